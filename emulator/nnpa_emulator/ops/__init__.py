@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operation families, as in the zDNN manual."""

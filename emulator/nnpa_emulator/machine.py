@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines: what NNPA-QAF answers on each, and zDNN's query and version functions over it.
+
+A `Machine` is a fact. A guest is a program on a machine with a zDNN library: it reads the query
+block once, when it is initialised or refreshed, and believes that copy afterwards.
+
+Sources: zDNN API Reference 1.2.0, "Validating the environment at runtime" and the query functions;
+QAF contents are the hardware signatures of the zDNN library and the per-machine constants of
+onnx-mlir.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from nnpa_emulator.status import Refused, Status
+
+
+class FunctionCode(IntEnum):
+    """`nnpa_function_code` of `zdnn.h`."""
+
+    NNPA_QAF = 0
+    NNPA_ADD = 16
+    NNPA_SUB = 17
+    NNPA_MUL = 18
+    NNPA_DIV = 19
+    NNPA_MIN = 20
+    NNPA_MAX = 21
+    NNPA_LOG = 32
+    NNPA_EXP = 33
+    NNPA_SQRT = 34
+    NNPA_INVSQRT = 35
+    NNPA_RELU = 49
+    NNPA_TANH = 50
+    NNPA_SIGMOID = 51
+    NNPA_SOFTMAX = 52
+    NNPA_GELU = 53
+    NNPA_BATCHNORMALIZATION = 64
+    NNPA_MOMENTS = 65
+    NNPA_LAYERNORM = 66
+    NNPA_NORM = 67
+    NNPA_MAXPOOL2D = 80
+    NNPA_AVGPOOL2D = 81
+    NNPA_LSTMACT = 96
+    NNPA_GRUACT = 97
+    NNPA_CONVOLUTION = 112
+    NNPA_MATMUL_OP = 113
+    NNPA_MATMUL_OP_BCAST23 = 114
+    NNPA_MATMUL_OP_BCAST1 = 115
+    NNPA_TRANSFORM = 240
+    NNPA_REDUCE = 241
+
+
+FORMAT_0, FORMAT_1 = 0, 1
+_TELUM1_CODES = frozenset(
+    (0, *range(16, 22), 32, 33, 49, 50, 51, 52, 64, 80, 81, 96, 97, 112, 113, 114)
+)
+_TELUM2_CODES = _TELUM1_CODES | {34, 35, 53, 65, 66, 67, 115, 240, 241}
+QAF_BYTES = 256
+
+
+def _msb_mask(bits: Iterable[int], width: int) -> int:
+    """Return the mask of `width` bits with bit 0 on the left, as the architecture counts."""
+    return sum(1 << (width - 1 - bit) for bit in set(bits))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What NNPA-QAF stores: masks count bit 0 from the left, sizes are elements or bytes.
+
+    `max_dims` is (dim4, dim3, dim2, dim1); 0 where the machine does not store the field.
+    `max_dim_idx_size` is MDIS (elements), `max_tensor_size` MTS (bytes).
+    """
+
+    functions: int = 0
+    parmblk_formats: int = 0
+    data_types: int = 0
+    layout_formats: int = 0
+    max_dim_idx_size: int = 0
+    max_tensor_size: int = 0
+    conversions: int = 0
+    max_dims: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def block(self) -> bytes:
+        """Return the 256-byte block as the instruction stores it, big-endian."""
+        raw = bytearray(QAF_BYTES)
+        raw[0:32] = self.functions.to_bytes(32, "big")
+        raw[32:48] = self.parmblk_formats.to_bytes(16, "big")
+        struct.pack_into(">H", raw, 48, self.data_types)
+        struct.pack_into(">I", raw, 52, self.layout_formats)
+        struct.pack_into(">I", raw, 60, self.max_dim_idx_size)
+        struct.pack_into(">Q", raw, 64, self.max_tensor_size)
+        struct.pack_into(">H", raw, 72, self.conversions)
+        struct.pack_into(">4I", raw, 88, *self.max_dims)
+        return bytes(raw)
+
+    def has_function(self, code: int) -> bool:
+        """Tell whether function `code` (0 to 255) is installed."""
+        return bool(self.functions >> (255 - code) & 1)
+
+    def has_parmblk_format(self, number: int) -> bool:
+        """Tell whether parameter block format `number` (0 to 127) is installed."""
+        return bool(self.parmblk_formats >> (127 - number) & 1)
+
+    def has_data_type(self, code: int) -> bool:
+        """Tell whether data type `code` is installed; codes above 15 never are."""
+        return code < 16 and bool(self.data_types >> (15 - code) & 1)
+
+    def has_layout_format(self, code: int) -> bool:
+        """Tell whether data layout format `code` is installed; codes above 31 never are."""
+        return code < 32 and bool(self.layout_formats >> (31 - code) & 1)
+
+    def function_codes(self) -> tuple[int, ...]:
+        """Return the installed function codes, ascending."""
+        return tuple(code for code in range(256) if self.has_function(code))
+
+    def max_for_dim(self, dimension: int) -> int:
+        """Return the largest index size of dimension 1 to 4, or 0 for any other number."""
+        if not 1 <= dimension <= 4:
+            return 0
+        return self.max_dims[4 - dimension] or self.max_dim_idx_size
+
+
+_TELUM1_QAF = QueryResult(
+    functions=_msb_mask(_TELUM1_CODES, 256),
+    parmblk_formats=_msb_mask((0,), 128),
+    data_types=0x8000,
+    layout_formats=0xC0000000,
+    max_dim_idx_size=32768,
+    max_tensor_size=1 << 32,
+    conversions=0x6000,
+)
+_TELUM2_QAF = QueryResult(
+    functions=_msb_mask(_TELUM2_CODES, 256),
+    parmblk_formats=_msb_mask((0, 1), 128),
+    data_types=0x82A0,
+    layout_formats=0xE0000001,
+    max_dim_idx_size=32768,
+    max_tensor_size=1 << 32,
+    conversions=0x6000,
+    max_dims=(32768, 32768, 1 << 20, 1 << 21),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine: its names, whether the hypervisor offers NNPA, and its QAF answer.
+
+    `vector_nnp` tells whether the conversion instructions of the vector facility exist: z16 and
+    later have them, also where NNPA itself is switched off.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    vector_nnp: bool
+    qaf: QueryResult
+
+    @property
+    def nnpa_installed(self) -> bool:
+        """Tell whether STFLE reports facility 165."""
+        return self.qaf.functions != 0
+
+
+MACHINES: Mapping[str, Machine] = {
+    machine.name: machine
+    for machine in (
+        Machine("telum1", "IBM z16, Telum I", ("z16",), True, _TELUM1_QAF),
+        Machine("telum2", "IBM z17, Telum II", ("z17",), True, _TELUM2_QAF),
+        Machine("z15", "IBM z15, no NNPA", (), False, QueryResult()),
+        Machine("telum1-nonnpa", "IBM z16, NNPA off", (), True, QueryResult()),
+        Machine("telum2-nonnpa", "IBM z17, NNPA off", (), True, QueryResult()),
+    )
+}
+DEFAULT_MACHINE = "telum2"
+
+
+def find_machine(name: str) -> Machine:
+    """Return the machine called `name` or one of its aliases; `KeyError` if there is none."""
+    for machine in MACHINES.values():
+        if name == machine.name or name in machine.aliases:
+            return machine
+    raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a custom machine changes in its model; None keeps the model's own value.
+
+    Sizes are limited by the model's, so that a custom machine is always one that could exist:
+    dimensions 1 to the model's maximum, tensor bytes one page (4096) to the model's MTS; masks may
+    only clear bits of the model's masks.
+    """
+
+    max_dims: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)
+    max_tensor_size: int | None = None
+    functions: frozenset[int] | None = None
+    parmblk_formats: int | None = None
+    data_types: int | None = None
+    layout_formats: int | None = None
+
+
+def customise(machine: Machine, overrides: Overrides) -> Machine:
+    """Return `machine` with `overrides`; ValueError names the field, the value and the limit."""
+    if overrides == Overrides():
+        return machine
+    qaf = machine.qaf
+    if not machine.nnpa_installed:
+        raise ValueError(f"overrides: machine {machine.name} has no NNPA to customise")
+    dims = [qaf.max_for_dim(4 - i) for i in range(4)]
+    for i, wanted in enumerate(overrides.max_dims):
+        if wanted is not None:
+            dims[i] = _within(f"max_dim{4 - i}", wanted, 1, dims[i])
+    codes = qaf.function_codes()
+    if overrides.functions is not None:
+        unknown = sorted(overrides.functions - set(codes))
+        if unknown:
+            raise ValueError(f"functions: code {unknown[0]} is not installed on {machine.name}")
+        codes = tuple(sorted(overrides.functions | {FunctionCode.NNPA_QAF}))
+    size = qaf.max_tensor_size
+    if overrides.max_tensor_size is not None:
+        size = _within("max_tensor_size", overrides.max_tensor_size, 4096, size)
+    custom = replace(
+        qaf,
+        functions=_msb_mask(codes, 256),
+        parmblk_formats=_subset("parmblk_formats", overrides.parmblk_formats, qaf.parmblk_formats),
+        data_types=_subset("data_types", overrides.data_types, qaf.data_types),
+        layout_formats=_subset("layout_formats", overrides.layout_formats, qaf.layout_formats),
+        max_tensor_size=size,
+        max_dims=(dims[0], dims[1], dims[2], dims[3]),
+    )
+    return replace(machine, name=f"{machine.name}-custom", aliases=(), qaf=custom)
+
+
+def _within(name: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError(f"{name}: {value} is outside {low} to {high}")
+    return value
+
+
+def _subset(name: str, mask: int | None, installed: int) -> int:
+    if mask is None:
+        return installed
+    if mask & ~installed or mask < 0:
+        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{installed:X} has not")
+    return mask
+
+
+# zDNN releases that a session may choose; which function came with which is in the op table.
+LIBRARY_VERSIONS: Mapping[str, int] = {
+    "1.0.0": 0x010000,
+    "1.0.1": 0x010001,
+    "1.1.0": 0x010100,
+    "1.1.1": 0x010101,
+    "1.1.2": 0x010102,
+    "1.2.0": 0x010200,
+}
+DEFAULT_LIBRARY = "1.2.0"
+
+
+def hardware_version(qaf: QueryResult) -> int:
+    """Return the version of the newest known signature that a QAF answer satisfies, or 0."""
+    for signature, version in ((_TELUM2_QAF, 0x010100), (_TELUM1_QAF, 0x010000)):
+        masks_hold = all(
+            getattr(qaf, name) & mask == mask
+            for name, mask in (
+                ("functions", signature.functions),
+                ("parmblk_formats", signature.parmblk_formats),
+                ("data_types", signature.data_types),
+                ("layout_formats", signature.layout_formats),
+                ("conversions", signature.conversions),
+            )
+        )
+        sizes_hold = (
+            qaf.max_dim_idx_size >= signature.max_dim_idx_size
+            and qaf.max_tensor_size >= signature.max_tensor_size
+        )
+        if masks_hold and sizes_hold:
+            return version
+    return 0
+
+
+@dataclass(slots=True)
+class Guest:
+    """A program's view of the machine: where it runs, its library, and what it remembers.
+
+    `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
+    reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
+    """
+
+    machine: Machine
+    library: str = DEFAULT_LIBRARY
+    precheck: bool = False
+    status_diag: int | None = None
+    cached: QueryResult = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cached = QueryResult()
+        self.init()
+
+    @property
+    def library_version(self) -> int:
+        """The library's version number, 0x00[major][minor][patch]."""
+        return LIBRARY_VERSIONS[self.library]
+
+    def init(self) -> None:
+        """Do what `zdnn_init` does: read the query block where the facility is installed."""
+        if self.machine.nnpa_installed:
+            self.cached = self.machine.qaf
+
+    def refresh_nnpa_query_result(self) -> None:
+        """Read the query block again; without the facility the old copy is kept and the call fails.
+
+        Source: zDNN API Reference 1.2.0, zdnn_refresh_nnpa_query_result.
+        """
+        if not self.machine.nnpa_installed:
+            raise Refused(
+                Status.ZDNN_UNAVAILABLE_FUNCTION, "machine", self.machine.name, "one with NNPA"
+            )
+        self.cached = self.machine.qaf
+
+    def is_nnpa_installed(self) -> bool:
+        """Ask the machine itself (STFLE); never cached."""
+        return self.machine.nnpa_installed
+
+    def is_nnpa_function_installed(self, function_codes: Iterable[int]) -> bool:
+        """Tell whether every code is installed; each is truncated to 16 bits, above 255 is not."""
+        codes = (code & 0xFFFF for code in function_codes)
+        return all(code < 256 and self.cached.has_function(code) for code in codes)
+
+    def is_nnpa_parmblk_fmt_installed(self, formats: Iterable[int]) -> bool:
+        """Tell whether every format is installed; each is truncated to 8 bits, above 127 is not."""
+        numbers = (number & 0xFF for number in formats)
+        return all(number < 128 and self.cached.has_parmblk_format(number) for number in numbers)
+
+    def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
+        """Tell whether every data type of the 16-bit mask is installed; 0 is true."""
+        mask = types_bitmask & 0xFFFF
+        return self.cached.data_types & mask == mask
+
+    def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
+        """Tell whether every layout of the 32-bit mask is installed; 0 is true."""
+        mask = layout_bitmask & 0xFFFFFFFF
+        return self.cached.layout_formats & mask == mask
+
+    def is_nnpa_conversion_installed(self, data_type: int, format_bitmask: int) -> bool:
+        """Tell whether NNP data type 1 converts to every format of the mask; other types do not."""
+        mask = format_bitmask & 0xFFFF
+        return data_type == 0 and self.cached.conversions & mask == mask
+
+    def get_nnpa_max_dim_idx_size(self) -> int:
+        """Return MDIS in elements."""
+        return self.cached.max_dim_idx_size
+
+    def get_max_for_dim(self, dimension: int) -> int:
+        """Return the largest index size of a dimension (an 8-bit number), 0 unless it is 1 to 4."""
+        return self.cached.max_for_dim(dimension & 0xFF)
+
+    def get_nnpa_max_tensor_size(self) -> int:
+        """Return MTS in bytes."""
+        return self.cached.max_tensor_size
+
+    def is_version_runnable(self, ver_num: int) -> bool:
+        """Tell whether APIs of version `ver_num` run here; patch and top byte are ignored.
+
+        Source: zDNN API Reference 1.2.0, zdnn_is_version_runnable; without a known signature the
+        hardware's major version is 0, which no version matches.
+        """
+        hardware = hardware_version(self.cached)
+        major, minor = ver_num >> 16 & 0xFF, ver_num >> 8 & 0xFF
+        library_minor = self.library_version >> 8 & 0xFF
+        return (
+            major == self.library_version >> 16 == hardware >> 16
+            and minor <= library_minor
+            and minor <= hardware >> 8 & 0xFF
+        )
+
+    def get_max_runnable_version(self) -> int:
+        """Return the newest runnable API version with patch 0xFF, or 0 where none runs."""
+        hardware = hardware_version(self.cached)
+        if hardware >> 16 != self.library_version >> 16:
+            return 0
+        return min(self.library_version, hardware) | 0xFF

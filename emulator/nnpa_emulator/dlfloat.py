@@ -72,7 +72,8 @@ def from_fp32(values: npt.ArrayLike) -> Codes:
     bits = np.asarray(values, np.float32).view(np.uint32)
     clamped = np.clip(bits & _FP32_MAGNITUDE, _FP32_OF_ZERO_CODE, _FP32_TOP)
     magnitude = ((clamped + np.uint32(0x2000)) >> np.uint32(14)) - np.uint32(0xC000)
-    return (magnitude | ((bits >> np.uint32(16)) & np.uint32(SIGN))).astype(np.uint16)
+    codes: Codes = (magnitude | ((bits >> np.uint32(16)) & np.uint32(SIGN))).astype(np.uint16)
+    return codes
 
 
 def from_fp64(values: npt.ArrayLike) -> Codes:
@@ -83,7 +84,8 @@ def from_fp64(values: npt.ArrayLike) -> Codes:
     low, high = line << shift, (line + np.uint64(NINF)) << shift
     clamped = np.clip(bits & np.uint64(0x7FFFFFFFFFFFFFFF), low, high)
     magnitude = ((clamped + half) >> shift) - line
-    return (magnitude | ((bits >> np.uint64(48)) & np.uint64(SIGN))).astype(np.uint16)
+    codes: Codes = (magnitude | ((bits >> np.uint64(48)) & np.uint64(SIGN))).astype(np.uint16)
+    return codes
 
 
 def to_fp32(codes: Codes) -> npt.NDArray[np.float32]:
@@ -168,7 +170,8 @@ def quantize_int8(
     reduced = to_fp32(from_fp32(np.array([rec_scale, offset], np.float32)))
     with np.errstate(all="ignore"):
         wide = np.rint(np.asarray(values, np.float32) * reduced[0] + reduced[1])
-    return np.clip(np.nan_to_num(wide, nan=0.0), clip_min, clip_max).astype(np.int8)
+    clipped: npt.NDArray[np.float32] = np.clip(np.nan_to_num(wide, nan=0.0), clip_min, clip_max)
+    return clipped.astype(np.int8)
 
 
 def flags_from_fp32(values: npt.ArrayLike) -> Flags:

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLFLOAT16 conversion of single cells for use inside kernels, and of runs of cells.
+
+Rounding is that of VCRNF: add half a unit in the last kept place to the FP32 magnitude, truncate
+(ties away from zero), clamp to the line of codes.  The scalar functions inline into their callers.
+Source: z/Architecture VCRNF and VCLFNH; zDNN API Reference 1.2.0, "Data Type Conversion".
+"""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint32]
+Codes = npt.NDArray[np.uint16]
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+MAGNITUDE32 = np.uint32(0x7FFFFFFF)
+INFINITY32 = np.uint32(0x7F800000)
+QUIET_NAN32 = np.uint32(0x7FC00000)
+LINE_LOW32 = np.uint32(0x30000000)
+LINE_HIGH32 = np.uint32(0x4FFFC000)
+MAX32 = np.uint32(0x4FFF8000)
+HALF_UNIT32 = np.uint32(0x2000)
+DROPPED_BITS = np.uint32(14)
+LINE_START = np.uint32(0xC000)
+SIGN16 = np.uint32(0x8000)
+MAGNITUDE16 = np.uint16(0x7FFF)
+HALF_WORD = np.uint32(16)
+MAGNITUDE64 = np.uint64(0x7FFFFFFFFFFFFFFF)
+INFINITY64 = np.uint64(0x7FF0000000000000)
+LINE_LOW64 = np.uint64(0x3E00000000000000)
+LINE_HIGH64 = np.uint64(0x41FFF80000000000)
+HALF_UNIT64 = np.uint64(0x40000000000)
+DROPPED_BITS64 = np.uint64(43)
+LINE_START64 = np.uint64(0x7C000)
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile a kernel: releases the interpreter lock, cached on disk, one thread."""
+    return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+
+
+@kernel
+def as_float(bits: np.uint32) -> np.float32:
+    """Reinterpret 32 bits as an FP32 value."""
+    value: np.float32 = np.uint32(bits).view(np.float32)
+    return value
+
+
+@kernel
+def as_bits(value: np.float32) -> np.uint32:
+    """Reinterpret an FP32 value as its 32 bits."""
+    bits: np.uint32 = np.float32(value).view(np.uint32)
+    return bits
+
+
+@kernel
+def encode(bits: np.uint32, limit: np.uint32) -> np.uint16:
+    """Round FP32 bits to a code, sign kept; finite magnitudes stop at `limit` (FP32 bits).
+
+    `limit` LINE_HIGH32 lets overflow become NINF, MAX32 saturates; NaN and infinities are NINF.
+    """
+    magnitude = np.uint32(bits & MAGNITUDE32)
+    bound = LINE_HIGH32 if magnitude >= INFINITY32 else limit
+    clamped = np.uint32(min(max(magnitude, LINE_LOW32), bound))
+    code = np.uint32(np.uint32(clamped + HALF_UNIT32) >> DROPPED_BITS) - LINE_START
+    return np.uint16(code | (np.uint32(bits >> HALF_WORD) & SIGN16))
+
+
+@kernel
+def encode_result(value: np.float32) -> np.uint16:
+    """Round an FP32 result to a code: finite overflow keeps its sign, NaN and infinity are 7FFF."""
+    bits = as_bits(value)
+    magnitude = np.uint32(bits & MAGNITUDE32)
+    clamped = np.uint32(min(max(magnitude, LINE_LOW32), LINE_HIGH32))
+    code = np.uint32(np.uint32(clamped + HALF_UNIT32) >> DROPPED_BITS) - LINE_START
+    sign = np.uint32(bits >> HALF_WORD) & SIGN16
+    return np.uint16(code | (np.uint32(0) if magnitude >= INFINITY32 else np.uint32(sign)))
+
+
+@kernel
+def decode_bits(code: np.uint16) -> np.uint32:
+    """Widen a code to FP32 bits, exactly; NINF of either sign is the quiet NaN 7FC00000."""
+    wide = np.uint32(code)
+    magnitude = np.uint32(wide & np.uint32(0x7FFF))
+    line = np.uint32(np.uint32(magnitude << DROPPED_BITS) + LINE_LOW32)
+    line = np.uint32(0) if magnitude == 0 else line
+    signed = np.uint32(line | np.uint32(np.uint32(wide & SIGN16) << HALF_WORD))
+    return QUIET_NAN32 if magnitude == np.uint32(0x7FFF) else signed
+
+
+@kernel
+def decode(code: np.uint16) -> np.float32:
+    """Widen a code to its FP32 value; NINF is NaN."""
+    return as_float(decode_bits(code))
+
+
+@kernel
+def encode_run(words: Words, codes: Codes, limit: np.uint32) -> tuple[np.uint32, np.uint32]:
+    """Round a run of FP32 bits to codes; return its extreme magnitudes for the flags.
+
+    The first is the largest magnitude, the second the smallest magnitude minus one modulo 2^32, so
+    that zeros, which never underflow, count as the largest.
+    """
+    largest = np.uint32(0)
+    smallest = np.uint32(0xFFFFFFFF)
+    for i in range(codes.size):
+        magnitude = np.uint32(words[i] & MAGNITUDE32)
+        largest = np.uint32(max(largest, magnitude))
+        smallest = np.uint32(min(smallest, np.uint32(magnitude - np.uint32(1))))
+        codes[i] = encode(words[i], limit)
+    return largest, smallest
+
+
+@kernel
+def decode_run(codes: Codes, words: Words) -> np.uint16:
+    """Widen a run of codes to FP32 bits; return the largest magnitude of the codes."""
+    largest = np.uint16(0)
+    for i in range(words.size):
+        largest = np.uint16(max(largest, np.uint16(codes[i] & MAGNITUDE16)))
+        words[i] = decode_bits(codes[i])
+    return largest
+
+
+@kernel
+def encode_fp64(words: npt.NDArray[np.uint64], codes: Codes) -> np.uint16:
+    """Round a run of float64 bits to codes in one step; return the largest magnitude.
+
+    NaN and infinity are 7FFF, finite overflow keeps its sign.
+    """
+    largest = np.uint16(0)
+    for i in range(codes.size):
+        magnitude = np.uint64(words[i] & MAGNITUDE64)
+        clamped = np.uint64(min(max(magnitude, LINE_LOW64), LINE_HIGH64))
+        code = np.uint64((clamped + HALF_UNIT64) >> DROPPED_BITS64) - LINE_START64
+        largest = np.uint16(max(largest, np.uint16(code)))
+        sign = np.uint64(words[i] >> np.uint64(48)) & np.uint64(0x8000)
+        codes[i] = np.uint16(code | (np.uint64(0) if magnitude >= INFINITY64 else sign))
+    return largest

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sticks: where every element of a transformed tensor lies, and the ways in and out of a buffer.
+
+A buffer is a one-dimensional `uint8` array of whole pages of 4096 bytes, cells in native order.
+A page holds 32 sticks of 128 bytes: up to 32 consecutive dim2 positions of one (dim4, dim3, stick
+column of dim1).  Arrays that go in and out are dense, in the order of the transformed dims.
+Source: zDNN API Reference 1.2.0, "Stickified tensors" and the transform functions; zDNN library
+behaviour (offsets, flags).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator import dlfloat
+from nnpa_emulator.dlfloat import Codes, Flags
+from nnpa_emulator.kernels import convert, elementwise, sticks
+from nnpa_emulator.ztensor import (
+    CELLS_PER_STICK,
+    LAYOUT_GATES,
+    PAGE,
+    STICK,
+    STICKS_PER_PAGE,
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    TensorDesc,
+    getsize_ztensor,
+    padded,
+)
+
+Buffer: TypeAlias = npt.NDArray[np.uint8]
+"""One-dimensional stick buffer, whole pages."""
+Array: TypeAlias = npt.NDArray[Any]
+"""Dense user data; its dtype says what it is."""
+
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+_CELL_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    DataTypes.ZDNN_BINARY_INT8: np.dtype(np.int8),
+    DataTypes.ZDNN_BINARY_INT32: np.dtype(np.int32),
+}
+_INFINITY, _OVERFLOW, _UNDERFLOW = 0x7F800000, 0x4FFFA000, 0x2FFFE000
+"""FP32 magnitudes: infinity, first that overflows, first that does not signal underflow."""
+_NINF_BIT: Final = 0x10
+_HALVES: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a conversion met: the IEEE flags it raised, and whether any NINF was stored or read.
+
+    Finite overflow stores NINF without a flag, so the two say different things.
+    """
+
+    flags: Flags
+    any_ninf: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a tensor lies in its pages.
+
+    `dims` outermost first; `pages` are the page strides of dim4, of the stick column of dim1 and of
+    dim3; `cells` elements of dim1 per stick; `rows` is how many dim2 positions share one stick.
+    """
+
+    dims: tuple[int, int, int, int]
+    pages: tuple[int, int, int]
+    cells: int
+    cell_bytes: int
+    rows: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Number of stick columns of dim1."""
+        return _ceil(self.dims[3], self.cells)
+
+
+@lru_cache(maxsize=1024)
+def geometry(desc: TensorDesc) -> Geometry:
+    """Lay out a transformed descriptor; any type other than the integers has two-byte cells."""
+    cell_bytes = _cell_dtype(desc).itemsize
+    rows = 2 if _is_weights(desc) else 1
+    cell_bytes *= rows
+    cells = STICK // cell_bytes
+    d4, d3, d2, d1 = desc.dims
+    height = _ceil(_ceil(d2, rows), STICKS_PER_PAGE)
+    columns = _ceil(d1, cells)
+    if desc.format == DataFormats.ZDNN_FORMAT_4DKERNEL:
+        pages = (d3 * height, d4 * d3 * height, height)
+    else:
+        pages = (columns * d3 * height, d3 * height, height)
+    return Geometry(desc.dims, pages, cells, cell_bytes, rows)
+
+
+def offset(desc: TensorDesc, e4: int, e3: int, e2: int, e1: int) -> int:
+    """Return the byte offset of an element; memory goes by pages, then dim2 rows, then cells.
+
+    4DFEATURE orders pages by dim4, stick column, dim3; 4DKERNEL by stick column, dim4, dim3; in
+    4DWEIGHTS a stick interleaves the bytes of two dim2 rows.
+    """
+    shape = geometry(desc)
+    row = e2 // shape.rows
+    page = (
+        e4 * shape.pages[0]
+        + e1 // shape.cells * shape.pages[1]
+        + e3 * shape.pages[2]
+        + row // STICKS_PER_PAGE
+    )
+    within = row % STICKS_PER_PAGE * STICK + e1 % shape.cells * shape.cell_bytes
+    return page * PAGE + within + e2 % shape.rows
+
+
+def stickify(
+    array: Array,
+    desc: TensorDesc,
+    buffer: Buffer,
+    *,
+    saturate: bool = False,
+    nchw: bool = False,
+    fresh: bool = False,
+) -> Conversion:
+    """Write dense data into sticks, converted by its dtype; all padding of the tensor becomes zero.
+
+    A DLFLOAT16 tensor takes float32, float16, and BFLOAT as `ml_dtypes.bfloat16` or `uint16` bits;
+    INT8 and INT32 tensors take bytes and words as they are.  `saturate` clamps finite FP32 and
+    BFLOAT values to ±8573157376.  `nchw` says that the data is in NCHW order.  `fresh` promises
+    that the buffer is zero already.
+    """
+    dims = desc.dims
+    if nchw:
+        array = array.reshape(dims[0], dims[3], dims[1], dims[2]).transpose(0, 2, 3, 1)
+    if desc.type in _CELL_DTYPES:
+        write_cells(array, desc, buffer, fresh=fresh)
+        return Conversion(Flags.NONE, False)
+    flat = _flat(array, dims)
+    return _stickify_floats(flat, buffer.view(np.uint16), geometry(desc), saturate, fresh)
+
+
+def stickify_gate(
+    array: Array, desc: TensorDesc, buffer: Buffer, *, index: int, gate: int, saturate: bool = False
+) -> Conversion:
+    """Write one gate of one slice of a concatenated tensor: (rows, columns), biases (columns,).
+
+    The buffer's padding must be zero already (see `clear`).  `index` is the dim4 slice.  Behind a
+    bidirectional layer the rows are two halves, each padded to a multiple of 64 rows.
+    """
+    columns = array.shape[-1]
+    rows = array.size // columns
+    width = padded(columns) // CELLS_PER_STICK
+    height = _ceil(desc.dim2, STICKS_PER_PAGE)
+    first = (index * LAYOUT_GATES[desc.layout] + gate) * width * height
+    halves = 2 if desc.layout in _HALVES else 1
+    shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
+    cells = buffer.view(np.uint16)[first * sticks.PAGE_CELLS :]
+    return _stickify_floats(_flat(array, shape.dims), cells, shape, saturate, True)
+
+
+def unstickify(
+    buffer: Buffer, desc: TensorDesc, kind: int, *, nchw: bool = False
+) -> tuple[Array, Conversion]:
+    """Read sticks into a dense array of the pre-transformed type `kind`, NCHW order if asked.
+
+    FP32, FP16 and BFLOAT (as `ml_dtypes.bfloat16`) for DLFLOAT16 tensors; INT8 and INT32 tensors
+    give their cells whatever `kind` says.  The shape is (dim4, dim3, dim2, dim1) or its NCHW order.
+    """
+    if desc.type in _CELL_DTYPES:
+        array, met = read_cells(buffer, desc), Conversion(Flags.NONE, False)
+    elif kind == DataTypes.FP32:
+        array, any_ninf = read_fp32(buffer, desc)
+        met = Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
+    else:
+        array, met = _unstickify_16(buffer.view(np.uint16), desc, kind)
+    return (np.ascontiguousarray(array.transpose(0, 3, 1, 2)) if nchw else array), met
+
+
+def quantize(
+    array: npt.NDArray[np.float32],
+    desc: TensorDesc,
+    buffer: Buffer,
+    *,
+    rec_scale: float,
+    offset: float,
+    clip_min: int,
+    clip_max: int,
+) -> Conversion:
+    """Write FP32 data into INT8 sticks as NNPA-TRANSFORM operation 6; see `dlfloat.quantize_int8`.
+
+    `any_ninf` tells whether a NaN or an infinity was met.
+    """
+    cells = dlfloat.quantize_int8(array, rec_scale, offset, clip_min, clip_max)
+    write_cells(cells, desc, buffer)
+    flags = dlfloat.flags_from_fp32(array) & ~Flags.UNDERFLOW
+    return Conversion(flags, flags != Flags.NONE)
+
+
+def read_cells(buffer: Buffer, desc: TensorDesc) -> Array:
+    """Read the cells as they are into (dim4, dim3, dim2, dim1): uint16 codes, int8 or int32."""
+    shape = geometry(desc)
+    dtype = _cell_dtype(desc)
+    array = np.empty(desc.dims, dtype)
+    raw = np.dtype(f"u{dtype.itemsize}")
+    read = sticks.unstickify_weights if shape.rows == 2 else sticks.unstickify_copy
+    read(buffer.view(raw), array.view(raw).reshape(-1), shape.dims, shape.pages)
+    return array
+
+
+def write_cells(array: Array, desc: TensorDesc, buffer: Buffer, *, fresh: bool = False) -> None:
+    """Write cells as they are; the array has the tensor's cell type, padding becomes zero."""
+    shape = geometry(desc)
+    dtype = _cell_dtype(desc)
+    raw = np.dtype(f"u{dtype.itemsize}")
+    flat = _flat(array, desc.dims).astype(dtype, copy=False).view(raw)
+    if shape.rows == 2:
+        if not fresh:
+            clear(buffer, desc)
+        sticks.stickify_weights(flat, buffer.view(raw), shape.dims, shape.pages)
+    else:
+        sticks.stickify_copy(flat, buffer.view(raw), shape.dims, shape.pages, fresh)
+
+
+def read_fp32(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32], bool]:
+    """Decode a DLFLOAT16 tensor to float32 (dim4, dim3, dim2, dim1); tell whether it has NINF.
+
+    NINF decodes to NaN.
+    """
+    shape = geometry(desc)
+    array = np.empty(desc.dims, np.float32)
+    largest = sticks.unstickify_fp32(
+        buffer.view(np.uint16), array.view(np.uint32).reshape(-1), shape.dims, shape.pages
+    )
+    return array, largest == dlfloat.NINF
+
+
+def write_fp32(
+    values: npt.NDArray[np.float32] | npt.NDArray[np.float64], desc: TensorDesc, buffer: Buffer
+) -> bool:
+    """Round results into a DLFLOAT16 tensor, once, float64 too; tell whether any became NINF.
+
+    Overflow keeps its sign, NaN is 7FFF; padding becomes zero.
+    """
+    if values.dtype == np.float64:
+        codes = np.empty(values.size, np.uint16)
+        largest = convert.encode_fp64(_flat(values, desc.dims).view(np.uint64), codes)
+        write_cells(codes, desc, buffer)
+        return bool(largest == dlfloat.NINF)
+    positive = np.where(np.isnan(values), np.float32(np.nan), values)
+    return stickify(positive, desc, buffer).any_ninf
+
+
+def has_ninf(buffer: Buffer, desc: TensorDesc) -> bool:
+    """Tell whether any real element of a DLFLOAT16 tensor is NINF; padding does not count."""
+    return bool(np.any((read_cells(buffer, desc) & dlfloat.MAGNITUDE) == dlfloat.NINF))
+
+
+def binary(operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
+    """Combine two DLFLOAT16 tensors of one shape; tell whether the result has any NINF.
+
+    `operation` is a number of `kernels.elementwise` (ADD ... MAX); `out` may be an operand.
+    """
+    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
+    largest = elementwise.binary(operation, left, right, target, _region(desc))
+    return bool(largest == dlfloat.NINF)
+
+
+def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
+    """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
+    source, target = codes.view(np.uint16), out.view(np.uint16)
+    return bool(elementwise.lookup(table, source, target, _region(desc)) == dlfloat.NINF)
+
+
+def clear(buffer: Buffer, desc: TensorDesc) -> None:
+    """Set all pages of a tensor to zero, padding included."""
+    shape = geometry(desc)
+    pages = desc.dim4 * desc.dim3 * shape.columns * shape.pages[2]
+    buffer[: pages * PAGE] = 0
+
+
+def byteswapped(buffer: Buffer, desc: TensorDesc) -> Buffer:
+    """Return a copy of the sticks in the other byte order; big-endian is the machine's image."""
+    dtype = np.dtype(f"u{_cell_dtype(desc).itemsize}")
+    return buffer.view(dtype).byteswap().view(np.uint8)
+
+
+def padding(desc: TensorDesc) -> npt.NDArray[np.bool_]:
+    """Return a mask over the buffer's cells in memory order, true where a cell is padding."""
+    dtype = _cell_dtype(desc)
+    buffer = np.zeros(getsize_ztensor(desc), np.uint8)
+    write_cells(np.ones(desc.dims, dtype), desc, buffer, fresh=True)
+    return np.equal(buffer.view(dtype), 0)
+
+
+def _stickify_floats(
+    flat: Array, cells: Codes, shape: Geometry, saturate: bool, fresh: bool
+) -> Conversion:
+    """Convert a flat float array into DLFLOAT16 sticks by its dtype."""
+    if flat.dtype != np.float32:
+        kind = DataTypes.FP16 if flat.dtype == np.float16 else DataTypes.BFLOAT
+        table = _table_from(kind, saturate and kind == DataTypes.BFLOAT)
+        bits = sticks.stickify_table(
+            flat.view(np.uint16), table, cells, shape.dims, shape.pages, fresh
+        )
+        return Conversion(Flags(int(bits) & 0xF), bool(bits & _NINF_BIT))
+    limit = convert.MAX32 if saturate else convert.LINE_HIGH32
+    largest, smallest = sticks.stickify_fp32(
+        flat.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh
+    )
+    if largest >= _INFINITY:
+        return Conversion(dlfloat.flags_from_fp32(flat), True)
+    underflow = smallest < _UNDERFLOW - 1
+    return Conversion(
+        Flags.UNDERFLOW if underflow else Flags.NONE, bool(not saturate and largest >= _OVERFLOW)
+    )
+
+
+def _unstickify_16(cells: Codes, desc: TensorDesc, kind: int) -> tuple[Array, Conversion]:
+    """Convert DLFLOAT16 sticks to FP16 or BFLOAT by table."""
+    shape = geometry(desc)
+    array = np.empty(desc.dims, np.uint16)
+    bits = sticks.unstickify_table(
+        cells, _table_to(kind), array.reshape(-1), shape.dims, shape.pages
+    )
+    met = Conversion(Flags(int(bits) & 0xF), bool(bits & _NINF_BIT))
+    return array.view(np.float16 if kind == DataTypes.FP16 else BFLOAT16), met
+
+
+@lru_cache(maxsize=4)
+def _table_from(kind: int, saturate: bool) -> npt.NDArray[np.uint32]:
+    """Tabulate the conversion of FP16 or BFLOAT bits to codes: code low, flags and NINF high."""
+    bits = np.arange(65536, dtype=np.uint32)
+    if kind == DataTypes.FP16:
+        with np.errstate(invalid="ignore"):
+            values = bits.astype(np.uint16).view(np.float16).astype(np.float32)
+    else:
+        values = (bits << np.uint32(16)).view(np.float32)
+    codes = dlfloat.from_fp32(dlfloat.saturate_fp32(values) if saturate else values)
+    return _tabulate(codes, [dlfloat.flags_from_fp32(value) for value in values], codes)
+
+
+@lru_cache(maxsize=2)
+def _table_to(kind: int) -> npt.NDArray[np.uint32]:
+    """Tabulate the conversion of codes to FP16 or BFLOAT bits: bits low, flags and NINF high."""
+    codes = np.arange(65536, dtype=np.uint16)
+    if kind == DataTypes.FP16:
+        flags = [dlfloat.flags_to_fp16(codes[i : i + 1]) for i in range(65536)]
+        return _tabulate(dlfloat.to_fp16(codes).view(np.uint16), flags, codes)
+    flags = [dlfloat.flags_to_fp32(codes[i : i + 1]) for i in range(65536)]
+    return _tabulate(dlfloat.to_bfloat(codes), flags, codes)
+
+
+def _tabulate(results: Codes, flags: list[Flags], codes: Codes) -> npt.NDArray[np.uint32]:
+    """Join results, their flags and whether the code is NINF into table entries."""
+    ninf = np.where((codes & dlfloat.MAGNITUDE) == dlfloat.NINF, _NINF_BIT, 0)
+    high = np.array([int(flag) for flag in flags]) | ninf
+    return results.astype(np.uint32) | (high << 16).astype(np.uint32)
+
+
+def _flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
+    """Return the array as one contiguous line of the tensor's element count."""
+    line = np.ascontiguousarray(array).reshape(-1)
+    count = dims[0] * dims[1] * dims[2] * dims[3]
+    if line.size != count:
+        raise ValueError(f"array: {line.size} elements, dims {dims} have {count}")
+    return line
+
+
+def _ceil(count: int, size: int) -> int:
+    """Divide, rounding up."""
+    return (count + size - 1) // size
+
+
+def _is_weights(desc: TensorDesc) -> bool:
+    """Tell whether sticks interleave the bytes of two rows."""
+    return (
+        desc.format == DataFormats.ZDNN_FORMAT_4DWEIGHTS and desc.type == DataTypes.ZDNN_BINARY_INT8
+    )
+
+
+def _cell_dtype(desc: TensorDesc) -> np.dtype[Any]:
+    """Return the dtype of one cell; whatever is not INT8 or INT32 counts as DLFLOAT16."""
+    return _CELL_DTYPES.get(desc.type, np.dtype(np.uint16))
+
+
+@lru_cache(maxsize=1024)
+def _region(desc: TensorDesc) -> elementwise.Region:
+    """Describe the real cells of a DLFLOAT16 tensor in memory order, for element-wise kernels."""
+    d4, d3, d2, d1 = desc.dims
+    columns = _ceil(d1, CELLS_PER_STICK)
+    kernel = desc.format == DataFormats.ZDNN_FORMAT_4DKERNEL
+    return d4 * d3 * columns, d4 * d3 if kernel else d3, columns, d2, d1 - 64 * (columns - 1)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the Python code of the wire contract: the only generator of `protos/gen`.
 
-    python protos/generate.py            regenerate protos/gen/python
-    python protos/generate.py --check    change nothing; fail when the committed code is stale, when
-                                         buf lint complains, or when v1 broke its promise
-    python protos/generate.py --freeze   take the present contract as the new promise (baseline.binpb);
-                                         refuses one that breaks the old promise
+`python protos/generate.py` regenerates `protos/gen/python`. `--check` changes nothing and fails
+when the committed code is stale, when `buf lint` complains, or when v1 broke its promise.
+`--freeze` makes the present contract the promise (`baseline.binpb`), unless it breaks the old one.
 """
 
 import argparse
@@ -48,7 +46,9 @@ def check_pins() -> None:
 def generate(target: Path) -> None:
     """Write modules, stubs and package files of every proto under `target`."""
     sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.glob("nnpa/**/*.proto"))
-    plugins = [f"--plugin={name}={tool(name)}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
+    plugins = [
+        f"--plugin={name}={tool(name)}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
+    ]
     outputs = [f"--{kind}_out={target}" for kind in ("python", "grpc_python")]
     outputs += [f"--{kind}_out=quiet:{target}" for kind in ("mypy", "mypy_grpc")]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
@@ -107,7 +107,9 @@ def main() -> int:
     """Run the chosen action; return the exit code."""
     parser = argparse.ArgumentParser(description="Make the Python code of the wire contract.")
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--check", action="store_true", help="fail when something is stale or broken")
+    action.add_argument(
+        "--check", action="store_true", help="fail when something is stale or broken"
+    )
     action.add_argument("--freeze", action="store_true", help="renew baseline.binpb")
     chosen = parser.parse_args()
     check_pins()

@@ -495,32 +495,30 @@ class _FpFlagsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FpFlags.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     FP_FLAGS_UNSPECIFIED: _FpFlags.ValueType  # 0
     """No flag."""
-    FP_FLAGS_INEXACT: _FpFlags.ValueType  # 8
-    """FE_INEXACT."""
-    FP_FLAGS_UNDERFLOW: _FpFlags.ValueType  # 16
+    FP_FLAGS_INVALID: _FpFlags.ValueType  # 1
+    """FE_INVALID: a source value is not a number."""
+    FP_FLAGS_OVERFLOW: _FpFlags.ValueType  # 2
+    """FE_OVERFLOW: a source value is infinite, or beyond the target's range."""
+    FP_FLAGS_UNDERFLOW: _FpFlags.ValueType  # 4
     """FE_UNDERFLOW: a value was flushed to zero."""
-    FP_FLAGS_OVERFLOW: _FpFlags.ValueType  # 32
-    """FE_OVERFLOW: a finite value is beyond the target's range."""
-    FP_FLAGS_DIVBYZERO: _FpFlags.ValueType  # 64
-    """FE_DIVBYZERO. No function raises it."""
-    FP_FLAGS_INVALID: _FpFlags.ValueType  # 128
-    """FE_INVALID: a source value is not a number, or infinite."""
+    FP_FLAGS_INEXACT: _FpFlags.ValueType  # 8
+    """FE_INEXACT: the conversion instruction did not know the format. No machine here raises it."""
 
 class FpFlags(_FpFlags, metaclass=_FpFlagsEnumTypeWrapper):
-    """IEEE flags as bits of OperationResult.fp_flags. The numbers are those of <fenv.h> on s390x."""
+    """IEEE flags as bits of OperationResult.fp_flags. The numbers are this contract's own: <fenv.h> has
+    other ones on every platform.
+    """
 
 FP_FLAGS_UNSPECIFIED: FpFlags.ValueType  # 0
 """No flag."""
-FP_FLAGS_INEXACT: FpFlags.ValueType  # 8
-"""FE_INEXACT."""
-FP_FLAGS_UNDERFLOW: FpFlags.ValueType  # 16
+FP_FLAGS_INVALID: FpFlags.ValueType  # 1
+"""FE_INVALID: a source value is not a number."""
+FP_FLAGS_OVERFLOW: FpFlags.ValueType  # 2
+"""FE_OVERFLOW: a source value is infinite, or beyond the target's range."""
+FP_FLAGS_UNDERFLOW: FpFlags.ValueType  # 4
 """FE_UNDERFLOW: a value was flushed to zero."""
-FP_FLAGS_OVERFLOW: FpFlags.ValueType  # 32
-"""FE_OVERFLOW: a finite value is beyond the target's range."""
-FP_FLAGS_DIVBYZERO: FpFlags.ValueType  # 64
-"""FE_DIVBYZERO. No function raises it."""
-FP_FLAGS_INVALID: FpFlags.ValueType  # 128
-"""FE_INVALID: a source value is not a number, or infinite."""
+FP_FLAGS_INEXACT: FpFlags.ValueType  # 8
+"""FE_INEXACT: the conversion instruction did not know the format. No machine here raises it."""
 Global___FpFlags: _TypeAlias = FpFlags  # noqa: Y015
 
 class _DiagnosticStream:
@@ -973,8 +971,9 @@ class OperationResult(_message.Message):
     status_message: _builtins.str
     """What zdnn_get_status_message says, for example "ZDNN_OK: Success."."""
     fp_flags: _builtins.int
-    """IEEE flags that the library leaves raised in the calling thread, a sum of FpFlags. Present for
-    the functions that clear and set them (transforms, transform_origtensor); 0 then means: cleared.
+    """IEEE flags that the library leaves raised in the calling thread, a sum of FpFlags. Of meaning
+    for the functions that clear the flags and then convert: arms 6 to 10. Others leave the thread's
+    flags alone, and this is 0.
     """
     boolean: _builtins.bool
     """The functions that return bool."""
@@ -1017,7 +1016,7 @@ class OperationResult(_message.Message):
         status_message: _builtins.str = ...,
         refusal: _status_pb2.Refusal | None = ...,
         range_violation: Global___RangeViolation | None = ...,
-        fp_flags: _builtins.int | None = ...,
+        fp_flags: _builtins.int = ...,
         boolean: _builtins.bool = ...,
         number: _builtins.int = ...,
         range: Global___FloatRange | None = ...,
@@ -1025,17 +1024,12 @@ class OperationResult(_message.Message):
         outputs: _abc.Iterable[_tensor_pb2.ZtensorInfo] | None = ...,
         diagnostics: _abc.Iterable[Global___Diagnostic] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fp_flags", b"_fp_flags", "boolean", b"boolean", "data", b"data", "fp_flags", b"fp_flags", "number", b"number", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "number", b"number", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fp_flags", b"_fp_flags", "boolean", b"boolean", "data", b"data", "diagnostics", b"diagnostics", "fp_flags", b"fp_flags", "number", b"number", "outputs", b"outputs", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "status_message", b"status_message", "value", b"value", "zdnn_status", b"zdnn_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "diagnostics", b"diagnostics", "fp_flags", b"fp_flags", "number", b"number", "outputs", b"outputs", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "status_message", b"status_message", "value", b"value", "zdnn_status", b"zdnn_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fp_flags: _TypeAlias = _typing.Literal["fp_flags"]  # noqa: Y015
-    _WhichOneofArgType__fp_flags: _TypeAlias = _typing.Literal["_fp_flags", b"_fp_flags"]  # noqa: Y015
     _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["boolean", "number", "range", "data"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fp_flags) -> _WhichOneofReturnType__fp_flags | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 
 Global___OperationResult: _TypeAlias = OperationResult  # noqa: Y015
@@ -1149,10 +1143,10 @@ class OperandViolation(_message.Message):
     operand: _builtins.str
     """C parameter name, for example "output"."""
     count: _builtins.int
-    """How many elements are not numbers, padding included."""
+    """How many elements are not numbers."""
     @_builtins.property
     def elements(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViolatingElement]:
-        """The first of them in stick order, at most eight."""
+        """The first of them in row-major order of the index, at most eight."""
 
     def __init__(
         self,

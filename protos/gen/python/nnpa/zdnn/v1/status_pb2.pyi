@@ -262,9 +262,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PROGRAM_CHECK: _ErrorReason.ValueType  # 17
     """ABORTED: NNPA raised a program check, as the machine does for operands that contradict each
-    other while precheck is off. Metadata: "kind" ("data" or "access"), "constraint", and
-    "precheck_status" (decimal) where precheck would have answered. Operations before
-    "operation_index" have taken effect; the session lives on.
+    other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
+    (decimal) where precheck would have answered. The kind is "data" (operands that contradict each
+    other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
+    machine has no such instruction; SIGILL). Operations before "operation_index" have taken effect;
+    the session lives on.
     """
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 18
     """INVALID_ARGUMENT: the page token is not one that this method returned."""
@@ -328,9 +330,11 @@ header, a chunk after the announced total).
 """
 ERROR_REASON_PROGRAM_CHECK: ErrorReason.ValueType  # 17
 """ABORTED: NNPA raised a program check, as the machine does for operands that contradict each
-other while precheck is off. Metadata: "kind" ("data" or "access"), "constraint", and
-"precheck_status" (decimal) where precheck would have answered. Operations before
-"operation_index" have taken effect; the session lives on.
+other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
+(decimal) where precheck would have answered. The kind is "data" (operands that contradict each
+other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
+machine has no such instruction; SIGILL). Operations before "operation_index" have taken effect;
+the session lives on.
 """
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 18
 """INVALID_ARGUMENT: the page token is not one that this method returned."""
@@ -368,8 +372,9 @@ class Refusal(_message.Message):
     "1..32768". Empty when no value is accepted on this machine.
     """
     constraint: _builtins.str
-    """The constraint's stable name, the operation's arm and a number, for example "add_c1". The
-    numbers are those of the constraint list in the operation's documentation.
+    """The constraint's stable name: the operation's arm and a number ("add_c1"), or "pipeline" and a
+    number for what all operations share ("pipeline_c6"). The numbers are those of the constraint
+    lists in the emulator's documentation.
     """
     text: _builtins.str
     """One sentence made of the fields above, for people."""

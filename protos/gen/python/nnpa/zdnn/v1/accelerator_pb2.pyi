@@ -824,8 +824,8 @@ class WriteTensorHeader(_message.Message):
     """"sessions/{session}"."""
     @_builtins.property
     def arrays(self) -> Global___WriteArrays:
-        """A transform arm without `data`: the chunks are the user's arrays, one after the other. Checks
-        that precede reading are made at once; the stream then ends early with their status.
+        """A transform arm without `data`: the chunks are the user's arrays, one after the other. When
+        a check that precedes reading fails, the call may end before all chunks have arrived.
         """
 
     @_builtins.property

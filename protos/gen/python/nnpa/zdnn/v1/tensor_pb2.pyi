@@ -241,8 +241,8 @@ class TensorDesc(_message.Message):
     layout: Global___DataLayouts.ValueType
     """Order and meaning of the dimensions. Absent is FIELD_UNSPECIFIED."""
     format: Global___DataFormats.ValueType
-    """Data format. Meaningful in a transformed descriptor; zDNN leaves it unset in a pre-transformed
-    one, where it may be absent and is ignored.
+    """Data format. In a transformed descriptor absent is FIELD_UNSPECIFIED; in a pre-transformed one
+    zDNN leaves it unset, and it may be absent and is ignored.
     """
     type: Global___DataTypes.ValueType
     """Element type. Absent is FIELD_UNSPECIFIED."""
@@ -328,13 +328,14 @@ class Ztensor(_message.Message):
     """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
-        """The user's view. Elementary operations never read it, and a client MAY leave it out there;
-        transforms, transform_origtensor and reshape need it.
+        """The user's view. Operations of arms 20 to 89 never read it, and a client MAY leave it out there,
+        unless the operand is a first input from which `new_id` outputs take theirs. The transforms,
+        transform_origtensor and reshape need it. Absent where needed is FIELD_UNSPECIFIED.
         """
 
     @_builtins.property
     def transformed_desc(self) -> Global___TensorDesc:
-        """The accelerator's view. Required."""
+        """The accelerator's view. Absent is FIELD_UNSPECIFIED."""
 
     def __init__(
         self,
@@ -385,7 +386,7 @@ class TensorRef(_message.Message):
     derives the descriptors, allocates the buffer, and keeps the tensor if the status is ZDNN_OK
     or a warning. The pre-transformed descriptor is the first input's, with the dimensions that
     the operation changes replaced (the arm's comment says which); the transformed one follows
-    from it. A first input without pre_transformed_desc counts as ZDNN_NHWC, FP32.
+    from it.
     """
     @_builtins.property
     def inline_ztensor(self) -> Global___Ztensor:

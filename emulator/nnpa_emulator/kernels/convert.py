@@ -43,6 +43,11 @@ def kernel(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
 
 
+def inlined(function: Kernel) -> Kernel:
+    """Compile a part of kernels that is pasted into each of them, whatever its size."""
+    return cast(Kernel, numba.njit(nogil=True, inline="always")(function))
+
+
 @kernel
 def as_float(bits: np.uint32) -> np.float32:
     """Reinterpret 32 bits as an FP32 value."""
@@ -59,13 +64,12 @@ def as_bits(value: np.float32) -> np.uint32:
 
 @kernel
 def encode(bits: np.uint32, limit: np.uint32) -> np.uint16:
-    """Round FP32 bits to a code, sign kept; finite magnitudes stop at `limit` (FP32 bits).
+    """Round FP32 bits to a code, sign kept; magnitudes stop at `limit` (FP32 bits).
 
-    `limit` LINE_HIGH32 lets overflow become NINF, MAX32 saturates; NaN and infinities are NINF.
+    `limit` LINE_HIGH32 makes NINF of overflow, infinity and NaN; MAX32 saturates all of them.
     """
     magnitude = np.uint32(bits & MAGNITUDE32)
-    bound = LINE_HIGH32 if magnitude >= INFINITY32 else limit
-    clamped = np.uint32(min(max(magnitude, LINE_LOW32), bound))
+    clamped = np.uint32(min(max(magnitude, LINE_LOW32), limit))
     code = np.uint32(np.uint32(clamped + HALF_UNIT32) >> DROPPED_BITS) - LINE_START
     return np.uint16(code | (np.uint32(bits >> HALF_WORD) & SIGN16))
 
@@ -98,30 +102,67 @@ def decode(code: np.uint16) -> np.float32:
     return as_float(decode_bits(code))
 
 
-@kernel
-def encode_run(words: Words, codes: Codes, limit: np.uint32) -> tuple[np.uint32, np.uint32]:
-    """Round a run of FP32 bits to codes; return its extreme magnitudes for the flags.
+@inlined
+def encode_run(
+    words: Words, word: np.uintp, codes: Codes, code: np.uintp, count: np.uintp, limit: np.uint32
+) -> tuple[np.uint32, np.uint32]:
+    """Round `count` FP32 bits from index `word` to codes from index `code`; see `encode`.
 
-    The first is the largest magnitude, the second the smallest magnitude minus one modulo 2^32, so
-    that zeros, which never underflow, count as the largest.
+    Returns the largest magnitude and the smallest magnitude minus one modulo 2^32, so that zeros,
+    which never underflow, count as the largest: enough to know the flags.
     """
     largest = np.uint32(0)
     smallest = np.uint32(0xFFFFFFFF)
-    for i in range(codes.size):
-        magnitude = np.uint32(words[i] & MAGNITUDE32)
+    for i in range(np.uintp(count)):
+        bits = words[word + i]
+        magnitude = np.uint32(bits & MAGNITUDE32)
         largest = np.uint32(max(largest, magnitude))
         smallest = np.uint32(min(smallest, np.uint32(magnitude - np.uint32(1))))
-        codes[i] = encode(words[i], limit)
+        codes[code + i] = encode(bits, limit)
     return largest, smallest
 
 
-@kernel
-def decode_run(codes: Codes, words: Words) -> np.uint16:
-    """Widen a run of codes to FP32 bits; return the largest magnitude of the codes."""
+@inlined
+def encode_masked(
+    words: Words,
+    word: np.uintp,
+    codes: Codes,
+    code: np.uintp,
+    count: np.uintp,
+    mask: Words,
+    limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:
+    """Round as `encode_run` does, taking words as zero where `mask` is zero.
+
+    Words behind the end of the array are never read, those that are masked may be.
+    """
+    largest = np.uint32(0)
+    smallest = np.uint32(0xFFFFFFFF)
+    inside = np.uintp(min(count, np.uintp(words.size) - word))
+    if inside < count:
+        for i in range(count):
+            codes[code + i] = 0
+    for i in range(count if inside == count else inside):
+        bits = np.uint32(words[word + i] & mask[i])
+        magnitude = np.uint32(bits & MAGNITUDE32)
+        largest = np.uint32(max(largest, magnitude))
+        smallest = np.uint32(min(smallest, np.uint32(magnitude - np.uint32(1))))
+        codes[code + i] = encode(bits, limit)
+    return largest, smallest
+
+
+@inlined
+def decode_run(
+    codes: Codes, code: np.uintp, words: Words, word: np.uintp, count: np.uintp
+) -> np.uint16:
+    """Widen `count` codes from index `code` to FP32 bits from index `word`.
+
+    Returns the largest magnitude of the codes: 7FFF says that NINF is among them.
+    """
     largest = np.uint16(0)
-    for i in range(words.size):
-        largest = np.uint16(max(largest, np.uint16(codes[i] & MAGNITUDE16)))
-        words[i] = decode_bits(codes[i])
+    for i in range(np.uintp(count)):
+        largest = np.uint16(max(largest, np.uint16(codes[code + i] & MAGNITUDE16)))
+        words[word + i] = decode_bits(codes[code + i])
     return largest
 
 

@@ -6,19 +6,34 @@ and `pages`, the page strides (of dim4, of the stick column of dim1, of dim3).  
 of 128 bytes; a stick holds 64 DLFLOAT16 cells.  Arrays and stick buffers are one-dimensional and
 contiguous.  `fresh` says that the buffer is zero already, so padding need not be written; otherwise
 every padding cell of the pages that belong to the tensor is set to zero.
+Indices are unsigned so that no kernel tests for negative ones; loops over whole sticks have a
+constant length, which is what lets them become vector code.
 Source: zDNN API Reference 1.2.0, "Stickified tensors"; offsets as the zDNN library has them.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import Codes, Words, decode_run, encode_run, kernel
+from nnpa_emulator.kernels.convert import (
+    INFINITY32,
+    LINE_HIGH32,
+    MAGNITUDE32,
+    Codes,
+    Words,
+    decode_run,
+    encode,
+    encode_masked,
+    encode_run,
+    kernel,
+)
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
+Cells = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 PAGE_STICKS = 32
-STICK_CELLS = 64
+STICK_CELLS = np.uintp(64)
+SHORT_CELLS = np.uintp(16)
 PAGE_CELLS = 2048
 STICK_BYTES = 128
 
@@ -27,54 +42,136 @@ STICK_BYTES = 128
 def stickify_fp32(
     words: Words, sticks: Codes, dims: Dims, pages: Pages, limit: np.uint32, fresh: bool
 ) -> tuple[np.uint32, np.uint32]:
-    """Round FP32 bits into DLFLOAT16 sticks; return the extreme magnitudes as `encode_run` does."""
+    """Round FP32 bits into DLFLOAT16 sticks; return the extreme magnitudes as `encode_run` does.
+
+    `limit` is that of `encode`; NaN and infinities are NINF with any limit.  The work goes by pages
+    of 32 rows, stick columns inside, so that long rows are read while they are near.
+    """
     d4, d3, d2, d1 = dims
-    scratch = np.zeros(STICK_CELLS, np.uint32)
+    mask = np.zeros(STICK_CELLS, np.uint32)
+    mask[: (d1 - 1) % 64 + 1] = 0xFFFFFFFF
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
     for e4 in range(d4):
-        for k in range((d1 + 63) // 64):
-            real = min(64, d1 - 64 * k)
-            scratch[real:] = 0
-            for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS
-                word = (e4 * d3 + e3) * d2 * d1 + 64 * k
-                high, low = _stickify_plane(
-                    words[word:], sticks[cell:], d2, d1, real, scratch, limit, fresh
-                )
-                largest, smallest = max(largest, high), min(smallest, low)
+        for e3 in range(d3):
+            for e2 in range(0, d2, PAGE_STICKS):
+                rows = min(PAGE_STICKS, d2 - e2)
+                for k in range((d1 + 63) // 64):
+                    real = min(64, d1 - 64 * k)
+                    page = e4 * pages[0] + k * pages[1] + e3 * pages[2] + e2 // PAGE_STICKS
+                    cell = np.uintp(page * PAGE_CELLS)
+                    word = np.uintp(((e4 * d3 + e3) * d2 + e2) * d1 + 64 * k)
+                    if real == 64:
+                        met = _encode_sticks(words, word, sticks, cell, rows, d1, limit)
+                    elif fresh:
+                        met = _encode_cells(words, word, sticks, cell, rows, d1, real, limit)
+                    elif real <= 16:
+                        met = _encode_short(words, word, sticks, cell, rows, d1, mask, limit)
+                    else:
+                        met = _encode_long(words, word, sticks, cell, rows, d1, mask, limit)
+                    if limit != LINE_HIGH32 and met[0] >= INFINITY32:
+                        _mark_nonfinite(words, word, sticks, cell, rows, d1, real)
+                    if not fresh:
+                        sticks[cell + np.uintp(rows * 64) : cell + np.uintp(PAGE_CELLS)] = 0
+                    largest = np.uint32(max(largest, met[0]))
+                    smallest = np.uint32(min(smallest, met[1]))
     return largest, smallest
 
 
 @kernel
-def _stickify_plane(
+def _encode_sticks(
     words: Words,
+    word: np.uintp,
     sticks: Codes,
+    cell: np.uintp,
+    rows: int,
+    step: int,
+    limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:
+    """Fill whole sticks, one per row; rows are `step` words apart."""
+    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for row in range(np.uintp(rows)):
+        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
+        high, low = encode_run(words, source, sticks, target, STICK_CELLS, limit)
+        largest = np.uint32(max(largest, high))
+        smallest = np.uint32(min(smallest, low))
+    return largest, smallest
+
+
+@kernel
+def _encode_cells(
+    words: Words,
+    word: np.uintp,
+    sticks: Codes,
+    cell: np.uintp,
     rows: int,
     step: int,
     real: int,
-    scratch: Words,
     limit: np.uint32,
-    fresh: bool,
 ) -> tuple[np.uint32, np.uint32]:
-    """Fill one stick column of one (e4, e3): `real` cells per row, rows `step` words apart."""
+    """Fill the first `real` cells of a stick per row, and leave the others."""
     largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
-    width = 16 if real <= 16 else 64
-    for row in range(rows):
-        stick = sticks[row * 64 : row * 64 + 64]
-        source = words[row * step : row * step + real]
-        if real == 64:
-            high, low = encode_run(source, stick, limit)
-        elif fresh:
-            high, low = encode_run(source, stick[:real], limit)
-        else:
-            for i in range(real):
-                scratch[i] = source[i]
-            high, low = encode_run(scratch[:width], stick[:width], limit)
-            stick[width:] = 0
-        largest, smallest = max(largest, high), min(smallest, low)
-    if not fresh:
-        sticks[rows * 64 : (rows + 31) // 32 * PAGE_CELLS] = 0
+    for row in range(np.uintp(rows)):
+        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
+        high, low = encode_run(words, source, sticks, target, np.uintp(real), limit)
+        largest = np.uint32(max(largest, high))
+        smallest = np.uint32(min(smallest, low))
     return largest, smallest
+
+
+@kernel
+def _encode_short(
+    words: Words,
+    word: np.uintp,
+    sticks: Codes,
+    cell: np.uintp,
+    rows: int,
+    step: int,
+    mask: Words,
+    limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:
+    """Fill a stick per row: at most sixteen cells that `mask` lets through, then zeros."""
+    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for row in range(np.uintp(rows)):
+        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
+        high, low = encode_masked(words, source, sticks, target, SHORT_CELLS, mask, limit)
+        largest = np.uint32(max(largest, high))
+        smallest = np.uint32(min(smallest, low))
+        for i in range(STICK_CELLS - SHORT_CELLS):
+            sticks[target + SHORT_CELLS + i] = 0
+    return largest, smallest
+
+
+@kernel
+def _encode_long(
+    words: Words,
+    word: np.uintp,
+    sticks: Codes,
+    cell: np.uintp,
+    rows: int,
+    step: int,
+    mask: Words,
+    limit: np.uint32,
+) -> tuple[np.uint32, np.uint32]:
+    """Fill a stick per row: the cells that `mask` lets through, zeros elsewhere."""
+    largest, smallest = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for row in range(np.uintp(rows)):
+        source, target = word + row * np.uintp(step), cell + row * STICK_CELLS
+        high, low = encode_masked(words, source, sticks, target, STICK_CELLS, mask, limit)
+        largest = np.uint32(max(largest, high))
+        smallest = np.uint32(min(smallest, low))
+    return largest, smallest
+
+
+@kernel
+def _mark_nonfinite(
+    words: Words, word: np.uintp, sticks: Codes, cell: np.uintp, rows: int, step: int, real: int
+) -> None:
+    """Store NINF for every NaN and infinity, which saturation does not touch."""
+    for row in range(np.uintp(rows)):
+        for i in range(np.uintp(real)):
+            bits = words[word + row * np.uintp(step) + i]
+            if np.uint32(bits & MAGNITUDE32) >= INFINITY32:
+                sticks[cell + row * STICK_CELLS + i] = encode(bits, LINE_HIGH32)
 
 
 @kernel
@@ -83,15 +180,21 @@ def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np
     d4, d3, d2, d1 = dims
     largest = np.uint16(0)
     for e4 in range(d4):
-        for k in range((d1 + 63) // 64):
-            real = min(64, d1 - 64 * k)
-            for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS
-                word = (e4 * d3 + e3) * d2 * d1 + 64 * k
-                for row in range(d2):
-                    stick = sticks[cell + row * 64 : cell + row * 64 + real]
-                    target = words[word + row * d1 : word + row * d1 + real]
-                    largest = max(largest, decode_run(stick, target))
+        for e3 in range(d3):
+            for e2 in range(0, d2, PAGE_STICKS):
+                rows = np.uintp(min(PAGE_STICKS, d2 - e2))
+                for k in range((d1 + 63) // 64):
+                    real = np.uintp(min(64, d1 - 64 * k))
+                    page = e4 * pages[0] + k * pages[1] + e3 * pages[2] + e2 // PAGE_STICKS
+                    cell = np.uintp(page * PAGE_CELLS)
+                    word = np.uintp(((e4 * d3 + e3) * d2 + e2) * d1 + 64 * k)
+                    for row in range(rows):
+                        source, target = cell + row * STICK_CELLS, word + row * np.uintp(d1)
+                        if real == STICK_CELLS:
+                            high = decode_run(sticks, source, words, target, STICK_CELLS)
+                        else:
+                            high = decode_run(sticks, source, words, target, real)
+                        largest = np.uint16(max(largest, high))
     return largest
 
 
@@ -104,22 +207,21 @@ def stickify_table(
     Returns the flags of all elements, or-ed.
     """
     d4, d3, d2, d1 = dims
-    flags = np.uint32(0)
+    seen = np.uint32(0)
     for e4 in range(d4):
         for k in range((d1 + 63) // 64):
             real = min(64, d1 - 64 * k)
             for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS
-                item = (e4 * d3 + e3) * d2 * d1 + 64 * k
-                for row in range(d2):
-                    values = source[item + row * d1 : item + row * d1 + real]
-                    stick = sticks[cell + row * 64 : cell + row * 64 + 64]
-                    flags = np.uint32(flags | _convert_run(values, table, stick))
-                    if not fresh:
-                        stick[real:] = 0
+                cell = np.uintp((e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS)
+                item = np.uintp((e4 * d3 + e3) * d2 * d1 + 64 * k)
+                for row in range(np.uintp(d2)):
+                    first, stick = item + row * np.uintp(d1), cell + row * STICK_CELLS
+                    seen = np.uint32(seen | _convert(source, first, sticks, stick, real, table))
+                    if real < 64 and not fresh:
+                        sticks[stick + np.uintp(real) : stick + STICK_CELLS] = 0
                 if not fresh:
-                    sticks[cell + d2 * 64 : cell + (d2 + 31) // 32 * PAGE_CELLS] = 0
-    return np.uint32(flags >> np.uint32(16))
+                    sticks[cell + np.uintp(d2 * 64) : cell + np.uintp((d2 + 31) // 32 * 2048)] = 0
+    return np.uint32(seen >> np.uint32(16))
 
 
 @kernel
@@ -128,73 +230,71 @@ def unstickify_table(
 ) -> np.uint32:
     """Convert sticks to 16-bit values through a table as `stickify_table` has it; return flags."""
     d4, d3, d2, d1 = dims
-    flags = np.uint32(0)
+    seen = np.uint32(0)
     for e4 in range(d4):
         for k in range((d1 + 63) // 64):
             real = min(64, d1 - 64 * k)
             for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS
-                item = (e4 * d3 + e3) * d2 * d1 + 64 * k
-                for row in range(d2):
-                    stick = sticks[cell + row * 64 : cell + row * 64 + real]
-                    values = target[item + row * d1 : item + row * d1 + real]
-                    flags = np.uint32(flags | _convert_run(stick, table, values))
-    return np.uint32(flags >> np.uint32(16))
+                cell = np.uintp((e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_CELLS)
+                item = np.uintp((e4 * d3 + e3) * d2 * d1 + 64 * k)
+                for row in range(np.uintp(d2)):
+                    first, stick = item + row * np.uintp(d1), cell + row * STICK_CELLS
+                    seen = np.uint32(seen | _convert(sticks, stick, target, first, real, table))
+    return np.uint32(seen >> np.uint32(16))
 
 
 @kernel
-def _convert_run(source: Codes, table: Words, target: Codes) -> np.uint32:
+def _convert(
+    source: Codes, start: np.uintp, target: Codes, to: np.uintp, count: int, table: Words
+) -> np.uint32:
     """Look up a run of 16-bit values; the low half is stored, everything is or-ed and returned."""
     seen = np.uint32(0)
-    for i in range(source.size):
-        entry = table[source[i]]
+    for i in range(np.uintp(count)):
+        entry = table[source[start + i]]
         seen = np.uint32(seen | entry)
-        target[i] = np.uint16(entry)
+        target[to + i] = np.uint16(entry)
     return seen
 
 
 @kernel
-def stickify_copy(
-    source: npt.NDArray[np.generic],
-    sticks: npt.NDArray[np.generic],
-    dims: Dims,
-    pages: Pages,
-    fresh: bool,
-) -> None:
+def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh: bool) -> None:
     """Copy cells of 1, 2 or 4 bytes from a dense array into feature or kernel sticks."""
     d4, d3, d2, d1 = dims
     cells = STICK_BYTES // sticks.itemsize
     for e4 in range(d4):
         for k in range((d1 + cells - 1) // cells):
-            real = min(cells, d1 - cells * k)
+            real = np.uintp(min(cells, d1 - cells * k))
             for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_STICKS * cells
-                item = (e4 * d3 + e3) * d2 * d1 + cells * k
-                for row in range(d2):
-                    stick = sticks[cell + row * cells : cell + (row + 1) * cells]
-                    stick[:real] = source[item + row * d1 : item + row * d1 + real]
+                page = e4 * pages[0] + k * pages[1] + e3 * pages[2]
+                cell = np.uintp(page * PAGE_STICKS * cells)
+                item = np.uintp((e4 * d3 + e3) * d2 * d1 + cells * k)
+                for row in range(np.uintp(d2)):
+                    first, stick = item + row * np.uintp(d1), cell + row * np.uintp(cells)
+                    for i in range(real):
+                        sticks[stick + i] = source[first + i]
                     if not fresh:
-                        stick[real:] = 0
+                        sticks[stick + real : stick + np.uintp(cells)] = 0
                 if not fresh:
-                    sticks[cell + d2 * cells : cell + (d2 + 31) // 32 * 32 * cells] = 0
+                    end = np.uintp((d2 + 31) // 32 * PAGE_STICKS * cells)
+                    sticks[cell + np.uintp(d2 * cells) : cell + end] = 0
 
 
 @kernel
-def unstickify_copy(
-    sticks: npt.NDArray[np.generic], target: npt.NDArray[np.generic], dims: Dims, pages: Pages
-) -> None:
-    """Copy cells of any width from feature or kernel sticks into a dense array."""
+def unstickify_copy(sticks: Cells, target: Cells, dims: Dims, pages: Pages) -> None:
+    """Copy cells of 1, 2 or 4 bytes from feature or kernel sticks into a dense array."""
     d4, d3, d2, d1 = dims
     cells = STICK_BYTES // sticks.itemsize
     for e4 in range(d4):
         for k in range((d1 + cells - 1) // cells):
-            real = min(cells, d1 - cells * k)
+            real = np.uintp(min(cells, d1 - cells * k))
             for e3 in range(d3):
-                cell = (e4 * pages[0] + k * pages[1] + e3 * pages[2]) * PAGE_STICKS * cells
-                item = (e4 * d3 + e3) * d2 * d1 + cells * k
-                for row in range(d2):
-                    first = cell + row * cells
-                    target[item + row * d1 : item + row * d1 + real] = sticks[first : first + real]
+                page = e4 * pages[0] + k * pages[1] + e3 * pages[2]
+                cell = np.uintp(page * PAGE_STICKS * cells)
+                item = np.uintp((e4 * d3 + e3) * d2 * d1 + cells * k)
+                for row in range(np.uintp(d2)):
+                    first, stick = item + row * np.uintp(d1), cell + row * np.uintp(cells)
+                    for i in range(real):
+                        target[first + i] = sticks[stick + i]
 
 
 @kernel

@@ -143,8 +143,8 @@ class _NumericsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Numerics.Val
     NUMERICS_EXACT: _Numerics.ValueType  # 1
     """As the fidelity contract states for each operation."""
     NUMERICS_JITTER: _Numerics.ValueType  # 2
-    """Perturbed within each operation's documented tolerance, by jitter_seed: shows whether a decision
-    would flip on real hardware.
+    """Perturbed within each operation's documented tolerance, by jitter_seed: shows whether a
+    decision would flip on real hardware.
     """
 
 class Numerics(_Numerics, metaclass=_NumericsEnumTypeWrapper):
@@ -155,8 +155,8 @@ NUMERICS_UNSPECIFIED: Numerics.ValueType  # 0
 NUMERICS_EXACT: Numerics.ValueType  # 1
 """As the fidelity contract states for each operation."""
 NUMERICS_JITTER: Numerics.ValueType  # 2
-"""Perturbed within each operation's documented tolerance, by jitter_seed: shows whether a decision
-would flip on real hardware.
+"""Perturbed within each operation's documented tolerance, by jitter_seed: shows whether a
+decision would flip on real hardware.
 """
 Global___Numerics: _TypeAlias = Numerics  # noqa: Y015
 
@@ -234,7 +234,9 @@ class Machine(_message.Message):
     layout_formats_mask: _builtins.int
     """Installed layout formats, bit n from the left of 32 is format n (QAF bytes 52-55)."""
     conversions_mask: _builtins.int
-    """Installed conversions of NNPA_DATATYPE_1, bit n from the left of 16 is format n (QAF bytes 72-73)."""
+    """Installed conversions of NNPA_DATATYPE_1, bit n from the left of 16 is format n (QAF bytes
+    72-73).
+    """
     max_dim_idx_size: _builtins.int
     """Maximum dimension index size, elements (QAF bytes 60-63)."""
     max_tensor_size: _builtins.int
@@ -344,7 +346,9 @@ class MachineSpec(_message.Message):
     layout_formats_mask: _builtins.int
     """Installed layout formats, as Machine.layout_formats_mask; no bit that the model lacks."""
     parmblk_formats_mask: _builtins.int
-    """Installed parameter block formats, as Machine.parmblk_formats_mask; no bit that the model lacks."""
+    """Installed parameter block formats, as Machine.parmblk_formats_mask; no bit that the model
+    lacks.
+    """
     @_builtins.property
     def removed_functions(self) -> _containers.RepeatedScalarFieldContainer[_operation_pb2.NnpaFunctionCode.ValueType]:
         """Functions to take away, of those that the model has. NNPA_QAF stays."""
@@ -690,7 +694,8 @@ class UpdateSessionRequest(_message.Message):
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Fields to change: machine_spec (as a whole), precheck, status_diag, program_check_action,
         log_level, log_module, numerics, jitter_seed, accumulate. A field that is named and absent goes
-        back to its default. An empty or absent mask names the fields that are present, as AIP-134 says.
+        back to its default. An empty or absent mask names the fields that are present, as AIP-134
+        says.
         """
 
     def __init__(
@@ -766,7 +771,9 @@ class ExecuteResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_operation_pb2.OperationResult]:
-        """One result per operation that ran, in order. Fewer than operations: the last one stopped the list."""
+        """One result per operation that ran, in order. Fewer than operations: the last one stopped the
+        list.
+        """
 
     def __init__(
         self,
@@ -859,8 +866,8 @@ class WriteArrays(_message.Message):
     ARRAY_BYTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def operation(self) -> _operation_pb2.Operation:
-        """transform_ztensor, transform_ztensor_with_saturation or transform_quantized_ztensor, with `data`
-        left out and a tensor of the session.
+        """transform_ztensor, transform_ztensor_with_saturation or transform_quantized_ztensor, with
+        `data` left out and a tensor of the session.
         """
 
     @_builtins.property
@@ -905,7 +912,8 @@ class WriteSticks(_message.Message):
     @_builtins.property
     def new_ztensor(self) -> _tensor_pb2.Ztensor:
         """Absent: the tensor exists and has a buffer of total_bytes. Present: the tensor is created from
-        this structure, as it is, including is_transformed, rec_scale and offset; `sticks` MUST be unset.
+        this structure, as it is, including is_transformed, rec_scale and offset; `sticks` MUST be
+        unset.
         """
 
     def __init__(

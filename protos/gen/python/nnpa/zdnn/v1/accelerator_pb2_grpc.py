@@ -30,8 +30,8 @@ class AcceleratorServiceStub(object):
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
@@ -107,8 +107,8 @@ class AcceleratorServiceServicer(object):
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
@@ -338,8 +338,8 @@ class AcceleratorService(object):
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and

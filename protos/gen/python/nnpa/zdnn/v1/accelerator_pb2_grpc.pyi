@@ -35,8 +35,8 @@ class AcceleratorServiceStub:
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
@@ -162,8 +162,8 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
@@ -285,8 +285,8 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs zDNN on an emulated accelerator.
 
     A client creates a session, runs operations in it, and deletes it. Tensors belong to one session
-    and are invisible to all others. The operations of one call run in order; calls of one session that
-    overlap in time take effect one after the other, in either order.
+    and are invisible to all others. The operations of one call run in order; calls of one session
+    that overlap in time take effect one after the other, in either order.
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and

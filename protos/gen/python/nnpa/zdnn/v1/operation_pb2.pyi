@@ -22,7 +22,8 @@ With precheck on, ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT 
 these; with precheck off, operands that contradict each other are a program check.
 
 Unless a comment says otherwise, tensors of arms 20 to 89 are ZDNN_DLFLOAT16 in
-ZDNN_FORMAT_4DFEATURE, and shapes are those of the transformed descriptors, (dim4, dim3, dim2, dim1).
+ZDNN_FORMAT_4DFEATURE, and shapes are those of the transformed descriptors, (dim4, dim3, dim2,
+dim1).
 """
 
 from collections import abc as _abc
@@ -972,8 +973,8 @@ class OperationResult(_message.Message):
     """What zdnn_get_status_message says, for example "ZDNN_OK: Success."."""
     fp_flags: _builtins.int
     """IEEE flags that the library leaves raised in the calling thread, a sum of FpFlags. Of meaning
-    for the functions that clear the flags and then convert: arms 6 to 10. Others leave the thread's
-    flags alone, and this is 0.
+    for the functions that clear the flags and then convert: arms 6 to 10. Others leave the
+    thread's flags alone, and this is 0.
     """
     boolean: _builtins.bool
     """The functions that return bool."""
@@ -1375,12 +1376,13 @@ Global___FreeZtensorBuffer: _TypeAlias = FreeZtensorBuffer  # noqa: Y015
 class TransformZtensor(_message.Message):
     """zdnn_transform_ztensor: converts user data to DLFLOAT16 sticks.
 
-    Arrays are dense, little-endian, of the pre-transformed type. A plain tensor takes one array of as
-    many elements as the transformed dimensions multiply to. A concatenated one takes one per gate,
-    FICO four (F, I, C, O), ZRH three (Z, R, H), each of as many elements as the pre-transformed
-    dimensions multiply to (forward before backward in a bidirectional layer). Arrays are looked at
-    only where the library would: a call that it refuses before is answered with its status,
-    whatever `data` holds; otherwise a wrong number or size is DATA_SIZE_MISMATCH.
+    Arrays are dense, little-endian, of the pre-transformed type. A plain tensor takes one array of
+    as many elements as the transformed dimensions multiply to. A concatenated one takes one per
+    gate, FICO four (F, I, C, O), ZRH three (Z, R, H), each of as many elements as the
+    pre-transformed dimensions multiply to (forward before backward in a bidirectional layer). Arrays
+    are looked at only where the library would: a call that it refuses before is answered with its
+    status, whatever `data` holds; otherwise a wrong number or size is DATA_SIZE_MISMATCH.
+
     Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
     ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
     warning ZDNN_ELEMENT_RANGE_VIOLATION on machines that convert in hardware.
@@ -1704,7 +1706,7 @@ Global___Mul: _TypeAlias = Mul  # noqa: Y015
 
 @_typing.final
 class Div(_message.Message):
-    """zdnn_div: element by element input_a / input_b, rounded once. Division by zero is a range violation."""
+    """zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2549,7 +2551,9 @@ class MatmulBcastOp(_message.Message):
 
     @_builtins.property
     def output(self) -> _tensor_pb2.TensorRef:
-        """Result (s, 1, m, p); the first input is input_b when only input_a is broadcast; dim2 and dim1 are replaced."""
+        """Result (s, 1, m, p); the first input is input_b when only input_a is broadcast; dim2 and dim1
+        are replaced.
+        """
 
     def __init__(
         self,
@@ -2572,7 +2576,8 @@ Global___MatmulBcastOp: _TypeAlias = MatmulBcastOp  # noqa: Y015
 
 @_typing.final
 class MatmulTransposeOp(_message.Message):
-    """zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way. Telum II.
+    """zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way.
+    Telum II.
     Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
     combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
     """
@@ -2979,11 +2984,11 @@ Global___Conv2d: _TypeAlias = Conv2d  # noqa: Y015
 @_typing.final
 class Lstm(_message.Message):
     """zdnn_lstm: long short-term memory layer over a sequence.
-    Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1), S = s
-    rounded up to a multiple of 64 when d is 2, else s.
-    Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE. Unlike
-    single-instruction operations, a range violation ends the operation and leaves is_transformed of
-    the outputs as it was.
+    Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+    gate is s elements wide, padded to a multiple of 64.
+    Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+    Unlike single-instruction operations, a range violation ends the operation and leaves
+    is_transformed of the outputs as it was.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3076,11 +3081,11 @@ Global___Lstm: _TypeAlias = Lstm  # noqa: Y015
 @_typing.final
 class Gru(_message.Message):
     """zdnn_gru: gated recurrent unit layer over a sequence.
-    Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1), S = s
-    rounded up to a multiple of 64 when d is 2, else s.
-    Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE. Unlike
-    single-instruction operations, a range violation ends the operation and leaves is_transformed of
-    the outputs as it was.
+    Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+    gate is s elements wide, padded to a multiple of 64.
+    Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+    Unlike single-instruction operations, a range violation ends the operation and leaves
+    is_transformed of the outputs as it was.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3211,8 +3216,8 @@ class IsNnpaFunctionInstalled(_message.Message):
     """
     @_builtins.property
     def function_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Function codes, of enum NnpaFunctionCode or any other number; the library reads the low 16 bits,
-        and 256 and above are not installed.
+        """Function codes, of enum NnpaFunctionCode or any other number; the library reads the low 16
+        bits, and 256 and above are not installed.
         """
 
     def __init__(
@@ -3463,7 +3468,9 @@ Global___IsVersionRunnable: _TypeAlias = IsVersionRunnable  # noqa: Y015
 
 @_typing.final
 class GetMaxRunnableVersion(_message.Message):
-    """zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result `number`."""
+    """zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result
+    `number`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -22,7 +22,8 @@ With precheck on, ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE and ZDNN_INVALID_FORMAT 
 these; with precheck off, operands that contradict each other are a program check.
 
 Unless a comment says otherwise, tensors of arms 20 to 89 are ZDNN_DLFLOAT16 in
-ZDNN_FORMAT_4DFEATURE, and shapes are those of the transformed descriptors, (dim4, dim3, dim2, dim1).
+ZDNN_FORMAT_4DFEATURE, and shapes are those of the transformed descriptors, (dim4, dim3, dim2,
+dim1).
 """
 
 from collections import abc as _abc

@@ -265,8 +265,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
     (decimal) where precheck would have answered. The kind is "data" (operands that contradict each
     other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
-    machine has no such instruction; SIGILL). Operations before "operation_index" have taken effect;
-    the session lives on.
+    machine has no such instruction; SIGILL). Operations before "operation_index" have taken
+    effect; the session lives on.
     """
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 18
     """INVALID_ARGUMENT: the page token is not one that this method returned."""
@@ -333,8 +333,8 @@ ERROR_REASON_PROGRAM_CHECK: ErrorReason.ValueType  # 17
 other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
 (decimal) where precheck would have answered. The kind is "data" (operands that contradict each
 other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
-machine has no such instruction; SIGILL). Operations before "operation_index" have taken effect;
-the session lives on.
+machine has no such instruction; SIGILL). Operations before "operation_index" have taken
+effect; the session lives on.
 """
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 18
 """INVALID_ARGUMENT: the page token is not one that this method returned."""

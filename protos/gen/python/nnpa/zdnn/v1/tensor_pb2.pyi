@@ -320,7 +320,8 @@ class Ztensor(_message.Message):
     """Quantization offset, FP32. Default 0."""
     sticks: _builtins.bytes
     """The sticks from the buffer's first byte: exactly as many bytes as zdnn_getsize_ztensor gives
-    for the transformed descriptor, else DATA_SIZE_MISMATCH. At most Session.limits.max_inline_bytes.
+    for the transformed descriptor, else DATA_SIZE_MISMATCH. At most
+    Session.limits.max_inline_bytes.
     """
     byte_order: Global___ByteOrder.ValueType
     """Byte order of the elements in `sticks`, and, for an inline output, the order wanted in the
@@ -328,9 +329,9 @@ class Ztensor(_message.Message):
     """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
-        """The user's view. Operations of arms 20 to 89 never read it, and a client MAY leave it out there,
-        unless the operand is a first input from which `new_id` outputs take theirs. The transforms,
-        transform_origtensor and reshape need it. Absent where needed is FIELD_UNSPECIFIED.
+        """The user's view. Operations of arms 20 to 89 never read it, and a client MAY leave it out
+        there, unless the operand is a first input from which `new_id` outputs take theirs. The
+        transforms, transform_origtensor and reshape need it. Absent where needed is FIELD_UNSPECIFIED.
         """
 
     @_builtins.property
@@ -421,7 +422,9 @@ class ZtensorInfo(_message.Message):
     id: _builtins.int
     """The tensor's id, or 0 for an inline tensor."""
     operand: _builtins.str
-    """In results: the C parameter name of the operand ("output", "hn_output", "ztensor"). Empty in listings."""
+    """In results: the C parameter name of the operand ("output", "hn_output", "ztensor"). Empty in
+    listings.
+    """
     @_builtins.property
     def ztensor(self) -> Global___Ztensor:
         """The structure after the operation. `sticks` only for inline tensors whose buffer was written,

@@ -312,27 +312,31 @@ Global___Machine: _TypeAlias = Machine  # noqa: Y015
 
 @_typing.final
 class MachineSpec(_message.Message):
-    """Chooses a machine, or makes one: a model, and what it lacks. A custom machine is always one that
-    could exist: limits and masks only shrink. A machine with small limits lets programs that split
-    tensors be tested with kilobytes. Anything outside the ranges below is MACHINE_INVALID.
+    """Chooses a machine, or makes one: a model, and what differs from it. A machine with small limits
+    lets programs that split tensors be tested with kilobytes. Values outside the ranges below are
+    MACHINE_INVALID.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
+    MAX_DIM_IDX_SIZE_FIELD_NUMBER: _builtins.int
     MAX_DIM4_FIELD_NUMBER: _builtins.int
     MAX_DIM3_FIELD_NUMBER: _builtins.int
     MAX_DIM2_FIELD_NUMBER: _builtins.int
     MAX_DIM1_FIELD_NUMBER: _builtins.int
     MAX_TENSOR_SIZE_FIELD_NUMBER: _builtins.int
     REMOVED_FUNCTIONS_FIELD_NUMBER: _builtins.int
+    ADDED_FUNCTIONS_FIELD_NUMBER: _builtins.int
     DATA_TYPES_MASK_FIELD_NUMBER: _builtins.int
     LAYOUT_FORMATS_MASK_FIELD_NUMBER: _builtins.int
     PARMBLK_FORMATS_MASK_FIELD_NUMBER: _builtins.int
     model: Global___MachineModel.ValueType
-    """The model. Default MACHINE_MODEL_TELUM2. Models without NNPA take no overrides."""
+    """The model. Default MACHINE_MODEL_TELUM2. Models without NNPA take no overrides: MACHINE_INVALID."""
+    max_dim_idx_size: _builtins.int
+    """Maximum dimension index size, elements, 1..32768. Default: the model's, here and below."""
     max_dim4: _builtins.int
-    """Maximum size of dim4, elements, 1 to the model's. Default, here and below: the model's."""
+    """Maximum size of dim4, elements, 0..2097152; 0: max_dim_idx_size holds."""
     max_dim3: _builtins.int
     """Maximum size of dim3, as max_dim4."""
     max_dim2: _builtins.int
@@ -340,36 +344,40 @@ class MachineSpec(_message.Message):
     max_dim1: _builtins.int
     """Maximum size of dim1, as max_dim4."""
     max_tensor_size: _builtins.int
-    """Maximum tensor size, bytes, 4096 to the model's."""
+    """Maximum tensor size, bytes, 4096..4294967296."""
     data_types_mask: _builtins.int
-    """Installed types, as Machine.data_types_mask; no bit that the model lacks."""
+    """Installed types, as Machine.data_types_mask; only types that NnpaDataType names."""
     layout_formats_mask: _builtins.int
-    """Installed layout formats, as Machine.layout_formats_mask; no bit that the model lacks."""
+    """Installed layout formats, as Machine.layout_formats_mask; only those NnpaLayoutFormat names."""
     parmblk_formats_mask: _builtins.int
-    """Installed parameter block formats, as Machine.parmblk_formats_mask; no bit that the model
-    lacks.
-    """
+    """Installed parameter block formats, as Machine.parmblk_formats_mask; only 0 and 1."""
     @_builtins.property
     def removed_functions(self) -> _containers.RepeatedScalarFieldContainer[_operation_pb2.NnpaFunctionCode.ValueType]:
-        """Functions to take away, of those that the model has. NNPA_QAF stays."""
+        """Functions to take away. NNPA_QAF is MACHINE_INVALID."""
+
+    @_builtins.property
+    def added_functions(self) -> _containers.RepeatedScalarFieldContainer[_operation_pb2.NnpaFunctionCode.ValueType]:
+        """Functions to add. One that zDNN does not know is MACHINE_INVALID."""
 
     def __init__(
         self,
         *,
         model: Global___MachineModel.ValueType = ...,
+        max_dim_idx_size: _builtins.int | None = ...,
         max_dim4: _builtins.int | None = ...,
         max_dim3: _builtins.int | None = ...,
         max_dim2: _builtins.int | None = ...,
         max_dim1: _builtins.int | None = ...,
         max_tensor_size: _builtins.int | None = ...,
         removed_functions: _abc.Iterable[_operation_pb2.NnpaFunctionCode.ValueType] | None = ...,
+        added_functions: _abc.Iterable[_operation_pb2.NnpaFunctionCode.ValueType] | None = ...,
         data_types_mask: _builtins.int | None = ...,
         layout_formats_mask: _builtins.int | None = ...,
         parmblk_formats_mask: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_types_mask", b"_data_types_mask", "_layout_formats_mask", b"_layout_formats_mask", "_max_dim1", b"_max_dim1", "_max_dim2", b"_max_dim2", "_max_dim3", b"_max_dim3", "_max_dim4", b"_max_dim4", "_max_tensor_size", b"_max_tensor_size", "_parmblk_formats_mask", b"_parmblk_formats_mask", "data_types_mask", b"data_types_mask", "layout_formats_mask", b"layout_formats_mask", "max_dim1", b"max_dim1", "max_dim2", b"max_dim2", "max_dim3", b"max_dim3", "max_dim4", b"max_dim4", "max_tensor_size", b"max_tensor_size", "parmblk_formats_mask", b"parmblk_formats_mask"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data_types_mask", b"_data_types_mask", "_layout_formats_mask", b"_layout_formats_mask", "_max_dim1", b"_max_dim1", "_max_dim2", b"_max_dim2", "_max_dim3", b"_max_dim3", "_max_dim4", b"_max_dim4", "_max_dim_idx_size", b"_max_dim_idx_size", "_max_tensor_size", b"_max_tensor_size", "_parmblk_formats_mask", b"_parmblk_formats_mask", "data_types_mask", b"data_types_mask", "layout_formats_mask", b"layout_formats_mask", "max_dim1", b"max_dim1", "max_dim2", b"max_dim2", "max_dim3", b"max_dim3", "max_dim4", b"max_dim4", "max_dim_idx_size", b"max_dim_idx_size", "max_tensor_size", b"max_tensor_size", "parmblk_formats_mask", b"parmblk_formats_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_types_mask", b"_data_types_mask", "_layout_formats_mask", b"_layout_formats_mask", "_max_dim1", b"_max_dim1", "_max_dim2", b"_max_dim2", "_max_dim3", b"_max_dim3", "_max_dim4", b"_max_dim4", "_max_tensor_size", b"_max_tensor_size", "_parmblk_formats_mask", b"_parmblk_formats_mask", "data_types_mask", b"data_types_mask", "layout_formats_mask", b"layout_formats_mask", "max_dim1", b"max_dim1", "max_dim2", b"max_dim2", "max_dim3", b"max_dim3", "max_dim4", b"max_dim4", "max_tensor_size", b"max_tensor_size", "model", b"model", "parmblk_formats_mask", b"parmblk_formats_mask", "removed_functions", b"removed_functions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data_types_mask", b"_data_types_mask", "_layout_formats_mask", b"_layout_formats_mask", "_max_dim1", b"_max_dim1", "_max_dim2", b"_max_dim2", "_max_dim3", b"_max_dim3", "_max_dim4", b"_max_dim4", "_max_dim_idx_size", b"_max_dim_idx_size", "_max_tensor_size", b"_max_tensor_size", "_parmblk_formats_mask", b"_parmblk_formats_mask", "added_functions", b"added_functions", "data_types_mask", b"data_types_mask", "layout_formats_mask", b"layout_formats_mask", "max_dim1", b"max_dim1", "max_dim2", b"max_dim2", "max_dim3", b"max_dim3", "max_dim4", b"max_dim4", "max_dim_idx_size", b"max_dim_idx_size", "max_tensor_size", b"max_tensor_size", "model", b"model", "parmblk_formats_mask", b"parmblk_formats_mask", "removed_functions", b"removed_functions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data_types_mask: _TypeAlias = _typing.Literal["data_types_mask"]  # noqa: Y015
     _WhichOneofArgType__data_types_mask: _TypeAlias = _typing.Literal["_data_types_mask", b"_data_types_mask"]  # noqa: Y015
@@ -383,6 +391,8 @@ class MachineSpec(_message.Message):
     _WhichOneofArgType__max_dim3: _TypeAlias = _typing.Literal["_max_dim3", b"_max_dim3"]  # noqa: Y015
     _WhichOneofReturnType__max_dim4: _TypeAlias = _typing.Literal["max_dim4"]  # noqa: Y015
     _WhichOneofArgType__max_dim4: _TypeAlias = _typing.Literal["_max_dim4", b"_max_dim4"]  # noqa: Y015
+    _WhichOneofReturnType__max_dim_idx_size: _TypeAlias = _typing.Literal["max_dim_idx_size"]  # noqa: Y015
+    _WhichOneofArgType__max_dim_idx_size: _TypeAlias = _typing.Literal["_max_dim_idx_size", b"_max_dim_idx_size"]  # noqa: Y015
     _WhichOneofReturnType__max_tensor_size: _TypeAlias = _typing.Literal["max_tensor_size"]  # noqa: Y015
     _WhichOneofArgType__max_tensor_size: _TypeAlias = _typing.Literal["_max_tensor_size", b"_max_tensor_size"]  # noqa: Y015
     _WhichOneofReturnType__parmblk_formats_mask: _TypeAlias = _typing.Literal["parmblk_formats_mask"]  # noqa: Y015
@@ -399,6 +409,8 @@ class MachineSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_dim3) -> _WhichOneofReturnType__max_dim3 | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_dim4) -> _WhichOneofReturnType__max_dim4 | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_dim_idx_size) -> _WhichOneofReturnType__max_dim_idx_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tensor_size) -> _WhichOneofReturnType__max_tensor_size | None: ...
     @_typing.overload

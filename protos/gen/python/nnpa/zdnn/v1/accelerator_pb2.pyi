@@ -332,7 +332,7 @@ class MachineSpec(_message.Message):
     LAYOUT_FORMATS_MASK_FIELD_NUMBER: _builtins.int
     PARMBLK_FORMATS_MASK_FIELD_NUMBER: _builtins.int
     model: Global___MachineModel.ValueType
-    """The model. Default MACHINE_MODEL_TELUM2. Models without NNPA take no overrides: MACHINE_INVALID."""
+    """The model. Default MACHINE_MODEL_TELUM2. Models without NNPA take no overrides."""
     max_dim_idx_size: _builtins.int
     """Maximum dimension index size, elements, 1..32768. Default: the model's, here and below."""
     max_dim4: _builtins.int

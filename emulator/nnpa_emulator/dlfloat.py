@@ -51,7 +51,7 @@ _FP32_MAX: Final = np.uint32(0x4FFF8000)
 
 _FP16_QUIET_NAN: Final = 0x7E00
 _FP16_INFINITY: Final = 0x7C00
-_CODE_FP16_OVERFLOW: Final = 0x5E00
+FP16_OVERFLOW: Final = 0x5E00
 """65536, the first code above FP16's largest finite value."""
 _CODE_FP16_EXACT: Final = 0x2000
 """2^-15: from here on every code is an exact FP16 value."""
@@ -114,7 +114,7 @@ def to_fp16(codes: Codes) -> npt.NDArray[np.float16]:
     normal = (((magnitude >> FRACTION_BITS) - 16) << 10) | ((magnitude & 0x1FF) << 1)
     bits = np.where(magnitude < 0x2200, small, normal)
     bits = np.where(magnitude == 0, 0, bits)
-    bits = np.where(magnitude >= _CODE_FP16_OVERFLOW, _FP16_INFINITY, bits) | (wide & SIGN)
+    bits = np.where(magnitude >= FP16_OVERFLOW, _FP16_INFINITY, bits) | (wide & SIGN)
     bits = np.where(magnitude == NINF, _FP16_QUIET_NAN, bits)
     return bits.astype(np.uint16).view(np.float16)
 
@@ -174,50 +174,69 @@ def quantize_int8(
     return clipped.astype(np.int8)
 
 
-def flags_from_fp32(values: npt.ArrayLike) -> Flags:
-    """Tell the flags that converting these FP32 values raises: NaN I, infinity O, tiny values U."""
+def signals_from_fp32(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    """Return, element by element, the `Flags` bits that rounding FP32 values raises.
+
+    NaN is I, infinity O, a magnitude below 0x2FFFE000 that is not zero U.
+    """
     magnitude = np.asarray(values, np.float32).view(np.uint32) & _FP32_MAGNITUDE
-    return _flags(
-        bool(np.any(magnitude > _FP32_INFINITY)),
-        bool(np.any(magnitude == _FP32_INFINITY)),
-        bool(np.any((magnitude != 0) & (magnitude < _FP32_UNDERFLOW))),
-    )
+    tiny = (magnitude != 0) & (magnitude < _FP32_UNDERFLOW)
+    return _signals(magnitude > _FP32_INFINITY, magnitude == _FP32_INFINITY, tiny)
+
+
+def signals_to_fp32(codes: Codes) -> npt.NDArray[np.uint8]:
+    """Return the bits that widening codes to FP32 or BFLOAT raises: NINF is I, all else exact."""
+    ninf = (np.asarray(codes, np.uint16) & MAGNITUDE) == NINF
+    return _signals(ninf, np.zeros_like(ninf), np.zeros_like(ninf))
+
+
+def signals_to_fp16(codes: Codes) -> npt.NDArray[np.uint8]:
+    """Return the bits of narrowing codes to FP16: NINF I, from 65536 O, inexact below 2^-15 U."""
+    magnitude = np.asarray(codes, np.uint16).astype(np.int64) & MAGNITUDE
+    shift = np.maximum(16 - (magnitude >> FRACTION_BITS), 0)
+    lost = ((1 << FRACTION_BITS) + (magnitude & 0x1FF)) & ((1 << shift) - 1)
+    tiny = (magnitude != 0) & (magnitude < _CODE_FP16_EXACT) & (lost != 0)
+    ninf = magnitude == NINF
+    return _signals(ninf, (magnitude >= FP16_OVERFLOW) & ~ninf, tiny)
+
+
+def flags_from_fp32(values: npt.ArrayLike) -> Flags:
+    """Tell the flags that rounding these FP32 values raises, together."""
+    return _joined(signals_from_fp32(values))
 
 
 def flags_from_fp16(values: npt.NDArray[np.float16]) -> Flags:
-    """Tell the flags that converting these FP16 values raises: NaN I, infinity O, never U."""
+    """Tell the flags that rounding these FP16 values raises: NaN I, infinity O, never U."""
     with np.errstate(invalid="ignore"):
         return flags_from_fp32(np.asarray(values, np.float16).astype(np.float32))
 
 
 def flags_from_bfloat(bits: Codes) -> Flags:
-    """Tell the flags that converting these BFLOAT bit patterns raises, as for FP32."""
+    """Tell the flags that rounding these BFLOAT bit patterns raises, as for FP32."""
     wide = np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
     return flags_from_fp32(wide.view(np.float32))
 
 
 def flags_to_fp32(codes: Codes) -> Flags:
-    """Tell the flags of widening these codes to FP32 or BFLOAT: NINF is I, nothing else raises."""
-    return _flags(bool(np.any((codes & MAGNITUDE) == NINF)), False, False)
+    """Tell the flags of widening these codes to FP32 or BFLOAT, together."""
+    return _joined(signals_to_fp32(codes))
 
 
 def flags_to_fp16(codes: Codes) -> Flags:
-    """Tell the flags of narrowing codes to FP16: NINF I, from 65536 up O, inexact below 2^-15 U."""
-    magnitude = np.asarray(codes, np.uint16).astype(np.int64) & MAGNITUDE
-    shift = np.maximum(16 - (magnitude >> FRACTION_BITS), 0)
-    lost = ((1 << FRACTION_BITS) + (magnitude & 0x1FF)) & ((1 << shift) - 1)
-    small = (magnitude != 0) & (magnitude < _CODE_FP16_EXACT)
-    return _flags(
-        bool(np.any(magnitude == NINF)),
-        bool(np.any((magnitude >= _CODE_FP16_OVERFLOW) & (magnitude != NINF))),
-        bool(np.any(small & (lost != 0))),
-    )
+    """Tell the flags of narrowing these codes to FP16, together."""
+    return _joined(signals_to_fp16(codes))
 
 
-def _flags(invalid: bool, overflow: bool, underflow: bool) -> Flags:
-    """Assemble the three flags that conversions can raise; inexact is never one of them."""
-    return (
-        (Flags.INVALID if invalid else Flags.NONE)
-        | (Flags.OVERFLOW if overflow else Flags.NONE)
-        | (Flags.UNDERFLOW if underflow else Flags.NONE)
-    )
+def _signals(
+    invalid: npt.NDArray[np.bool_],
+    overflow: npt.NDArray[np.bool_],
+    underflow: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.uint8]:
+    """Join the three flags that conversions can raise; inexact is never one of them."""
+    bits = Flags.INVALID * invalid + Flags.OVERFLOW * overflow + Flags.UNDERFLOW * underflow
+    return np.asarray(bits, np.uint8)
+
+
+def _joined(signals: npt.NDArray[np.uint8]) -> Flags:
+    """Or the signals of all elements; none for no elements."""
+    return Flags(int(np.bitwise_or.reduce(signals, axis=None)))

@@ -187,15 +187,21 @@ def quantize(
     offset: float,
     clip_min: int,
     clip_max: int,
+    fresh: bool = False,
 ) -> Conversion:
     """Write FP32 data into INT8 sticks as NNPA-TRANSFORM operation 6; see `dlfloat.quantize_int8`.
 
     `any_ninf` tells whether a NaN or an infinity was met.
     """
-    cells = dlfloat.quantize_int8(array, rec_scale, offset, clip_min, clip_max)
-    write_cells(cells, desc, buffer)
-    flags = dlfloat.flags_from_fp32(array) & ~Flags.UNDERFLOW
-    return Conversion(flags, flags != Flags.NONE)
+    reduced = dlfloat.to_fp32(dlfloat.from_fp32(np.array([rec_scale, offset], np.float32)))
+    shape = geometry(desc)
+    values, cells = _flat(array, desc.dims), buffer.view(np.int8)
+    limits = np.array([clip_min, clip_max], np.float32)
+    nonfinite = sticks.stickify_quantized(
+        values, cells, shape.dims, shape.pages, reduced, limits, fresh
+    )
+    flags = dlfloat.flags_from_fp32(values) & ~Flags.UNDERFLOW if nonfinite else Flags.NONE
+    return Conversion(flags, nonfinite)
 
 
 def read_cells(buffer: Buffer, desc: TensorDesc) -> Array:
@@ -248,8 +254,12 @@ def write_fp32(
         largest = convert.encode_fp64(_flat(values, desc.dims).view(np.uint64), codes)
         write_cells(codes, desc, buffer)
         return bool(largest == dlfloat.NINF)
-    positive = np.where(np.isnan(values), np.float32(np.nan), values)
-    return stickify(positive, desc, buffer).any_ninf
+    met = stickify(values, desc, buffer)
+    if Flags.INVALID in met.flags:
+        return stickify(
+            np.where(np.isnan(values), np.float32(np.nan), values), desc, buffer
+        ).any_ninf
+    return met.any_ninf
 
 
 def has_ninf(buffer: Buffer, desc: TensorDesc) -> bool:
@@ -291,7 +301,8 @@ def padding(desc: TensorDesc) -> npt.NDArray[np.bool_]:
     dtype = _cell_dtype(desc)
     buffer = np.zeros(getsize_ztensor(desc), np.uint8)
     write_cells(np.ones(desc.dims, dtype), desc, buffer, fresh=True)
-    return np.equal(buffer.view(dtype), 0)
+    mask: npt.NDArray[np.bool_] = np.equal(buffer.view(dtype), 0)
+    return mask
 
 
 def _stickify_floats(
@@ -331,14 +342,14 @@ def _unstickify_16(cells: Codes, desc: TensorDesc, kind: int) -> tuple[Array, Co
 @lru_cache(maxsize=4)
 def _table_from(kind: int, saturate: bool) -> npt.NDArray[np.uint32]:
     """Tabulate the conversion of FP16 or BFLOAT bits to codes: code low, flags and NINF high."""
-    bits = np.arange(65536, dtype=np.uint32)
+    bits = np.arange(65536, dtype=np.uint16)
     if kind == DataTypes.FP16:
         with np.errstate(invalid="ignore"):
-            values = bits.astype(np.uint16).view(np.float16).astype(np.float32)
+            values = bits.view(np.float16).astype(np.float32)
     else:
-        values = (bits << np.uint32(16)).view(np.float32)
+        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     codes = dlfloat.from_fp32(dlfloat.saturate_fp32(values) if saturate else values)
-    return _tabulate(codes, [dlfloat.flags_from_fp32(value) for value in values], codes)
+    return _tabulate(codes, dlfloat.signals_from_fp32(values), codes)
 
 
 @lru_cache(maxsize=2)
@@ -346,17 +357,17 @@ def _table_to(kind: int) -> npt.NDArray[np.uint32]:
     """Tabulate the conversion of codes to FP16 or BFLOAT bits: bits low, flags and NINF high."""
     codes = np.arange(65536, dtype=np.uint16)
     if kind == DataTypes.FP16:
-        flags = [dlfloat.flags_to_fp16(codes[i : i + 1]) for i in range(65536)]
-        return _tabulate(dlfloat.to_fp16(codes).view(np.uint16), flags, codes)
-    flags = [dlfloat.flags_to_fp32(codes[i : i + 1]) for i in range(65536)]
-    return _tabulate(dlfloat.to_bfloat(codes), flags, codes)
+        results = dlfloat.to_fp16(codes).view(np.uint16)
+        return _tabulate(results, dlfloat.signals_to_fp16(codes), codes)
+    return _tabulate(dlfloat.to_bfloat(codes), dlfloat.signals_to_fp32(codes), codes)
 
 
-def _tabulate(results: Codes, flags: list[Flags], codes: Codes) -> npt.NDArray[np.uint32]:
+def _tabulate(
+    results: Codes, signals: npt.NDArray[np.uint8], codes: Codes
+) -> npt.NDArray[np.uint32]:
     """Join results, their flags and whether the code is NINF into table entries."""
     ninf = np.where((codes & dlfloat.MAGNITUDE) == dlfloat.NINF, _NINF_BIT, 0)
-    high = np.array([int(flag) for flag in flags]) | ninf
-    return results.astype(np.uint32) | (high << 16).astype(np.uint32)
+    return results.astype(np.uint32) | ((signals | ninf) << 16).astype(np.uint32)
 
 
 def _flat(array: Array, dims: tuple[int, int, int, int]) -> Array:

@@ -39,13 +39,13 @@ LINE_START64 = np.uint64(0x7C000)
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a kernel: releases the interpreter lock, cached on disk, one thread."""
-    return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+    """Compile a kernel: no interpreter lock, cached on disk, one thread, IEEE division."""
+    return cast(Kernel, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of kernels that is pasted into each of them, whatever its size."""
-    return cast(Kernel, numba.njit(nogil=True, inline="always")(function))
+    return cast(Kernel, numba.njit(nogil=True, inline="always", error_model="numpy")(function))
 
 
 @kernel

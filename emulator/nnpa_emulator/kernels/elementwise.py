@@ -17,6 +17,7 @@ from nnpa_emulator.kernels.convert import (
     Codes,
     decode,
     encode_result,
+    inlined,
     kernel,
 )
 
@@ -37,54 +38,72 @@ def binary(operation: int, a: Codes, b: Codes, out: Codes, region: Region) -> np
     """
     planes, per_column, columns, rows, last = region
     if rows % 32 == 0 and last == 64:
-        return binary_run(operation, a, b, out)
+        return _run(operation, a, b, out, np.uintp(0), np.uintp(out.size))
     largest = np.uint16(0)
     size = (rows + 31) // 32 * 2048
     for plane in range(planes):
         real = last if plane // per_column % columns == columns - 1 else 64
-        width, count = (rows * 64, 1) if real == 64 else (real, rows)
-        for row in range(count):
-            at = plane * size + row * 64
-            end = at + width
-            met = binary_run(operation, a[at:end], b[at:end], out[at:end])
-            largest = max(largest, met)
-            if real < 64:
-                out[end : at + 64] = 0
-        out[plane * size + rows * 64 : (plane + 1) * size] = 0
+        start, end = np.uintp(plane * size), np.uintp(plane * size + rows * 64)
+        met = _run(operation, a, b, out, start, end)
+        if real < 64:
+            met = _clear_tails(out, start, end, np.uintp(real))
+        out[end : np.uintp((plane + 1) * size)] = 0
+        largest = np.uint16(max(largest, met))
     return largest
 
 
 @kernel
-def binary_run(operation: int, a: Codes, b: Codes, out: Codes) -> np.uint16:
-    """Combine two runs of codes; return the largest magnitude of the result."""
+def _clear_tails(out: Codes, start: np.uintp, end: np.uintp, real: np.uintp) -> np.uint16:
+    """Zero all but the first `real` cells of every stick; return the largest magnitude left."""
+    largest = np.uint16(0)
+    for stick in range(start, end, np.uintp(64)):
+        for i in range(stick + real, stick + np.uintp(64)):
+            out[i] = 0
+    for i in range(start, end):
+        largest = np.uint16(max(largest, np.uint16(out[i] & MAGNITUDE16)))
+    return largest
+
+
+@kernel
+def _run(
+    operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp
+) -> np.uint16:
+    """Combine the cells from `start` up to `end`; return the largest magnitude of the result."""
+    largest = np.uint16(0)
     if operation == ADD:
-        for i in range(out.size):
-            out[i] = encode_result(np.float32(decode(a[i]) + decode(b[i])))
+        for i in range(start, end):
+            code = encode_result(np.float32(decode(a[i]) + decode(b[i])))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            out[i] = code
     elif operation == SUB:
-        for i in range(out.size):
-            out[i] = encode_result(np.float32(decode(a[i]) - decode(b[i])))
+        for i in range(start, end):
+            code = encode_result(np.float32(decode(a[i]) - decode(b[i])))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            out[i] = code
     elif operation == MUL:
-        for i in range(out.size):
-            out[i] = encode_result(np.float32(decode(a[i]) * decode(b[i])))
+        for i in range(start, end):
+            code = encode_result(np.float32(decode(a[i]) * decode(b[i])))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            out[i] = code
     elif operation == DIV:
-        for i in range(out.size):
-            out[i] = _divide(a[i], b[i])
-    elif operation == MIN:
-        for i in range(out.size):
-            out[i] = _select(a[i], b[i], np.int16(-1))
+        for i in range(start, end):
+            code = _divide(a[i], b[i])
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            out[i] = code
     else:
-        for i in range(out.size):
-            out[i] = _select(a[i], b[i], np.int16(0))
-    return largest_magnitude(out)
+        flip = np.int16(-1) if operation == MIN else np.int16(0)
+        for i in range(start, end):
+            code = _select(a[i], b[i], flip)
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            out[i] = code
+    return largest
 
 
 @kernel
 def _divide(a: np.uint16, b: np.uint16) -> np.uint16:
     """Divide two codes; anything by zero is 7FFF."""
-    divisor = np.uint16(b & MAGNITUDE16)
-    safe = np.float32(1) if divisor == 0 else decode(b)
-    quotient = encode_result(np.float32(decode(a) / safe))
-    return NINF16 if divisor == 0 else quotient
+    quotient = encode_result(np.float32(decode(a) / decode(b)))
+    return NINF16 if np.uint16(b & MAGNITUDE16) == 0 else quotient
 
 
 @kernel
@@ -94,17 +113,8 @@ def _select(a: np.uint16, b: np.uint16, flip: np.int16) -> np.uint16:
     left = np.int16((x ^ (np.int16(x >> 15) & np.int16(0x7FFF))) ^ flip)
     right = np.int16((y ^ (np.int16(y >> 15) & np.int16(0x7FFF))) ^ flip)
     chosen = a if left >= right else b
-    symbol = np.uint16(a & MAGNITUDE16) == NINF16 or np.uint16(b & MAGNITUDE16) == NINF16
-    return NINF16 if symbol else chosen
-
-
-@kernel
-def largest_magnitude(codes: Codes) -> np.uint16:
-    """Return the largest magnitude of a run of codes: 7FFF says that NINF is among them."""
-    largest = np.uint16(0)
-    for i in range(codes.size):
-        largest = np.uint16(max(largest, np.uint16(codes[i] & MAGNITUDE16)))
-    return largest
+    magnitude = np.uint16(max(np.uint16(a & MAGNITUDE16), np.uint16(b & MAGNITUDE16)))
+    return NINF16 if magnitude == NINF16 else chosen
 
 
 @kernel
@@ -112,7 +122,7 @@ def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
     """Replace every code by its entry in a table of 65 536; return the largest magnitude met."""
     planes, per_column, columns, rows, last = region
     if rows % 32 == 0 and last == 64:
-        return lookup_run(table, codes, out)
+        return _look(table, codes, out, np.uintp(0), np.uintp(out.size))
     largest = np.uint16(0)
     size = (rows + 31) // 32 * 2048
     for plane in range(planes):
@@ -120,19 +130,19 @@ def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
         width, count = (rows * 64, 1) if real == 64 else (real, rows)
         for row in range(count):
             at = plane * size + row * 64
-            end = at + width
-            largest = max(largest, lookup_run(table, codes[at:end], out[at:end]))
+            met = _look(table, codes, out, np.uintp(at), np.uintp(at + width))
+            largest = np.uint16(max(largest, met))
             if real < 64:
-                out[end : at + 64] = 0
+                out[at + real : at + 64] = 0
         out[plane * size + rows * 64 : (plane + 1) * size] = 0
     return largest
 
 
-@kernel
-def lookup_run(table: Codes, codes: Codes, out: Codes) -> np.uint16:
-    """Replace a run of codes by their table entries; return the largest magnitude stored."""
+@inlined
+def _look(table: Codes, codes: Codes, out: Codes, start: np.uintp, end: np.uintp) -> np.uint16:
+    """Replace the codes from `start` up to `end`; return the largest magnitude stored."""
     largest = np.uint16(0)
-    for i in range(out.size):
+    for i in range(start, end):
         entry = table[codes[i]]
         largest = np.uint16(max(largest, np.uint16(entry & MAGNITUDE16)))
         out[i] = entry

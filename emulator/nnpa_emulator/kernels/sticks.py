@@ -20,6 +20,7 @@ from nnpa_emulator.kernels.convert import (
     MAGNITUDE32,
     Codes,
     Words,
+    as_bits,
     decode_run,
     encode,
     encode_masked,
@@ -254,6 +255,45 @@ def _convert(
         seen = np.uint32(seen | entry)
         target[to + i] = np.uint16(entry)
     return seen
+
+
+@kernel
+def stickify_quantized(
+    values: npt.NDArray[np.float32],
+    sticks: npt.NDArray[np.int8],
+    dims: Dims,
+    pages: Pages,
+    scale: npt.NDArray[np.float32],
+    limits: npt.NDArray[np.float32],
+    fresh: bool,
+) -> bool:
+    """Quantize FP32 values into INT8 sticks; tell whether a NaN or an infinity is among them.
+
+    `scale` is (reciprocal scale, offset), `limits` the clipping values.  Product and sum are FP32
+    operations of their own, rounding is half to even, NaN counts as zero.
+    """
+    d4, d3, d2, d1 = dims
+    largest = np.uint32(0)
+    for e4 in range(d4):
+        for k in range((d1 + 127) // 128):
+            real = np.uintp(min(128, d1 - 128 * k))
+            for e3 in range(d3):
+                cell = np.uintp((e4 * pages[0] + k * pages[1] + e3 * pages[2]) * 4096)
+                item = np.uintp((e4 * d3 + e3) * d2 * d1 + 128 * k)
+                for row in range(np.uintp(d2)):
+                    first, stick = item + row * np.uintp(d1), cell + row * np.uintp(128)
+                    for i in range(real):
+                        value = values[first + i]
+                        magnitude = np.uint32(as_bits(value) & MAGNITUDE32)
+                        largest = np.uint32(max(largest, magnitude))
+                        scaled = np.rint(np.float32(value * scale[0]) + scale[1])
+                        scaled = np.float32(0) if scaled != scaled else np.float32(scaled)
+                        sticks[stick + i] = np.int8(min(max(scaled, limits[0]), limits[1]))
+                    if not fresh:
+                        sticks[stick + real : stick + np.uintp(128)] = 0
+                if not fresh:
+                    sticks[cell + np.uintp(d2 * 128) : cell + np.uintp((d2 + 31) // 32 * 4096)] = 0
+    return bool(largest >= INFINITY32)
 
 
 @kernel

@@ -1,2 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The zDNN and NNPA emulator."""
+"""The emulated accelerator: NNPA, DLFLOAT16 and the zDNN library above them.
+
+`run(guest, name, arguments)` calls a function by its C name without the prefix; `FUNCTIONS` is the
+table of them; a `Guest` is a program on a `Machine`.
+"""
+
+from nnpa_emulator import ops as ops
+from nnpa_emulator.machine import MACHINES, Guest, Machine, find_machine
+from nnpa_emulator.pipeline import ALIGNED, FUNCTIONS, Alignment, Outcome, run
+from nnpa_emulator.status import (
+    Malformed,
+    NotInLibrary,
+    ProgramCheck,
+    Refusal,
+    Refused,
+    Status,
+    get_status_message,
+)
+from nnpa_emulator.ztensor import (
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    QuantizedTransformTypes,
+    TensorDesc,
+    Ztensor,
+)
+
+__all__ = [
+    "ALIGNED",
+    "FUNCTIONS",
+    "MACHINES",
+    "Alignment",
+    "DataFormats",
+    "DataLayouts",
+    "DataTypes",
+    "Guest",
+    "Machine",
+    "Malformed",
+    "NotInLibrary",
+    "Outcome",
+    "ProgramCheck",
+    "QuantizedTransformTypes",
+    "Refusal",
+    "Refused",
+    "Status",
+    "TensorDesc",
+    "Ztensor",
+    "find_machine",
+    "get_status_message",
+    "run",
+]

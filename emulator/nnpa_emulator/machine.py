@@ -10,9 +10,13 @@ onnx-mlir.
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from nnpa_emulator.status import Refused, Status
 
@@ -58,6 +62,7 @@ _TELUM1_CODES = frozenset(
 )
 _TELUM2_CODES = _TELUM1_CODES | {34, 35, 53, 65, 66, 67, 115, 240, 241}
 QAF_BYTES = 256
+_PAGE = 4096
 
 
 def _msb_mask(bits: Iterable[int], width: int) -> int:
@@ -188,17 +193,19 @@ def find_machine(name: str) -> Machine:
 class Overrides:
     """What a custom machine changes in its model; None keeps the model's own value.
 
-    Sizes are limited by the model's, so that a custom machine is always one that could exist:
-    dimensions 1 to the model's maximum, tensor bytes one page (4096) to the model's MTS; masks may
-    only clear bits of the model's masks.
+    `max_dims` are (dim4, dim3, dim2, dim1), 0 to 2097152, 0 meaning that `max_dim_idx_size` (1 to
+    32768) holds; `max_tensor_size` is 4096 to 4294967296 bytes; masks have only bits that zDNN
+    names, bit 0 on the left.
     """
 
+    max_dim_idx_size: int | None = None
     max_dims: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)
     max_tensor_size: int | None = None
-    functions: frozenset[int] | None = None
-    parmblk_formats: int | None = None
+    removed_functions: frozenset[int] = frozenset()
+    added_functions: frozenset[int] = frozenset()
     data_types: int | None = None
     layout_formats: int | None = None
+    parmblk_formats: int | None = None
 
 
 def customise(machine: Machine, overrides: Overrides) -> Machine:
@@ -207,43 +214,64 @@ def customise(machine: Machine, overrides: Overrides) -> Machine:
         return machine
     qaf = machine.qaf
     if not machine.nnpa_installed:
-        raise ValueError(f"overrides: machine {machine.name} has no NNPA to customise")
-    dims = [qaf.max_for_dim(4 - i) for i in range(4)]
-    for i, wanted in enumerate(overrides.max_dims):
-        if wanted is not None:
-            dims[i] = _within(f"max_dim{4 - i}", wanted, 1, dims[i])
-    codes = qaf.function_codes()
-    if overrides.functions is not None:
-        unknown = sorted(overrides.functions - set(codes))
-        if unknown:
-            raise ValueError(f"functions: code {unknown[0]} is not installed on {machine.name}")
-        codes = tuple(sorted(overrides.functions | {FunctionCode.NNPA_QAF}))
-    size = qaf.max_tensor_size
-    if overrides.max_tensor_size is not None:
-        size = _within("max_tensor_size", overrides.max_tensor_size, 4096, size)
+        raise ValueError(f"machine: {machine.name} has no NNPA to customise")
+    known, largest = _TELUM2_QAF, _TELUM2_QAF.max_dims[3]
+    dims = tuple(
+        _within(f"max_dim{4 - i}", wanted, 0, largest, qaf.max_dims[i])
+        for i, wanted in enumerate(overrides.max_dims)
+    )
     custom = replace(
         qaf,
-        functions=_msb_mask(codes, 256),
-        parmblk_formats=_subset("parmblk_formats", overrides.parmblk_formats, qaf.parmblk_formats),
-        data_types=_subset("data_types", overrides.data_types, qaf.data_types),
-        layout_formats=_subset("layout_formats", overrides.layout_formats, qaf.layout_formats),
-        max_tensor_size=size,
+        functions=_msb_mask(_functions(overrides, qaf), 256),
         max_dims=(dims[0], dims[1], dims[2], dims[3]),
+        max_dim_idx_size=_within(
+            "max_dim_idx_size", overrides.max_dim_idx_size, 1, 32768, qaf.max_dim_idx_size
+        ),
+        max_tensor_size=_within(
+            "max_tensor_size", overrides.max_tensor_size, _PAGE, 1 << 32, qaf.max_tensor_size
+        ),
+        data_types=_known_bits(
+            "data_types_mask", overrides.data_types, known.data_types, qaf.data_types
+        ),
+        layout_formats=_known_bits(
+            "layout_formats_mask",
+            overrides.layout_formats,
+            known.layout_formats,
+            qaf.layout_formats,
+        ),
+        parmblk_formats=_known_bits(
+            "parmblk_formats_mask",
+            overrides.parmblk_formats,
+            known.parmblk_formats,
+            qaf.parmblk_formats,
+        ),
     )
     return replace(machine, name=f"{machine.name}-custom", aliases=(), qaf=custom)
 
 
-def _within(name: str, value: int, low: int, high: int) -> int:
+def _functions(overrides: Overrides, qaf: QueryResult) -> frozenset[int]:
+    named = {int(code) for code in FunctionCode}
+    unknown = sorted(overrides.added_functions - named)
+    if unknown:
+        raise ValueError(f"added_functions: {unknown[0]} is no function code of zDNN")
+    if FunctionCode.NNPA_QAF in overrides.removed_functions:
+        raise ValueError("removed_functions: NNPA_QAF cannot be taken away")
+    return frozenset(qaf.function_codes()) - overrides.removed_functions | overrides.added_functions
+
+
+def _within(name: str, value: int | None, low: int, high: int, default: int) -> int:
+    if value is None:
+        return default
     if not low <= value <= high:
         raise ValueError(f"{name}: {value} is outside {low} to {high}")
     return value
 
 
-def _subset(name: str, mask: int | None, installed: int) -> int:
+def _known_bits(name: str, mask: int | None, known: int, default: int) -> int:
     if mask is None:
-        return installed
-    if mask & ~installed or mask < 0:
-        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{installed:X} has not")
+        return default
+    if mask & ~known or mask < 0:
+        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{known:X} has not")
     return mask
 
 
@@ -281,18 +309,33 @@ def hardware_version(qaf: QueryResult) -> int:
     return 0
 
 
+Memory: TypeAlias = npt.NDArray[np.uint8]
+
+
+def page_memory(size: int) -> Memory | None:
+    """Return `size` zero bytes on a 4096-byte boundary, or None when there is no storage."""
+    try:
+        raw = np.zeros(size + _PAGE, np.uint8)
+    except (MemoryError, ValueError):
+        return None
+    start = -raw.ctypes.data % _PAGE
+    return raw[start : start + size]
+
+
 @dataclass(slots=True)
 class Guest:
     """A program's view of the machine: where it runs, its library, and what it remembers.
 
     `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
     reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
+    `allocate` provides storage for sticks, or None.
     """
 
     machine: Machine
     library: str = DEFAULT_LIBRARY
     precheck: bool = False
     status_diag: int | None = None
+    allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -316,7 +359,11 @@ class Guest:
         """
         if not self.machine.nnpa_installed:
             raise Refused(
-                Status.ZDNN_UNAVAILABLE_FUNCTION, "machine", self.machine.name, "one with NNPA"
+                Status.ZDNN_UNAVAILABLE_FUNCTION,
+                "machine",
+                self.machine.name,
+                "one with NNPA",
+                "c1",
             )
         self.cached = self.machine.qaf
 

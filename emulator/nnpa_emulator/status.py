@@ -6,10 +6,11 @@ Source: zDNN API Reference 1.2.0, "zDNN Statuses"; the numbers are those of `zdn
     Refused       a call that ends with a zdnn_status, raised by a check, caught by the pipeline
     ProgramCheck  a call that would end the program on the machine
     NotInLibrary  a call of a function that the chosen library version does not export
+    Malformed     a call that C could not express, such as too few bytes of user data
 """
 
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Literal
 
 
@@ -142,16 +143,6 @@ def is_warning(status: int) -> bool:
     return status & _CLASS_MASK == ZDNN_WARNING
 
 
-class FpFlags(IntFlag):
-    """IEEE exception flags that a transform raises in the calling thread."""
-
-    NONE = 0
-    INVALID = 1
-    OVERFLOW = 2
-    UNDERFLOW = 4
-    INEXACT = 8
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a call was refused: the field, its value and the limit that it broke.
@@ -184,13 +175,16 @@ class Refused(Exception):
 
 
 class ProgramCheck(Exception):
-    """The machine would end the program: a data exception (SIGILL) or an access exception.
+    """The machine would end the program.
+
+    `kind` is "data" (SIGILL on Linux: operands that contradict each other), "access" (SIGSEGV: no
+    storage behind an operand) or "operation" (SIGILL: the machine has no such instruction).
 
     Source: zDNN API Reference 1.2.0, "Runtime Environment Variables" (prechecks exist to debug
     "hardware exceptions that otherwise would result in abnormal program termination").
     """
 
-    def __init__(self, kind: Literal["data", "access"], refusal: Refusal) -> None:
+    def __init__(self, kind: Literal["data", "access", "operation"], refusal: Refusal) -> None:
         self.kind = kind
         self.refusal = refusal
         super().__init__(f"{kind} exception: {refusal}")
@@ -202,3 +196,11 @@ class NotInLibrary(Exception):
     def __init__(self, function: str, since: str, version: str) -> None:
         self.function, self.since, self.version = function, since, version
         super().__init__(f"zdnn_{function} exists since zDNN {since}, the session chose {version}")
+
+
+class Malformed(Exception):
+    """The caller handed over something that is no call at all: `field` is `value`, not `limit`."""
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        self.field, self.value, self.limit = field, str(value), limit
+        super().__init__(f"{field} is {value}, must be {limit}")

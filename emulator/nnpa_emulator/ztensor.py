@@ -124,10 +124,11 @@ UNSET = TensorDesc()
 
 @dataclass(slots=True, eq=False)
 class Ztensor:
-    """`zdnn_ztensor`. `buffer` holds sticks, cells in the host's order, a multiple of 4096 bytes.
+    """`zdnn_ztensor`.
 
-    `buffer_size` is what the structure says, in bytes; None `buffer` is C's NULL. `rec_scale` and
-    `offset` are FP32 values.
+    `buffer` holds sticks, cells in the host's order, exactly as many bytes as `getsize_ztensor`
+    says of the transformed descriptor; None is C's NULL. `buffer_size` is what the structure says,
+    in bytes. `rec_scale` and `offset` are FP32 values.
     """
 
     pre_transformed_desc: TensorDesc
@@ -137,6 +138,13 @@ class Ztensor:
     is_transformed: bool = False
     rec_scale: float = 0.0
     offset: float = 0.0
+
+    @property
+    def sticks(self) -> npt.NDArray[np.uint8]:
+        """The buffer, for callers that have made sure that there is one."""
+        if self.buffer is None:
+            raise ValueError("ztensor.buffer is NULL")
+        return self.buffer
 
 
 def padded(size: int) -> int:
@@ -371,8 +379,7 @@ def free_ztensor_buffer(ztensor: Ztensor) -> None:
     """
     if ztensor.buffer is None:
         raise Refused(
-            Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", "allocated",
-            "free_ztensor_buffer_c1",
+            Status.ZDNN_INVALID_BUFFER, "ztensor.buffer", "NULL", "allocated", "c1"
         )  # fmt: skip
     ztensor.buffer = None
 

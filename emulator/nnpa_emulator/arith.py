@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic that operations share: unary tables, and the story of a range violation.
+
+Every value stored as DLFLOAT16 is rounded once, to nearest, ties away from zero. A unary function
+is a table over all 65 536 codes: the double precision value of the formula, rounded once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator.dlfloat import MAGNITUDE, NINF, from_fp32, from_fp64, to_fp32
+from nnpa_emulator.kernels.scan import code_range, find_codes
+from nnpa_emulator.machine import FunctionCode
+from nnpa_emulator.stick import geometry
+from nnpa_emulator.ztensor import (
+    CELLS_PER_STICK,
+    PAGE,
+    STICK,
+    DataTypes,
+    Ztensor,
+)
+
+EXPLAINED_ELEMENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ViolatingElement:
+    """One non-numeric element: its (e4, e3, e2, e1), its bits, and whether it lies in padding.
+
+    `operand_values` are the values of the inputs at the same index, where the function works
+    element by element; for a transform the value of the user's array.
+    """
+
+    index: tuple[int, ...]
+    code: int
+    padding: bool = False
+    operand_values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperandViolation:
+    """One operand with non-numeric elements: how many, and the first eight in row-major order."""
+
+    operand: str
+    count: int
+    elements: tuple[ViolatingElement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeViolation:
+    """Why a call ended with ZDNN_ELEMENT_RANGE_VIOLATION or ZDNN_CONVERT_FAILURE.
+
+    `function` is the NNPA function that met it, None for conversions in software.
+    """
+
+    function: FunctionCode | None
+    operands: tuple[OperandViolation, ...]
+
+    def __str__(self) -> str:
+        """Say it in one sentence per operand."""
+        return "; ".join(
+            f"{one.operand}: {one.count} non-numeric, first at {one.elements[0].index}"
+            for one in self.operands
+        )
+
+
+def explain_violation(
+    function: FunctionCode | None,
+    tensors: Mapping[str, Ztensor],
+    inputs: tuple[str, ...],
+    least: int = NINF,
+) -> RangeViolation:
+    """Find the elements of magnitude `least` or more of every DLFLOAT16 operand."""
+    sources = tuple(tensors[name] for name in inputs)
+    found = (_explain_operand(name, one, sources, least) for name, one in tensors.items())
+    return RangeViolation(function, tuple(one for one in found if one is not None))
+
+
+def _explain_operand(
+    name: str, tensor: Ztensor, sources: tuple[Ztensor, ...], least: int
+) -> OperandViolation | None:
+    desc = tensor.transformed_desc
+    if desc.type != DataTypes.ZDNN_DLFLOAT16 or tensor.buffer is None:
+        return None
+    indices = np.zeros((EXPLAINED_ELEMENTS, 4), np.int64)
+    count = int(find_codes(_cells(tensor), desc.dim1, least, indices))
+    if not count:
+        return None
+    elementwise = all(one.transformed_desc.dims == desc.dims for one in sources)
+    elements: list[ViolatingElement] = []
+    for row in indices[:count]:
+        index = tuple(int(i) for i in row)
+        values = tuple(_value_at(one, index) for one in sources) if elementwise else ()
+        elements.append(ViolatingElement(index, _code_at(tensor, index), False, values))
+    return OperandViolation(name, count, tuple(elements))
+
+
+def explain_source(
+    function: FunctionCode | None, arrays: Mapping[str, npt.NDArray[Any]]
+) -> RangeViolation:
+    """Find the values of user arrays (dim4, dim3, dim2, dim1) that have no DLFLOAT16 number.
+
+    BFLOAT arrays are their `uint16` bits.
+    """
+    found: list[OperandViolation] = []
+    for name, array in arrays.items():
+        count, elements = 0, list[ViolatingElement]()
+        for e4, part in enumerate(array):
+            wide = _single(part)
+            bad = np.argwhere(from_fp32(wide) & MAGNITUDE == NINF)
+            count += len(bad)
+            for at in bad[: EXPLAINED_ELEMENTS - len(elements)]:
+                value = wide[tuple(at)]
+                index = (e4, *(int(i) for i in at))
+                code = int(from_fp32(value))
+                elements.append(ViolatingElement(index, code, False, (float(value),)))
+        if count:
+            found.append(OperandViolation(name, count, tuple(elements)))
+    return RangeViolation(function, tuple(found))
+
+
+def _single(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(array, np.float32)
+
+
+def code_range_of(tensor: Ztensor) -> tuple[int, int]:
+    """Return the codes of the least element or -0 and of the greatest or +0 of a tensor."""
+    least, greatest = code_range(_cells(tensor), tensor.transformed_desc.dim1)
+    return int(least), int(greatest)
+
+
+def _cells(tensor: Ztensor) -> npt.NDArray[np.uint16]:
+    """View the real rows of DLFLOAT16 sticks as (dim4, stick columns, dim3, dim2, 64)."""
+    shape = geometry(tensor.transformed_desc)
+    d4, d3, d2, _ = shape.dims
+    strides = (*(PAGE * pages for pages in shape.pages), STICK, 2)
+    codes = (tensor.buffer if tensor.buffer is not None else np.zeros(0, np.uint8)).view(np.uint16)
+    return np.lib.stride_tricks.as_strided(
+        codes, (d4, shape.columns, d3, d2, CELLS_PER_STICK), strides, writeable=False
+    )
+
+
+def _code_at(tensor: Ztensor, index: tuple[int, ...]) -> int:
+    e4, e3, e2, e1 = index
+    return int(_cells(tensor)[e4, e1 // CELLS_PER_STICK, e3, e2, e1 % CELLS_PER_STICK])
+
+
+def _value_at(tensor: Ztensor, index: tuple[int, ...]) -> float:
+    return float(to_fp32(np.array(_code_at(tensor, index), np.uint16)))
+
+
+@lru_cache(maxsize=256)
+def unary_table(
+    formula: Callable[..., npt.NDArray[np.float64]], *parameters: int
+) -> npt.NDArray[np.uint16]:
+    """Return formula(x, *parameters) for all 65 536 codes x; parameters are codes too.
+
+    The formula works on float64 arrays; where it gives no number the entry is NINF, with the sign
+    of an infinity, positive for NaN and for a NINF operand.
+    """
+    codes = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+    values = to_fp32(codes).astype(np.float64)
+    arguments = (float(to_fp32(np.array(one, np.uint16))) for one in parameters)
+    with np.errstate(all="ignore"):
+        results = formula(values, *arguments)
+    table = from_fp64(results)
+    table[np.isnan(results) | (codes & MAGNITUDE == NINF)] = NINF
+    table.flags.writeable = False
+    return table

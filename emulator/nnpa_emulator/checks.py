@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks that operations and transforms share, each raising `Refused`.
+
+The order of calls in a verifier is the order in which its constraints are tested, and each check
+is told the label ("c1") of the constraint that it implements in the caller's docstring.
+"""
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import TypeAlias
+
+from nnpa_emulator.machine import Guest
+from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.ztensor import (
+    LAYOUT_GATES,
+    PAGE,
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    TensorDesc,
+    Ztensor,
+    getsize_ztensor,
+)
+
+Operands: TypeAlias = Mapping[str, Ztensor]
+
+# Layouts whose sticks are 4DFEATURE: plain ones and concatenated ones.
+FEATURE_LAYOUTS = frozenset((DataLayouts.ZDNN_NHWC, *LAYOUT_GATES))
+# Layouts of user data that become NHWC.
+PLAIN_LAYOUTS = frozenset(
+    (
+        DataLayouts.ZDNN_1D,
+        DataLayouts.ZDNN_2D,
+        DataLayouts.ZDNN_2DS,
+        DataLayouts.ZDNN_3D,
+        DataLayouts.ZDNN_3DS,
+        DataLayouts.ZDNN_4D,
+        DataLayouts.ZDNN_4DS,
+        DataLayouts.ZDNN_NHWC,
+        DataLayouts.ZDNN_NCHW,
+    )
+)
+
+
+def require_in(
+    value: int, allowed: Collection[int], status: Status, field: str, label: str
+) -> None:
+    """Refuse a number that is not one of `allowed`, which are named in the refusal."""
+    if value not in allowed:
+        names = ", ".join(getattr(one, "name", str(one)) for one in sorted(allowed))
+        raise Refused(status, field, value, f"one of {names}", label)
+
+
+def require_dim(dimension: int, wanted: int, source: str, operands: Operands, label: str) -> None:
+    """Refuse with ZDNN_INVALID_SHAPE the first operand whose dimension is not `wanted`.
+
+    `source` tells where the wanted size comes from ("input_a.dim2", or "" for a plain number).
+    """
+    for name, tensor in operands.items():
+        size = tensor.transformed_desc.dims[4 - dimension]
+        if size != wanted:
+            limit = f"{wanted} ({source})" if source else str(wanted)
+            field = f"{name}.transformed_desc.dim{dimension}"
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, limit, label)
+
+
+def require_dims(reference: str, wanted: TensorDesc, operands: Operands, label: str) -> None:
+    """Refuse with ZDNN_INVALID_SHAPE an operand whose four dims are not those of `reference`."""
+    for name, tensor in operands.items():
+        dims = tensor.transformed_desc.dims
+        if dims != wanted.dims:
+            field = f"{name}.transformed_desc.dims"
+            limit = f"{wanted.dims} ({reference})"
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, dims, limit, label)
+
+
+def require_fields(
+    kind: int, fmt: int, operands: Operands, type_label: str, format_label: str
+) -> None:
+    """Refuse the first operand with another type (ZDNN_INVALID_TYPE) or format, type first."""
+    for name, tensor in operands.items():
+        desc = tensor.transformed_desc
+        if desc.type != kind:
+            field, limit = f"{name}.transformed_desc.type", _name(DataTypes, kind)
+            raise Refused(Status.ZDNN_INVALID_TYPE, field, desc.type, limit, type_label)
+        if desc.format != fmt:
+            field, limit = f"{name}.transformed_desc.format", _name(DataFormats, fmt)
+            raise Refused(Status.ZDNN_INVALID_FORMAT, field, desc.format, limit, format_label)
+
+
+def require_same(reference: str, tensor: Ztensor, operands: Operands) -> None:
+    """Refuse operands that differ from the reference: dims c1 of all, then type c2 and format c3.
+
+    This is the library's generic rule for operations whose tensors are all alike.
+    """
+    desc = tensor.transformed_desc
+    require_dims(reference, desc, operands, "c1")
+    require_fields(desc.type, desc.format, operands, "c2", "c3")
+
+
+def _name(enum: type[IntEnum], number: int) -> str:
+    try:
+        return enum(number).name
+    except ValueError:
+        return str(number)
+
+
+def require_buffer(ztensor: Ztensor, misaligned: bool, label: str, *, sized: bool = True) -> None:
+    """Refuse with ZDNN_INVALID_BUFFER a buffer that is NULL, misaligned or (if `sized`) too small.
+
+    Source: zDNN API Reference 1.2.0, "General zTensor Requirements".
+    """
+    status, field = Status.ZDNN_INVALID_BUFFER, "ztensor.buffer"
+    if ztensor.buffer is None:
+        raise Refused(status, field, "NULL", "allocated", label)
+    if misaligned:
+        raise Refused(status, field, "misaligned", f"on a {PAGE}-byte boundary", label)
+    needed = getsize_ztensor(ztensor.transformed_desc)
+    if sized and ztensor.buffer_size < needed:
+        limit = f"at least {needed} bytes"
+        raise Refused(status, "ztensor.buffer_size", ztensor.buffer_size, limit, label)
+
+
+def require_state(ztensor: Ztensor, field: str, wanted: bool, label: str) -> None:
+    """Refuse with ZDNN_INVALID_STATE a ztensor whose is_transformed is not `wanted`."""
+    if ztensor.is_transformed is not wanted:
+        name = f"{field}.is_transformed"
+        raise Refused(
+            Status.ZDNN_INVALID_STATE, name, ztensor.is_transformed, str(wanted).lower(), label
+        )
+
+
+def require_limits(desc: TensorDesc, guest: Guest, label: str) -> None:
+    """Refuse transformed dims that the machine, as the library remembers it, cannot hold.
+
+    dim4 to dim1: 0 is ZDNN_INVALID_SHAPE; above the maximum is ZDNN_INVALID_SHAPE, or
+    ZDNN_UNSUPPORTED_AIU_EXCEPTION where the maximum is 0 because there is no NNPA. Then the size
+    in bytes, above the maximum tensor size: ZDNN_INVALID_SHAPE.
+    """
+    for dimension, size in zip((4, 3, 2, 1), desc.dims, strict=True):
+        field = f"transformed_desc.dim{dimension}"
+        limit = guest.get_max_for_dim(dimension)
+        if size == 0:
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, f"1 to {limit}", label)
+        if size > limit:
+            status = Status.ZDNN_INVALID_SHAPE if limit else Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
+            raise Refused(status, field, size, f"1 to {limit}", label)
+    needed, limit = getsize_ztensor(desc), guest.get_nnpa_max_tensor_size()
+    if needed > limit:
+        raise Refused(
+            Status.ZDNN_INVALID_SHAPE, "transformed_desc size", needed, f"{limit} bytes", label
+        )
+
+
+def require_transformed_desc(desc: TensorDesc, guest: Guest, label: str) -> None:
+    """Refuse a transformed descriptor that the library cannot allocate for.
+
+    By format: 4DFEATURE layout then type, 4DKERNEL and 4DWEIGHTS type then layout, any other
+    ZDNN_INVALID_FORMAT; then the limits.
+    """
+    layout, kind = "transformed_desc.layout", "transformed_desc.type"
+    invalid_layout, invalid_type = Status.ZDNN_INVALID_LAYOUT, Status.ZDNN_INVALID_TYPE
+    match desc.format:
+        case DataFormats.ZDNN_FORMAT_4DFEATURE:
+            require_in(desc.layout, FEATURE_LAYOUTS, invalid_layout, layout, label)
+            types = (
+                DataTypes.ZDNN_DLFLOAT16,
+                DataTypes.ZDNN_BINARY_INT8,
+                DataTypes.ZDNN_BINARY_INT32,
+            )
+            require_in(desc.type, types, invalid_type, kind, label)
+        case DataFormats.ZDNN_FORMAT_4DKERNEL:
+            require_in(desc.type, (DataTypes.ZDNN_DLFLOAT16,), invalid_type, kind, label)
+            require_in(desc.layout, (DataLayouts.ZDNN_HWCK,), invalid_layout, layout, label)
+        case DataFormats.ZDNN_FORMAT_4DWEIGHTS:
+            require_in(desc.type, (DataTypes.ZDNN_BINARY_INT8,), invalid_type, kind, label)
+            require_in(desc.layout, (DataLayouts.ZDNN_NHWC,), invalid_layout, layout, label)
+        case _:
+            formats = (
+                DataFormats.ZDNN_FORMAT_4DFEATURE,
+                DataFormats.ZDNN_FORMAT_4DKERNEL,
+                DataFormats.ZDNN_FORMAT_4DWEIGHTS,
+            )
+            field = "transformed_desc.format"
+            require_in(desc.format, formats, Status.ZDNN_INVALID_FORMAT, field, label)
+    require_limits(desc, guest, label)

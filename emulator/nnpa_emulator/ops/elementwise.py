@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element by element: add, sub, mul, div, min, max, log, exp, sqrt, invsqrt.
+
+Shapes are transformed dims, all equal, no broadcast; tensors are DLFLOAT16 in 4DFEATURE, whatever
+layout the user's data had. A NINF operand gives NINF and a range violation, an overflow NINF with
+its sign, an underflow zero with its sign; -0 is less than +0. Padding is written as zero.
+
+Fidelity: exact against this reference. Against hardware: consistent with the tolerances of IBM's
+own tests; ties and the approximations behind log, exp, sqrt and invsqrt are not public, and log(2)
+is known to be one ulp higher on a z16.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator import dlfloat, stick
+from nnpa_emulator.arith import unary_table
+from nnpa_emulator.checks import require_dims, require_fields, require_same
+from nnpa_emulator.kernels import elementwise
+from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
+from nnpa_emulator.pipeline import Descriptors, dlfloat_field, operation
+from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.ztensor import Ztensor
+
+Doubles = npt.NDArray[np.float64]
+
+
+def _verify_binary(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
+    require_same("input_a", input_a, {"output": output, "input_b": input_b})
+
+
+def _verify_unary(input: Ztensor, output: Ztensor) -> None:
+    require_same("input", input, {"output": output})
+
+
+def _like_input_a(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+    return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
+
+
+def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+    return ((input.pre_transformed_desc, input.transformed_desc),)
+
+
+def _combine(number: int, a: Ztensor, b: Ztensor, output: Ztensor) -> bool:
+    return stick.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
+
+
+def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
+    return stick.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+
+
+@operation(
+    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+    """Add: output = input_a + input_b, rounded once.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_add.
+    """
+    return _combine(elementwise.ADD, input_a, input_b, output)
+
+
+@operation(
+    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+    """Subtract: output = input_a - input_b, rounded once.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_sub (which says "Since 1.1.0"; the function is in 1.0.0).
+    """
+    return _combine(elementwise.SUB, input_a, input_b, output)
+
+
+@operation(
+    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+    """Multiply: output = input_a * input_b, rounded once.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_mul.
+    """
+    return _combine(elementwise.MUL, input_a, input_b, output)
+
+
+@operation(
+    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+    """Divide: output = input_a / input_b, rounded once; anything by zero is NINF.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_div.
+    """
+    return _combine(elementwise.DIV, input_a, input_b, output)
+
+
+@operation(
+    FunctionCode.NNPA_MIN, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
+    """Select the lesser of input_a and input_b, exactly.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_min.
+    """
+    return _combine(elementwise.MIN, input_a, input_b, output)
+
+
+@operation(
+    FunctionCode.NNPA_MAX, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+)
+def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
+    """Select the greater of input_a and input_b, exactly.
+
+    1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. output, then input_b, has the type of input_a, else ZDNN_INVALID_TYPE.
+    3. output, then input_b, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format, and output before input_b.
+    Source: zDNN API Reference 1.2.0, zdnn_max.
+    """
+    return _combine(elementwise.MAX, input_a, input_b, output)
+
+
+def _log(values: Doubles) -> Doubles:
+    """Natural logarithm; every value that is not positive gives minus infinity."""
+    return np.log(values, out=np.full_like(values, -np.inf), where=values > 0)
+
+
+@operation(
+    FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
+)
+def log(input: Ztensor, output: Ztensor) -> bool:
+    """Take the natural logarithm; zero and negative elements give negative NINF.
+
+    1. output has the dims of input, else ZDNN_INVALID_SHAPE.
+    2. output has the type of input, else ZDNN_INVALID_TYPE.
+    3. output has the format of input, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_log.
+    """
+    return _apply(unary_table(_log), input, output)
+
+
+@operation(
+    FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
+)
+def exp(input: Ztensor, output: Ztensor) -> bool:
+    """Raise e to each element.
+
+    1. output has the dims of input, else ZDNN_INVALID_SHAPE.
+    2. output has the type of input, else ZDNN_INVALID_TYPE.
+    3. output has the format of input, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_exp.
+    """
+    return _apply(unary_table(np.exp), input, output)
+
+
+@operation(
+    FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, describe=_like_input
+)
+def sqrt(input: Ztensor, output: Ztensor) -> bool:
+    """Take the square root; negative elements give NINF.
+
+    1. output has the dims of input, else ZDNN_INVALID_SHAPE.
+    2. output has the type of input, else ZDNN_INVALID_TYPE.
+    3. output has the format of input, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_sqrt.
+    """
+    return _apply(unary_table(np.sqrt), input, output)
+
+
+def _verify_invsqrt(input: Ztensor, epsilon: int, output: Ztensor) -> None:
+    desc = input.transformed_desc
+    require_fields(desc.type, desc.format, {"output": output}, "c1", "c2")
+    require_dims("input", desc, {"output": output}, "c3")
+    if epsilon & dlfloat.MAGNITUDE == dlfloat.NINF:
+        raise Refused(Status.ZDNN_INVALID_EPSILON, "epsilon", "NINF", "numeric in DLFLOAT16", "c4")
+
+
+def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
+    """1 / sqrt(x + epsilon); a sum that is not positive or overflows DLFLOAT16 gives NaN."""
+    total = values + epsilon
+    numeric = (total > 0) & (np.abs(total) <= dlfloat.MAX_VALUE)
+    return 1 / np.sqrt(total, out=np.full_like(total, np.nan), where=numeric)
+
+
+@operation(
+    FunctionCode.NNPA_INVSQRT,
+    FORMAT_1,
+    since="1.1.0",
+    verify=_verify_invsqrt,
+    describe=_like_input,
+    fields={"epsilon": dlfloat_field},
+)
+def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:
+    """Take 1 / sqrt(input + epsilon); epsilon is reduced to DLFLOAT16 first.
+
+    1. output has the type of input, else ZDNN_INVALID_TYPE.
+    2. output has the format of input, else ZDNN_INVALID_FORMAT.
+    3. output has the dims of input, else ZDNN_INVALID_SHAPE.
+    4. epsilon is numeric in DLFLOAT16, else ZDNN_INVALID_EPSILON.
+
+    Source: zDNN API Reference 1.2.0, zdnn_invsqrt; the order of checks is the zDNN library's.
+    """
+    return _apply(unary_table(_invsqrt, int(epsilon)), input, output)

@@ -328,7 +328,8 @@ class Guest:
 
     `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
     reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
-    `allocate` provides storage for sticks, or None.
+    `allocate` provides storage for sticks, or None. `accepted` is the pipeline's memory of calls
+    that passed all checks.
     """
 
     machine: Machine
@@ -337,9 +338,11 @@ class Guest:
     status_diag: int | None = None
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
+    accepted: dict[tuple[object, ...], object] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.cached = QueryResult()
+        self.accepted = {}
         self.init()
 
     @property

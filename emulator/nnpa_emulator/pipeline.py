@@ -30,7 +30,6 @@ relative priority of several response codes is our reading (see the fidelity con
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -38,9 +37,22 @@ import numpy.typing as npt
 from nnpa_emulator.arith import RangeViolation, explain_violation
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.dlfloat import scalar_to_dlfloat
+from nnpa_emulator.instruction import (
+    ALIGNED,
+    DLFLOAT_FEATURE,
+    Alignment,
+    Arguments,
+    Check,
+    FieldRule,
+    OperandRule,
+    Operation,
+    require_executable,
+    require_installed,
+    require_storage,
+    require_vector_nnp,
+)
 from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.status import (
-    ZDNN_HW_ERROR,
     NotInLibrary,
     ProgramCheck,
     Refusal,
@@ -48,38 +60,11 @@ from nnpa_emulator.status import (
     Status,
     is_warning,
 )
-from nnpa_emulator.ztensor import (
-    PAGE,
-    DataFormats,
-    DataTypes,
-    TensorDesc,
-    Ztensor,
-    getsize_ztensor,
-)
+from nnpa_emulator.ztensor import TensorDesc, Ztensor, getsize_ztensor
 
 Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
-Arguments: TypeAlias = Mapping[str, Any]
-Check: TypeAlias = Callable[..., None]
-FieldRule: TypeAlias = Callable[[Guest, Any], Any]
-OperandRule: TypeAlias = Mapping[int, frozenset[int]]
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
-
-# Data layout formats that a function takes, each with its data types.
-DLFLOAT_FEATURE: OperandRule = MappingProxyType(
-    {DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset((DataTypes.ZDNN_DLFLOAT16,))}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """What the caller says of addresses: only the program that holds the memory knows them."""
-
-    buffer_misaligned: bool = False
-    save_area_misaligned: bool = False
-    work_area_misaligned: bool = False
-
-
-ALIGNED = Alignment()
+Describe: TypeAlias = Callable[..., tuple[Descriptors, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +102,6 @@ def no_check(**_arguments: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """What the library and the machine do for one use of an NNPA function code.
-
-    `fields` turn arguments into function specific parameters before any check; `verify` is the
-    library's precheck, `responses` the machine's function specific response codes, `relations`
-    what ends the program when it does not hold. `compute` writes the outputs and tells whether a
-    non-numeric value was used or stored. `marks` are the outputs that become transformed.
-    """
-
-    code: FunctionCode
-    parmblk_format: int
-    compute: Callable[..., bool]
-    verify: Check
-    relations: Check
-    responses: Check
-    operands: Mapping[str, OperandRule]
-    fields: Mapping[str, FieldRule]
-    marks: tuple[str, ...]
-    inputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Function:
     """An entry of the table: what may be called by name.
 
@@ -171,7 +134,7 @@ def _register(entry: Function) -> None:
 
 
 def function(
-    since: str = "1.0.0",
+    since: str = "1.0.0", *, outputs: tuple[str, ...] = (), describe: Describe | None = None
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a library function `body(call, **arguments)` under its C name without prefix."""
 
@@ -179,10 +142,52 @@ def function(
         parameters = dict(inspect.signature(body).parameters)
         del parameters["call"]
         doc = inspect.getdoc(body) or ""
-        _register(Function(body.__name__, since, doc, parameters, body))
+        _register(Function(body.__name__, since, doc, parameters, body, outputs, describe))
         return body
 
     return decorate
+
+
+def define(
+    compute: Callable[..., bool],
+    code: FunctionCode,
+    parmblk_format: int,
+    *,
+    verify: Check,
+    outputs: tuple[str, ...] = ("output",),
+    marks: tuple[str, ...] | None = None,
+    responses: Check = no_check,
+    relations: Check | None = None,
+    operands: Mapping[str, OperandRule | None] | None = None,
+    fields: Mapping[str, FieldRule] | None = None,
+    save_area: bool = False,
+    ulps: int = 8,
+) -> Operation:
+    """Define an operation whose `compute(**arguments)` has the arguments of the C function.
+
+    Left out: `marks` are the outputs, `relations` is the verifier, every tensor is DLFLOAT16 in
+    4DFEATURE unless `operands` has another rule for it (None: no rule), and arguments go to the
+    machine as they are. 8 ulps are the default tolerance of IBM's own tests.
+    """
+    parameters = inspect.signature(compute).parameters
+    tensors = tuple(name for name, one in parameters.items() if one.annotation is Ztensor)
+    rules = dict.fromkeys(tensors, DLFLOAT_FEATURE) | dict(operands or {})
+    return Operation(
+        code=code,
+        parmblk_format=parmblk_format,
+        compute=compute,
+        verify=verify,
+        relations=relations or verify,
+        responses=responses,
+        tensors=tensors,
+        operands={name: rule for name, rule in rules.items() if rule is not None},
+        inputs=tuple(name for name in tensors if name not in outputs),
+        marks=outputs if marks is None else marks,
+        fields=fields or {},
+        save_area=save_area,
+        takes_guest="guest" in parameters,
+        ulps=ulps,
+    )
 
 
 def operation(
@@ -190,45 +195,25 @@ def operation(
     parmblk_format: int,
     *,
     since: str,
-    verify: Check,
-    describe: Callable[..., tuple[Descriptors, ...]],
+    describe: Describe,
     outputs: tuple[str, ...] = ("output",),
-    marks: tuple[str, ...] | None = None,
-    responses: Check = no_check,
-    relations: Check | None = None,
-    operands: Mapping[str, OperandRule] | None = None,
-    fields: Mapping[str, FieldRule] | None = None,
+    **details: Any,
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register an operation `compute(**arguments)` under its C name without prefix.
-
-    Left out: `marks` are the outputs, `relations` is the verifier, `operands` all take DLFLOAT16
-    in 4DFEATURE, `fields` pass arguments through.
-    """
+    """Register an operation under its C name without prefix; `details` are those of `define`."""
 
     def decorate(compute: Callable[..., bool]) -> Callable[..., bool]:
-        parameters = inspect.signature(compute).parameters
-        tensors = [name for name, one in parameters.items() if one.annotation is Ztensor]
-        definition = Operation(
-            code,
-            parmblk_format,
-            compute,
-            verify,
-            relations or verify,
-            responses,
-            dict.fromkeys(tensors, DLFLOAT_FEATURE) | dict(operands or {}),
-            fields or {},
-            outputs if marks is None else marks,
-            tuple(name for name in tensors if name not in outputs),
-        )
+        definition = define(compute, code, parmblk_format, outputs=outputs, **details)
+        parameters = dict(inspect.signature(compute).parameters)
+        parameters.pop("guest", None)
 
         def run_operation(call: Call, **arguments: Any) -> Outcome:
             return issue(call, definition, arguments)
 
         doc = inspect.getdoc(compute) or ""
-        name = compute.__name__
-        _register(
-            Function(name, since, doc, parameters, run_operation, outputs, describe, definition)
+        entry = Function(
+            compute.__name__, since, doc, parameters, run_operation, outputs, describe, definition
         )
+        _register(entry)
         return compute
 
     return decorate
@@ -264,27 +249,52 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     if operation.fields:
         converted = {name: rule(guest, arguments[name]) for name, rule in operation.fields.items()}
         arguments = {**arguments, **converted}
-    _require_format(guest, operation.parmblk_format)
-    if guest.precheck:
-        operation.verify(**arguments)
-    tensors = {name: arguments[name] for name in operation.operands}
-    _require_executable(call, operation, tensors)
-    operation.responses(**arguments)
-    _require_consistent(operation, arguments)
+    _require_accepted(call, operation, arguments)
+    tensors = {name: arguments[name] for name in operation.tensors}
     require_storage(tensors)
-    violated = operation.compute(**arguments)
+    if operation.takes_guest:
+        violated = operation.compute(guest=guest, **arguments)
+    else:
+        violated = operation.compute(**arguments)
     for name in operation.marks:
         tensors[name].is_transformed = True
     if not violated:
-        return Outcome()
+        return _OK
     violation = explain_violation(operation.code, tensors, operation.inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
+
+
+_OK = Outcome()
+_MOST_REMEMBERED = 4096
+
+
+def _require_accepted(call: Call, operation: Operation, arguments: Arguments) -> None:
+    """Make the checks that descriptors and parameters alone decide, once per combination.
+
+    The guest remembers what was accepted by the identity of the descriptors, which it keeps alive;
+    a call from misaligned addresses is always checked.
+    """
+    guest = call.guest
+    parts = tuple(
+        one.transformed_desc if isinstance(one, Ztensor) else one for one in arguments.values()
+    )
+    names = (id(one) if isinstance(one, TensorDesc) else one for one in parts)
+    key = (id(operation), id(guest.machine), id(guest.cached), guest.precheck, *names)
+    if key in guest.accepted and call.alignment is ALIGNED:
+        return
+    _require_format(guest, operation.parmblk_format)
+    if guest.precheck:
+        operation.verify(**arguments)
+    require_executable(guest, call.alignment, operation, arguments)
+    if len(guest.accepted) >= _MOST_REMEMBERED:
+        guest.accepted.clear()
+    guest.accepted[key] = (operation, guest.machine, guest.cached, parts)
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
     """Check availability for a function that the library issues on its own: pipeline_c2 and c4."""
     _require_format(guest, parmblk_format)
-    _require_installed(guest, code, parmblk_format)
+    require_installed(guest, code, parmblk_format)
 
 
 def _require_format(guest: Guest, parmblk_format: int) -> None:
@@ -299,76 +309,6 @@ def _require_format(guest: Guest, parmblk_format: int) -> None:
         )
 
 
-def _require_installed(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
-    """Answer response codes 0002 and 0001 of the machine as it is now."""
-    qaf, limit = guest.machine.qaf, f"installed on {guest.machine.name}"
-    if not qaf.has_function(code):
-        raise response(0x0002, "function code", code.name, limit, "pipeline_c4")
-    if not qaf.has_parmblk_format(parmblk_format):
-        raise response(0x0001, "parameter block format", parmblk_format, limit, "pipeline_c4")
-
-
-def response(code: int, field: str, value: object, limit: str, label: str) -> Refused:
-    """Return the refusal for a hardware response code, such as 0x0012 or 0xF000."""
-    return Refused(ZDNN_HW_ERROR + code, field, value, limit, label)
-
-
-def _require_executable(call: Call, op: Operation, tensors: Mapping[str, Ztensor]) -> None:
-    """Answer response codes 0001 to 0015, in that order."""
-    qaf = call.guest.machine.qaf
-    _require_installed(call.guest, op.code, op.parmblk_format)
-    for operand, rule in op.operands.items():
-        desc = tensors[operand].transformed_desc
-        types = rule.get(desc.format & 0xFF)
-        if types is None or not qaf.has_layout_format(desc.format & 0xFF):
-            allowed = _names(rule)
-            field = f"{operand}.transformed_desc.format"
-            raise response(0x0010, field, desc.format, allowed, "pipeline_c5")
-        if desc.type & 0xFF not in types or not qaf.has_data_type(desc.type & 0xFF):
-            field = f"{operand}.transformed_desc.type"
-            raise response(0x0011, field, desc.type, _names(types), "pipeline_c5")
-    limits = tuple(qaf.max_for_dim(dimension) for dimension in (4, 3, 2, 1))
-    for operand, tensor in tensors.items():
-        for dimension, size, limit in zip(
-            (4, 3, 2, 1), tensor.transformed_desc.dims, limits, strict=True
-        ):
-            if not 0 < size <= limit:
-                field = f"{operand}.transformed_desc.dim{dimension}"
-                raise response(0x0012, field, size, f"1 to {limit}", "pipeline_c6")
-    for operand, tensor in tensors.items():
-        size = getsize_ztensor(tensor.transformed_desc)
-        if size > qaf.max_tensor_size:
-            most = f"at most {qaf.max_tensor_size} bytes"
-            raise response(0x0013, f"{operand} size", size, most, "pipeline_c7")
-    if call.alignment.buffer_misaligned:
-        raise response(0x0014, "buffer", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
-    if call.alignment.save_area_misaligned:
-        raise response(0x0015, "save_area", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
-
-
-def _names(allowed: Mapping[int, object] | frozenset[int]) -> str:
-    return ", ".join(str(getattr(one, "name", one)) for one in sorted(allowed))
-
-
-def _require_consistent(operation: Operation, arguments: Arguments) -> None:
-    try:
-        operation.relations(**arguments)
-    except Refused as refused:
-        raise ProgramCheck("data", refused.refusal) from refused
-
-
-def require_storage(tensors: Mapping[str, Ztensor], size: int | None = None) -> None:
-    """End the program with an access exception where a buffer ends before the tensor, or `size`."""
-    for name, tensor in tensors.items():
-        needed = getsize_ztensor(tensor.transformed_desc) if size is None else size
-        there = 0 if tensor.buffer is None else tensor.buffer.nbytes
-        if there < needed:
-            raise ProgramCheck(
-                "access",
-                Refusal(0, f"{name}.buffer", f"{there} bytes", f"{needed} bytes", "pipeline_c11"),
-            )
-
-
 def dlfloat_field(guest: Guest, value: float | None) -> int:
     """Convert a C float argument to the DLFLOAT16 code of a function specific parameter.
 
@@ -380,14 +320,6 @@ def dlfloat_field(guest: Guest, value: float | None) -> int:
         return 0
     require_vector_nnp(guest)
     return scalar_to_dlfloat(value)
-
-
-def require_vector_nnp(guest: Guest) -> None:
-    """End the program where the vector conversion instructions do not exist."""
-    if not guest.machine.vector_nnp:
-        raise ProgramCheck(
-            "operation", Refusal(0, "machine", guest.machine.name, "z16 or later", "pipeline_c4")
-        )
 
 
 def bits_field(width: int) -> FieldRule:

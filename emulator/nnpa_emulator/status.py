@@ -11,7 +11,7 @@ Source: zDNN API Reference 1.2.0, "zDNN Statuses"; the numbers are those of `zdn
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 
 class Status(IntEnum):
@@ -174,6 +174,9 @@ class Refused(Exception):
         super().__init__(str(self.refusal))
 
 
+CheckKind: TypeAlias = Literal["data", "access", "operation"]
+
+
 class ProgramCheck(Exception):
     """The machine would end the program.
 
@@ -184,8 +187,8 @@ class ProgramCheck(Exception):
     "hardware exceptions that otherwise would result in abnormal program termination").
     """
 
-    def __init__(self, kind: Literal["data", "access", "operation"], refusal: Refusal) -> None:
-        self.kind = kind
+    def __init__(self, kind: CheckKind, refusal: Refusal) -> None:
+        self.kind: CheckKind = kind
         self.refusal = refusal
         super().__init__(f"{kind} exception: {refusal}")
 

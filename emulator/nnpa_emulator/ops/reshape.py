@@ -12,14 +12,8 @@ import numpy as np
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.arith import code_range_of
 from nnpa_emulator.checks import require_in, require_state
-from nnpa_emulator.pipeline import (
-    Call,
-    Outcome,
-    function,
-    require_storage,
-    require_vector_nnp,
-    run,
-)
+from nnpa_emulator.instruction import require_storage, require_vector_nnp
+from nnpa_emulator.pipeline import Call, Outcome, function, run
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import (
     DataFormats,

@@ -31,16 +31,9 @@ from nnpa_emulator.checks import (
     require_state,
 )
 from nnpa_emulator.dlfloat import Flags
+from nnpa_emulator.instruction import require_storage, require_vector_nnp, response
 from nnpa_emulator.machine import FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import (
-    Call,
-    Outcome,
-    function,
-    require_facility,
-    require_storage,
-    require_vector_nnp,
-    response,
-)
+from nnpa_emulator.pipeline import Call, Outcome, function, require_facility
 from nnpa_emulator.status import Malformed, Refused, Status
 from nnpa_emulator.stick import Conversion
 from nnpa_emulator.ztensor import (

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NNPA instruction: what the machine tests before it computes, in the order of its answers.
+
+The constraints pipeline_c4 to pipeline_c11 of `pipeline` live here: response codes end the
+instruction with condition code 1, exceptions end the program.
+Sources: zDNN API Reference 1.2.0, "Hardware Statuses"; the relative priority of several response
+codes is our reading (see the fidelity contract).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from nnpa_emulator.machine import FunctionCode, Guest, QueryResult
+from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Refused
+from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, Ztensor, getsize_ztensor
+
+Arguments: TypeAlias = Mapping[str, Any]
+Check: TypeAlias = Callable[..., None]
+FieldRule: TypeAlias = Callable[[Guest, Any], Any]
+OperandRule: TypeAlias = Mapping[int, frozenset[int]]
+
+# Data layout formats that a function takes, each with its data types.
+DLFLOAT_FEATURE: OperandRule = MappingProxyType(
+    {DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset((DataTypes.ZDNN_DLFLOAT16,))}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What the caller says of addresses: only the program that holds the memory knows them."""
+
+    buffer_misaligned: bool = False
+    save_area_misaligned: bool = False
+    work_area_misaligned: bool = False
+
+
+ALIGNED = Alignment()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One use of an NNPA function code: what library and machine test, and how to compute it.
+
+    `fields` turn arguments into function specific parameters before any check. `verify` is the
+    library's precheck, `responses` the machine's function specific response codes, `relations`
+    what ends the program when it does not hold. An operand without a rule in `operands` has its
+    format and type judged by `responses`. `compute` writes the outputs and tells whether a
+    non-numeric value was used or stored; it is handed the guest if it takes one. `marks` are the
+    outputs that become transformed. `ulps` is the tolerance, in units of the last place, that IBM's
+    own tests allow hardware.
+    """
+
+    code: FunctionCode
+    parmblk_format: int
+    compute: Callable[..., bool]
+    verify: Check
+    relations: Check
+    responses: Check
+    tensors: tuple[str, ...]
+    operands: Mapping[str, OperandRule]
+    inputs: tuple[str, ...]
+    marks: tuple[str, ...]
+    fields: Mapping[str, FieldRule]
+    save_area: bool
+    takes_guest: bool
+    ulps: int
+
+
+def response(code: int, field: str, value: object, limit: str, label: str) -> Refused:
+    """Return the refusal for a hardware response code, such as 0x0012 or 0xF000."""
+    return Refused(ZDNN_HW_ERROR + code, field, value, limit, label)
+
+
+def require_installed(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
+    """Answer response codes 0002 and 0001 of the machine as it is now."""
+    qaf, limit = guest.machine.qaf, f"installed on {guest.machine.name}"
+    if not qaf.has_function(code):
+        raise response(0x0002, "function code", code.name, limit, "pipeline_c4")
+    if not qaf.has_parmblk_format(parmblk_format):
+        raise response(0x0001, "parameter block format", parmblk_format, limit, "pipeline_c4")
+
+
+def require_executable(
+    guest: Guest, alignment: Alignment, operation: Operation, arguments: Arguments
+) -> None:
+    """Test everything that keeps the instruction from computing, in the order of priority."""
+    qaf = guest.machine.qaf
+    tensors = {name: arguments[name] for name in operation.tensors}
+    require_installed(guest, operation.code, operation.parmblk_format)
+    for name, rule in operation.operands.items():
+        _require_supported(qaf, name, tensors[name], rule)
+    for name, tensor in tensors.items():
+        _require_dims(qaf, name, tensor)
+    for name, tensor in tensors.items():
+        size = getsize_ztensor(tensor.transformed_desc)
+        if size > qaf.max_tensor_size:
+            limit = f"at most {qaf.max_tensor_size} bytes"
+            raise response(0x0013, f"{name} size", size, limit, "pipeline_c7")
+    if alignment.buffer_misaligned:
+        raise response(0x0014, "buffer", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
+    if operation.save_area and alignment.save_area_misaligned:
+        raise response(0x0015, "save_area", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
+    operation.responses(**arguments)
+    try:
+        operation.relations(**arguments)
+    except Refused as refused:
+        raise ProgramCheck("data", refused.refusal) from refused
+
+
+def _require_supported(qaf: QueryResult, name: str, tensor: Ztensor, rule: OperandRule) -> None:
+    """Answer response code 0010 or 0011; the machine sees the low eight bits of both numbers."""
+    desc = tensor.transformed_desc
+    types = rule.get(desc.format & 0xFF)
+    if types is None or not qaf.has_layout_format(desc.format & 0xFF):
+        field = f"{name}.transformed_desc.format"
+        raise response(0x0010, field, desc.format, _names(rule), "pipeline_c5")
+    if desc.type & 0xFF not in types or not qaf.has_data_type(desc.type & 0xFF):
+        field = f"{name}.transformed_desc.type"
+        raise response(0x0011, field, desc.type, _names(types), "pipeline_c5")
+
+
+def _names(allowed: Mapping[int, object] | frozenset[int]) -> str:
+    return " or ".join(str(getattr(one, "name", one)) for one in sorted(allowed))
+
+
+def _require_dims(qaf: QueryResult, name: str, tensor: Ztensor) -> None:
+    """Answer response code 0012."""
+    for dimension, size in zip((4, 3, 2, 1), tensor.transformed_desc.dims, strict=True):
+        limit = qaf.max_for_dim(dimension)
+        if not 0 < size <= limit:
+            field = f"{name}.transformed_desc.dim{dimension}"
+            raise response(0x0012, field, size, f"1 to {limit}", "pipeline_c6")
+
+
+def require_storage(tensors: Mapping[str, Ztensor], size: int | None = None) -> None:
+    """End the program with an access exception where a buffer ends before the tensor, or `size`."""
+    for name, tensor in tensors.items():
+        needed = getsize_ztensor(tensor.transformed_desc) if size is None else size
+        there = 0 if tensor.buffer is None else tensor.buffer.nbytes
+        if there < needed:
+            limit = f"at least {needed} bytes"
+            refusal = Refusal(0, f"{name}.buffer", f"{there} bytes", limit, "pipeline_c11")
+            raise ProgramCheck("access", refusal)
+
+
+def require_vector_nnp(guest: Guest) -> None:
+    """End the program where the vector conversion instructions do not exist."""
+    if not guest.machine.vector_nnp:
+        refusal = Refusal(0, "machine", guest.machine.name, "z16 or later", "pipeline_c4")
+        raise ProgramCheck("operation", refusal)

@@ -30,7 +30,7 @@ NEGATIVE_NINF: Final = 0xFFFF
 SIGN: Final = 0x8000
 MAGNITUDE: Final = 0x7FFF
 
-MAX_VALUE: Final = float.fromhex("0x1.ff8p+32")
+MAX_VALUE: Final = float.fromhex("0x1.ffp+32")
 """Largest finite value, 8573157376 (zDNN API Reference 1.2.0, zdnn_get_max_limit)."""
 SMALLEST_VALUE: Final = float.fromhex("0x1.008p-31")
 """Smallest magnitude that is not zero; 2^-31 itself has the code of zero."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -328,14 +328,18 @@ class Guest:
 
     `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
     reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
-    `allocate` provides storage for sticks, or None. `accepted` is the pipeline's memory of calls
-    that passed all checks.
+    `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
+    sums of products are made. `allocate` provides storage for sticks, or None. `accepted` is the
+    pipeline's memory of calls that passed all checks.
     """
 
     machine: Machine
     library: str = DEFAULT_LIBRARY
     precheck: bool = False
     status_diag: int | None = None
+    numerics: Literal["exact", "jitter"] = "exact"
+    jitter_seed: int = 0
+    accumulate: Literal["fp32", "fp64"] = "fp32"
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
     accepted: dict[tuple[object, ...], object] = field(init=False, repr=False)

@@ -242,9 +242,7 @@ def read_fp32(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32]
     return array, largest == dlfloat.NINF
 
 
-def write_fp32(
-    values: npt.NDArray[np.float32] | npt.NDArray[np.float64], desc: TensorDesc, buffer: Buffer
-) -> bool:
+def write_fp32(values: npt.NDArray[np.floating[Any]], desc: TensorDesc, buffer: Buffer) -> bool:
     """Round results into a DLFLOAT16 tensor, once, float64 too; tell whether any became NINF.
 
     Overflow keeps its sign, NaN is 7FFF; padding becomes zero.

@@ -170,7 +170,7 @@ def decode_run(
 def encode_fp64(words: npt.NDArray[np.uint64], codes: Codes) -> np.uint16:
     """Round a run of float64 bits to codes in one step; return the largest magnitude.
 
-    NaN and infinity are 7FFF, finite overflow keeps its sign.
+    NaN is 7FFF, overflow and infinity keep their sign.
     """
     largest = np.uint16(0)
     for i in range(codes.size):
@@ -179,5 +179,5 @@ def encode_fp64(words: npt.NDArray[np.uint64], codes: Codes) -> np.uint16:
         code = np.uint64((clamped + HALF_UNIT64) >> DROPPED_BITS64) - LINE_START64
         largest = np.uint16(max(largest, np.uint16(code)))
         sign = np.uint64(words[i] >> np.uint64(48)) & np.uint64(0x8000)
-        codes[i] = np.uint16(code | (np.uint64(0) if magnitude >= INFINITY64 else sign))
+        codes[i] = np.uint16(code | (np.uint64(0) if magnitude > INFINITY64 else sign))
     return largest

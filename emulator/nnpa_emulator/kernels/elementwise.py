@@ -23,6 +23,8 @@ from nnpa_emulator.kernels.convert import (
 
 Region = tuple[int, int, int, int, int]
 
+PAGE_CELLS = np.uintp(2048)
+
 ADD, SUB, MUL, DIV, MIN, MAX = range(6)
 """Operation numbers of `binary`."""
 
@@ -140,10 +142,15 @@ def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
 
 @inlined
 def _look(table: Codes, codes: Codes, out: Codes, start: np.uintp, end: np.uintp) -> np.uint16:
-    """Replace the codes from `start` up to `end`; return the largest magnitude stored."""
+    """Replace the codes from `start` up to `end`; return the largest magnitude stored.
+
+    A page is looked up, then searched: the search is vector code only in a loop of its own.
+    """
     largest = np.uint16(0)
-    for i in range(start, end):
-        entry = table[codes[i]]
-        largest = np.uint16(max(largest, np.uint16(entry & MAGNITUDE16)))
-        out[i] = entry
+    for first in range(start, end, PAGE_CELLS):
+        last = np.uintp(min(first + PAGE_CELLS, end))
+        for i in range(first, last):
+            out[i] = table[codes[i]]
+        for i in range(first, last):
+            largest = np.uint16(max(largest, np.uint16(out[i] & MAGNITUDE16)))
     return largest

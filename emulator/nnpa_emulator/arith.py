@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.dlfloat import MAGNITUDE, NINF, from_fp32, from_fp64, to_fp32
+from nnpa_emulator.dlfloat import MAGNITUDE, MAX, NINF, SIGN, from_fp32, from_fp64, to_fp32
 from nnpa_emulator.kernels.scan import code_range, find_codes
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.stick import geometry
@@ -144,7 +144,7 @@ def _cells(tensor: Ztensor) -> npt.NDArray[np.uint16]:
     strides = (*(PAGE * pages for pages in shape.pages), STICK, 2)
     codes = (tensor.buffer if tensor.buffer is not None else np.zeros(0, np.uint8)).view(np.uint16)
     return np.lib.stride_tricks.as_strided(
-        codes, (d4, shape.columns, d3, d2, CELLS_PER_STICK), strides, writeable=False
+        codes, (d4, shape.columns, d3, d2, CELLS_PER_STICK), strides
     )
 
 
@@ -175,3 +175,21 @@ def unary_table(
     table[np.isnan(results) | (codes & MAGNITUDE == NINF)] = NINF
     table.flags.writeable = False
     return table
+
+
+def jitter(tensor: Ztensor, ulps: int, seed: int, sequence: int) -> None:
+    """Move every number of a DLFLOAT16 tensor by up to `ulps` units in the last place.
+
+    Zeros, signs and NINF stay; the same seed and sequence number give the same moves.
+    """
+    cells = _cells(tensor)
+    dim1 = tensor.transformed_desc.dim1
+    for e4, e3 in np.ndindex(cells.shape[0], cells.shape[2]):
+        random = np.random.Generator(np.random.Philox(key=[seed, sequence], counter=[0, 0, e4, e3]))
+        for column in range(cells.shape[1]):
+            codes = cells[e4, column, e3, :, : dim1 - CELLS_PER_STICK * column]
+            moves = random.integers(-ulps, ulps, codes.shape, np.int32, endpoint=True)
+            magnitude = (codes & MAGNITUDE).astype(np.int32)
+            moved = np.clip(magnitude + moves, 1, MAX).astype(np.uint16) | (codes & SIGN)
+            fixed = (magnitude == 0) | (magnitude == NINF)
+            codes[...] = np.where(fixed, codes, moved)

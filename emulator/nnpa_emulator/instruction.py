@@ -48,8 +48,7 @@ class Operation:
     what ends the program when it does not hold. An operand without a rule in `operands` has its
     format and type judged by `responses`. `compute` writes the outputs and tells whether a
     non-numeric value was used or stored; it is handed the guest if it takes one. `marks` are the
-    outputs that become transformed. `ulps` is the tolerance, in units of the last place, that IBM's
-    own tests allow hardware.
+    outputs that become transformed.
     """
 
     code: FunctionCode
@@ -65,7 +64,6 @@ class Operation:
     fields: Mapping[str, FieldRule]
     save_area: bool
     takes_guest: bool
-    ulps: int
 
 
 def response(code: int, field: str, value: object, limit: str, label: str) -> Refused:

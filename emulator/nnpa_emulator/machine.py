@@ -322,27 +322,46 @@ def page_memory(size: int) -> Memory | None:
     return raw[start : start + size]
 
 
+class LogLevel(IntEnum):
+    """ZDNN_LOGLEVEL of a debug build."""
+
+    OFF = 1
+    FATAL = 2
+    ERROR = 3
+    WARN = 4
+    INFO = 5
+    DEBUG = 6
+    TRACE = 7
+
+
 @dataclass(slots=True)
 class Guest:
     """A program's view of the machine: where it runs, its library, and what it remembers.
 
     `machine` is what the instruction sees; `cached` is the copy of the QAF block that the library
     reads, made by `init` and `refresh_nnpa_query_result`. The two differ after the guest moved.
+    `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` are what the
+    library reads from its environment.
     `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
     sums of products are made. `allocate` provides storage for sticks, or None. `accepted` is the
-    pipeline's memory of calls that passed all checks.
+    pipeline's memory of calls that passed all checks, `sequence` counts jittered calls.
     """
 
     machine: Machine
     library: str = DEFAULT_LIBRARY
     precheck: bool = False
     status_diag: int | None = None
+    log_level: LogLevel | None = None
+    log_module: str = ""
     numerics: Literal["exact", "jitter"] = "exact"
     jitter_seed: int = 0
     accumulate: Literal["fp32", "fp64"] = "fp32"
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
-    accepted: dict[tuple[object, ...], object] = field(init=False, repr=False)
+    sequence: int = field(init=False, default=0)
+    accepted: dict[tuple[object, ...], tuple[tuple[int, ...], list[object]]] = field(
+        init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         self.cached = QueryResult()

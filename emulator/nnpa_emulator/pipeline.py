@@ -34,8 +34,9 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from nnpa_emulator.arith import RangeViolation, explain_violation
+from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
+from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
 from nnpa_emulator.dlfloat import scalar_to_dlfloat
 from nnpa_emulator.instruction import (
     ALIGNED,
@@ -60,7 +61,7 @@ from nnpa_emulator.status import (
     Status,
     is_warning,
 )
-from nnpa_emulator.ztensor import TensorDesc, Ztensor, getsize_ztensor
+from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztensor
 
 Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
@@ -74,7 +75,7 @@ class Outcome:
     `status` is a zdnn_status or a hardware response code without a name; `refusal` and `violation`
     explain it; `fp_flags` are the IEEE flags that a transform leaves raised in the calling thread,
     None for functions that do not touch them; `value` is what the C function returns or writes
-    through a pointer.
+    through a pointer; `diagnostics` is what the library prints.
     """
 
     status: int = Status.ZDNN_OK
@@ -82,6 +83,7 @@ class Outcome:
     violation: RangeViolation | None = None
     fp_flags: int | None = None
     value: Value = None
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def valid(self) -> bool:
@@ -106,7 +108,8 @@ class Function:
     """An entry of the table: what may be called by name.
 
     `tensors` are the parameters that are ztensors. `describe` derives the descriptors of those in
-    `outputs` from the other arguments, for callers that leave outputs to the emulator.
+    `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
+    how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
     """
 
     name: str
@@ -117,7 +120,15 @@ class Function:
     outputs: tuple[str, ...] = ()
     describe: Callable[..., tuple[Descriptors, ...]] | None = None
     operation: Operation | None = None
+    ulps: int = 0
     tensors: tuple[str, ...] = field(init=False)
+
+    @property
+    def module(self) -> str:
+        """The library's source file that logs for it, as ZDNN_LOGMODULE names it."""
+        if self.outputs:
+            return "operations.c"
+        return "stickify.c" if "transform" in self.name else "zdnn.c"
 
     def __post_init__(self) -> None:
         names = tuple(name for name, one in self.parameters.items() if one.annotation is Ztensor)
@@ -125,6 +136,9 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
+
+# The default tolerance of the zDNN library's own tests for DLFLOAT16, in units of the last place.
+DEFAULT_ULPS = 8
 
 
 def _register(entry: Function) -> None:
@@ -134,7 +148,11 @@ def _register(entry: Function) -> None:
 
 
 def function(
-    since: str = "1.0.0", *, outputs: tuple[str, ...] = (), describe: Describe | None = None
+    since: str = "1.0.0",
+    *,
+    outputs: tuple[str, ...] = (),
+    describe: Describe | None = None,
+    ulps: int = 0,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a library function `body(call, **arguments)` under its C name without prefix."""
 
@@ -142,7 +160,8 @@ def function(
         parameters = dict(inspect.signature(body).parameters)
         del parameters["call"]
         doc = inspect.getdoc(body) or ""
-        _register(Function(body.__name__, since, doc, parameters, body, outputs, describe))
+        entry = Function(body.__name__, since, doc, parameters, body, outputs, describe, ulps=ulps)
+        _register(entry)
         return body
 
     return decorate
@@ -161,13 +180,12 @@ def define(
     operands: Mapping[str, OperandRule | None] | None = None,
     fields: Mapping[str, FieldRule] | None = None,
     save_area: bool = False,
-    ulps: int = 8,
 ) -> Operation:
     """Define an operation whose `compute(**arguments)` has the arguments of the C function.
 
     Left out: `marks` are the outputs, `relations` is the verifier, every tensor is DLFLOAT16 in
     4DFEATURE unless `operands` has another rule for it (None: no rule), and arguments go to the
-    machine as they are. 8 ulps are the default tolerance of IBM's own tests.
+    machine as they are.
     """
     parameters = inspect.signature(compute).parameters
     tensors = tuple(name for name, one in parameters.items() if one.annotation is Ztensor)
@@ -186,7 +204,6 @@ def define(
         fields=fields or {},
         save_area=save_area,
         takes_guest="guest" in parameters,
-        ulps=ulps,
     )
 
 
@@ -197,6 +214,7 @@ def operation(
     since: str,
     describe: Describe,
     outputs: tuple[str, ...] = ("output",),
+    ulps: int = DEFAULT_ULPS,
     **details: Any,
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Register an operation under its C name without prefix; `details` are those of `define`."""
@@ -211,7 +229,15 @@ def operation(
 
         doc = inspect.getdoc(compute) or ""
         entry = Function(
-            compute.__name__, since, doc, parameters, run_operation, outputs, describe, definition
+            compute.__name__,
+            since,
+            doc,
+            parameters,
+            run_operation,
+            outputs,
+            describe,
+            definition,
+            ulps,
         )
         _register(entry)
         return compute
@@ -225,12 +251,39 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
     if LIBRARY_VERSIONS[entry.since] > guest.library_version:
         raise NotInLibrary(name, entry.since, guest.library)
     try:
-        return entry.run(Call(guest, alignment), **arguments)
+        outcome = entry.run(Call(guest, alignment), **arguments)
     except Refused as refused:
         refusal = _qualified(name, refused.refusal)
-        return Outcome(refusal.status, refusal)
+        outcome = Outcome(refusal.status, refusal)
     except ProgramCheck as check:
         raise ProgramCheck(check.kind, _qualified(name, check.refusal)) from check
+    if guest.numerics == "jitter" and entry.ulps and outcome.valid:
+        _jitter(guest, entry, arguments)
+    if outcome is _OK and not guest.precheck and guest.log_level is None:
+        return outcome
+    return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))
+
+
+def _jitter(guest: Guest, entry: Function, arguments: Arguments) -> None:
+    """Perturb the outputs of one call within the tolerance of its function."""
+    for output in entry.outputs:
+        guest.sequence += 1
+        if arguments[output].transformed_desc.type == DataTypes.ZDNN_DLFLOAT16:
+            jitter(arguments[output], entry.ulps, guest.jitter_seed, guest.sequence)
+
+
+def _diagnostics(
+    guest: Guest, entry: Function, arguments: Arguments, outcome: Outcome
+) -> tuple[Diagnostic, ...]:
+    """Collect what the library prints of one call."""
+    texts: list[Diagnostic] = []
+    if guest.precheck and entry.outputs:
+        unavailable = outcome.refusal is not None and outcome.refusal.constraint == "pipeline_c2"
+        texts.append(print_precheck(entry.name, arguments, not unavailable))
+    texts.extend(
+        diagnose(guest, entry.name, entry.module, outcome.status, outcome.refusal, arguments)
+    )
+    return tuple(texts)
 
 
 def _qualified(name: str, refusal: Refusal) -> Refusal:
@@ -249,9 +302,11 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     if operation.fields:
         converted = {name: rule(guest, arguments[name]) for name, rule in operation.fields.items()}
         arguments = {**arguments, **converted}
-    _require_accepted(call, operation, arguments)
+    sizes = _accepted_sizes(call, operation, arguments)
     tensors = {name: arguments[name] for name in operation.tensors}
-    require_storage(tensors)
+    for tensor, size in zip(tensors.values(), sizes, strict=True):
+        if tensor.buffer is None or tensor.buffer.nbytes < size:
+            require_storage(tensors)
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
@@ -268,27 +323,33 @@ _OK = Outcome()
 _MOST_REMEMBERED = 4096
 
 
-def _require_accepted(call: Call, operation: Operation, arguments: Arguments) -> None:
-    """Make the checks that descriptors and parameters alone decide, once per combination.
+def _accepted_sizes(call: Call, operation: Operation, arguments: Arguments) -> tuple[int, ...]:
+    """Make the checks that descriptors and parameters alone decide; return the tensors' bytes.
 
-    The guest remembers what was accepted by the identity of the descriptors, which it keeps alive;
-    a call from misaligned addresses is always checked.
+    Checks run once per combination: the guest remembers what was accepted by the identity of the
+    descriptors, which it keeps alive. A call from misaligned addresses is always checked.
     """
     guest = call.guest
-    parts = tuple(
-        one.transformed_desc if isinstance(one, Ztensor) else one for one in arguments.values()
-    )
-    names = (id(one) if isinstance(one, TensorDesc) else one for one in parts)
-    key = (id(operation), id(guest.machine), id(guest.cached), guest.precheck, *names)
-    if key in guest.accepted and call.alignment is ALIGNED:
-        return
+    key: list[object] = [id(operation), id(guest.machine), id(guest.cached), guest.precheck]
+    kept: list[object] = [operation, guest.machine, guest.cached]
+    for one in arguments.values():
+        if isinstance(one, Ztensor):
+            kept.append(one.transformed_desc)
+            key.append(id(one.transformed_desc))
+        else:
+            key.append(one)
+    known = guest.accepted.get(tuple(key))
+    if known is not None and call.alignment is ALIGNED:
+        return known[0]
     _require_format(guest, operation.parmblk_format)
     if guest.precheck:
         operation.verify(**arguments)
     require_executable(guest, call.alignment, operation, arguments)
+    sizes = tuple(getsize_ztensor(arguments[name].transformed_desc) for name in operation.tensors)
     if len(guest.accepted) >= _MOST_REMEMBERED:
         guest.accepted.clear()
-    guest.accepted[key] = (operation, guest.machine, guest.cached, parts)
+    guest.accepted[tuple(key)] = sizes, kept
+    return sizes
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:

@@ -114,7 +114,12 @@ def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_MIN, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_MIN,
+    FORMAT_0,
+    since="1.0.0",
+    verify=_verify_binary,
+    describe=_like_input_a,
+    ulps=0,
 )
 def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
     """Select the lesser of input_a and input_b, exactly.
@@ -130,7 +135,12 @@ def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A
 
 
 @operation(
-    FunctionCode.NNPA_MAX, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_MAX,
+    FORMAT_0,
+    since="1.0.0",
+    verify=_verify_binary,
+    describe=_like_input_a,
+    ulps=0,
 )
 def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
     """Select the greater of input_a and input_b, exactly.
@@ -204,9 +214,9 @@ def _verify_invsqrt(input: Ztensor, epsilon: int, output: Ztensor) -> None:
 
 
 def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
-    """1 / sqrt(x + epsilon); a sum that is not positive or overflows DLFLOAT16 gives NaN."""
+    """1 / sqrt(x + epsilon); a sum that is not positive or rounds out of DLFLOAT16 gives NaN."""
     total = values + epsilon
-    numeric = (total > 0) & (np.abs(total) <= dlfloat.MAX_VALUE)
+    numeric = (total > 0) & (dlfloat.from_fp64(total) != dlfloat.NINF)
     return 1 / np.sqrt(total, out=np.full_like(total, np.nan), where=numeric)
 
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the library prints on the way: log lines, the precheck print, the status diagnosis.
+
+A line has the library's form with "(nnpa)" where it prints its own source file and line. One line
+is given per call; the library repeats some of them on the way out of composed operations.
+Source: zDNN API Reference 1.2.0, "Runtime Environment Variables"; behaviour of release builds of
+the zDNN 1.2.0 library, and of debug builds where a level is set.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from nnpa_emulator.machine import Guest, LogLevel
+from nnpa_emulator.status import Refusal, Status, get_status_message, is_warning
+from nnpa_emulator.ztensor import TensorDesc, Ztensor
+
+
+class Stream(IntEnum):
+    """Where the library prints a text."""
+
+    STDOUT = 1
+    STDERR = 2
+
+
+class Kind(IntEnum):
+    """What a text is: by ZDNN_LOGLEVEL, by ZDNN_ENABLE_PRECHECK, by ZDNN_STATUS_DIAG."""
+
+    LOG = 1
+    PRECHECK = 2
+    STATUS_DIAG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One text, possibly of several lines, without a final newline."""
+
+    stream: Stream
+    kind: Kind
+    text: str
+
+
+# The library returns these without its status macro, so nothing is logged or diagnosed.
+_SILENT_CONSTRAINTS = frozenset(("pipeline_c2",))
+_SILENT_STATUSES = frozenset((Status.ZDNN_INVALID_BESSEL_CORRECTION,))
+
+
+def print_precheck(name: str, parameters: Mapping[str, Any], available: bool) -> Diagnostic:
+    """Print the parameters of an operation and whether it is available, as precheck does."""
+    lines = [f"{parameter}: {_shown(value)}" for parameter, value in parameters.items()]
+    lines.append(f"Operation zdnn_{name} availability: {available}")
+    return Diagnostic(Stream.STDOUT, Kind.PRECHECK, "\n".join(lines))
+
+
+def diagnose(
+    guest: Guest, name: str, module: str, status: int, refusal: Refusal | None,
+    parameters: Mapping[str, Any],
+) -> Iterator[Diagnostic]:  # fmt: skip
+    """Yield the log line of a status and the diagnosis that the session asked for."""
+    silent = status in _SILENT_STATUSES or (
+        refusal is not None and refusal.constraint in _SILENT_CONSTRAINTS
+    )
+    if silent or (status == Status.ZDNN_OK and guest.log_level is None):
+        return
+    warning = is_warning(status)
+    if status != Status.ZDNN_OK and _logs(guest, module, warning):
+        level = "WARN" if warning else "ERROR"
+        text = f"{level}: zdnn_{name}() (nnpa): {get_status_message(status)}"
+        yield Diagnostic(Stream.STDOUT if warning else Stream.STDERR, Kind.LOG, text)
+    if status == guest.status_diag:
+        call = ", ".join(f"{key}={_shown(value)}" for key, value in parameters.items())
+        text = (
+            "=== zDNN Diagnostic ===\n"
+            f"status = 0x{status:08x}, {get_status_message(status)}\n"
+            f"zdnn_{name}({call})"
+        )
+        yield Diagnostic(Stream.STDOUT, Kind.STATUS_DIAG, text)
+
+
+def _logs(guest: Guest, module: str, warning: bool) -> bool:
+    """Tell whether a line is printed: a release build prints all, a debug one by level and module."""
+    if guest.log_level is None:
+        return True
+    least = LogLevel.WARN if warning else LogLevel.ERROR
+    return guest.log_level >= least and (not guest.log_module or module in guest.log_module)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Ztensor):
+        return f"ztensor{_shown(value.transformed_desc)}"
+    if isinstance(value, TensorDesc):
+        return f"(layout {value.layout}, format {value.format}, type {value.type}, {value.dims})"
+    if isinstance(value, (bool, int, float)) or value is None:
+        return str(value)
+    return "..."

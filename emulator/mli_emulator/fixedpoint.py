@@ -42,16 +42,22 @@ class Accumulator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Weight rows prepared for many products: float64 values [R, N], sums of magnitudes [R]."""
+    """Weight rows prepared for many products: float64 values [R, N], Euclidean norms [R]."""
 
     values: FloatArray
-    magnitudes: FloatArray
+    norms: FloatArray
 
 
 def matrix(rows: npt.NDArray[np.integer]) -> Matrix:
     """Prepare integer weight rows [R, N] of at most 16 bits each."""
     values = rows.astype(np.float64)
-    return Matrix(values, np.abs(values).sum(axis=1))
+    return Matrix(values, _norms(values))
+
+
+def _norms(rows: FloatArray) -> FloatArray:
+    """Euclidean norm of each row, rounded upward."""
+    norms: FloatArray = np.sqrt(np.einsum("rn,rn->r", rows, rows)) * (1 + 1e-9)
+    return norms
 
 
 def saturate(x: IntArray, bits: int) -> IntArray:
@@ -119,11 +125,12 @@ def accumulate(
     for first in range(0, len(suspects), block):
         pairs = suspects[first : first + block]
         f, r = pairs[:, 0], pairs[:, 1]
-        products = (frames[f] * rows.values[r]).astype(np.int64)
+        products = frames[f] * rows.values[r]
         left = _leaves(start[f, r], products, bits)
         overflow |= bool(left.any())
         if model is Accumulator.HARDWARE:
-            total[f[left], r[left]] = _hardware(start[f, r][left], products[left], bits)
+            lost = products[left].astype(np.int64)
+            total[f[left], r[left]] = _hardware(start[f, r][left], lost, bits)
     return total, overflow
 
 
@@ -137,20 +144,17 @@ def _exact_products(x: FloatArray, w: FloatArray) -> IntArray:
 
 
 def _suspects(start: IntArray, x: FloatArray, rows: Matrix, limit: float) -> IntArray:
-    """Pairs (frame, row) whose sum of magnitudes reaches the limit: only they can overflow."""
-    magnitudes = np.abs(x)
-    loose = np.abs(start) + magnitudes.max(axis=1, initial=0.0)[:, None] * rows.magnitudes
-    if not (loose >= limit).any():
-        return np.empty((0, 2), np.int64)
-    tight = np.abs(start) + magnitudes @ np.abs(rows.values).T
-    return np.argwhere(tight >= limit).astype(np.int64)
+    """Pairs (frame, row) that can overflow: no partial sum exceeds the product of the norms."""
+    bound = np.abs(start) + np.outer(_norms(x), rows.norms)
+    return np.argwhere(bound >= limit).astype(np.int64)
 
 
-def _leaves(start: IntArray, products: IntArray, bits: int) -> npt.NDArray[np.bool_]:
+def _leaves(start: IntArray, products: FloatArray, bits: int) -> npt.NDArray[np.bool_]:
     """Tell for each line whether a partial sum leaves ``bits`` bits."""
-    sums = start[:, None] + np.cumsum(products, axis=1)
+    sums = np.cumsum(products, axis=1)
     limit = 1 << (bits - 1)
-    return np.asarray(((sums < -limit) | (sums >= limit)).any(axis=1))
+    left: npt.NDArray[np.bool_] = start + sums.min(axis=1) < -limit
+    return left | (start + sums.max(axis=1) >= limit)
 
 
 def _hardware(start: IntArray, products: IntArray, bits: int) -> IntArray:

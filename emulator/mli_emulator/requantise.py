@@ -143,18 +143,16 @@ def _wide(
 def from_float(x: Float32Array, dst: Quantisation) -> IntArray:
     """FP_32 to integers in single precision: nearest, ties away from zero in either rounding mode.
 
-    NaN becomes the zero point; values beyond int32 saturate by sign.
+    NaN becomes the zero point; values beyond the container, infinities too, saturate by sign.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        factor = (np.exp2(dst.frac_bits) * (np.float32(1) / dst.scale.astype(np.float32))).astype(
-            np.float32
-        )
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        inverse = np.float32(1) / dst.scale.astype(np.float32)
+        factor = (np.exp2(dst.frac_bits.astype(np.float64)) * inverse).astype(np.float32)
         scaled = (x * factor).astype(np.float32)
-        half = np.where(x > 0, np.float32(0.5), np.float32(-0.5))
-        whole = np.nan_to_num(np.trunc(scaled + half).astype(np.float64), nan=0.0)
-    limit = float(1 << 31)
-    integers = np.clip(whole, -limit, limit - 1).astype(np.int64)
-    return saturate(saturate(integers + dst.zero, 32), dst.bits)
+        moved = scaled + np.where(x > 0, np.float32(0.5), np.float32(-0.5))
+        whole = np.nan_to_num(np.trunc(moved).astype(np.float64), nan=0.0)
+    far = float(1 << 40)  # no zero point brings that back into a container
+    return saturate(np.clip(whole, -far, far).astype(np.int64) + dst.zero, dst.bits)
 
 
 def to_float(x: IntArray, src: Quantisation) -> Float32Array:

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session is created with and may change: machine, library, precheck, program checks."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from google.protobuf import message as protobuf
+from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.machine import (
+    DEFAULT_LIBRARY,
+    DEFAULT_MACHINE,
+    LIBRARY_VERSIONS,
+    MACHINES,
+    Guest,
+    LogLevel,
+    Machine,
+    Overrides,
+    customise,
+)
+
+from nnpa_server.errors import CallRefused, invalid
+
+_MODEL_PREFIX = "MACHINE_MODEL_"
+UPDATABLE = (
+    "machine_spec",
+    "precheck",
+    "status_diag",
+    "program_check_action",
+    "log_level",
+    "log_module",
+    "numerics",
+    "jitter_seed",
+    "accumulate",
+)
+_LOG_MODULE_BYTES = 1023  # source: nnpa/zdnn/v1/accelerator.proto, Session.log_module
+# The numbers of our own enums, each with what the emulator calls it.
+_NUMERICS: dict[int, Literal["exact", "jitter"]] = {
+    accelerator_pb2.NUMERICS_UNSPECIFIED: "exact",
+    accelerator_pb2.NUMERICS_EXACT: "exact",
+    accelerator_pb2.NUMERICS_JITTER: "jitter",
+}
+_ACCUMULATE: dict[int, Literal["fp32", "fp64"]] = {
+    accelerator_pb2.ACCUMULATE_UNSPECIFIED: "fp32",
+    accelerator_pb2.ACCUMULATE_FP32: "fp32",
+    accelerator_pb2.ACCUMULATE_FP64: "fp64",
+}
+_KNOWN_NUMBERS: Mapping[str, Collection[int]] = {
+    "program_check_action": accelerator_pb2.ProgramCheckAction.values(),
+    "log_level": accelerator_pb2.LogLevel.values(),
+    "numerics": _NUMERICS,
+    "accumulate": _ACCUMULATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The machine that a session wants: its model's name and itself, customised or not."""
+
+    model: str
+    machine: Machine
+
+
+def model_name(spec: accelerator_pb2.MachineSpec) -> str:
+    """Return the name of the model that a spec wants."""
+    try:
+        name = accelerator_pb2.MachineModel.Name(spec.model)
+    except ValueError:
+        known = f"a number of MachineModel, 0 to {max(accelerator_pb2.MachineModel.values())}"
+        raise _machine_invalid("session.machine_spec.model", spec.model, known) from None
+    if spec.model == accelerator_pb2.MACHINE_MODEL_UNSPECIFIED:
+        return DEFAULT_MACHINE
+    return name.removeprefix(_MODEL_PREFIX).lower().replace("_", "-")
+
+
+def choose_machine(spec: accelerator_pb2.MachineSpec) -> Chosen:
+    """Return the machine of a spec; MACHINE_INVALID when it could not exist."""
+    model = model_name(spec)
+    machine = MACHINES[model]
+    try:
+        return Chosen(model, customise(machine, _overrides(spec)))
+    except ValueError as error:
+        name, _, story = str(error).partition(": ")
+        raise _machine_invalid(f"session.machine_spec.{name}", story, "of the model") from None
+
+
+def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
+    return CallRefused(
+        wire.ERROR_REASON_MACHINE_INVALID,
+        f"{path}: {value}, must be {limit}",
+        field=path,
+        value=value,
+        limit=limit,
+    )
+
+
+def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
+    def given(name: str) -> int | None:
+        return getattr(spec, name) if spec.HasField(name) else None
+
+    dims = (given("max_dim4"), given("max_dim3"), given("max_dim2"), given("max_dim1"))
+    formats = given("parmblk_formats_mask")
+    return Overrides(
+        max_dim_idx_size=given("max_dim_idx_size"),
+        max_dims=dims,
+        max_tensor_size=given("max_tensor_size"),
+        removed_functions=frozenset(spec.removed_functions),
+        added_functions=frozenset(spec.added_functions),
+        parmblk_formats=None if formats is None else formats << 96,
+        data_types=given("data_types_mask"),
+        layout_formats=given("layout_formats_mask"),
+    )
+
+
+def check_options(options: accelerator_pb2.Session) -> None:
+    """Refuse numbers that our own enums do not have, and a log_module that C could not hold."""
+    for name, known in _KNOWN_NUMBERS.items():
+        value: int = getattr(options, name)
+        if value not in known:
+            numbers = ", ".join(str(one) for one in sorted(known))
+            raise invalid(f"session.{name}", value, f"one of {numbers}")
+    size = len(options.log_module.encode())
+    if size > _LOG_MODULE_BYTES:
+        raise invalid("session.log_module", f"{size} bytes", f"at most {_LOG_MODULE_BYTES} bytes")
+
+
+def apply_options(guest: Guest, options: accelerator_pb2.Session) -> None:
+    """Give a guest the options of its session; nothing is queried anew."""
+    guest.machine = choose_machine(options.machine_spec).machine
+    guest.precheck = options.precheck
+    guest.status_diag = options.status_diag if options.HasField("status_diag") else None
+    guest.log_level = LogLevel(options.log_level) if options.log_level else None
+    guest.log_module = options.log_module
+    guest.numerics = _NUMERICS[options.numerics]
+    guest.jitter_seed = options.jitter_seed
+    guest.accumulate = _ACCUMULATE[options.accumulate]
+
+
+def make_guest(options: accelerator_pb2.Session) -> Guest:
+    """Return the guest that a session starts with, zdnn_init done."""
+    check_options(options)
+    library = options.library_version or DEFAULT_LIBRARY
+    if library not in LIBRARY_VERSIONS:
+        known = ", ".join(LIBRARY_VERSIONS)
+        raise CallRefused(
+            wire.ERROR_REASON_LIBRARY_VERSION_UNKNOWN,
+            f"session.library_version is {library[:32]!r}, must be one of {known}",
+            field="session.library_version",
+            value=library[:32],
+            limit=known,
+        )
+    guest = Guest(choose_machine(options.machine_spec).machine, library)
+    apply_options(guest, options)
+    return guest
+
+
+def wanted_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
+    """Return the options alone: what a client chose, without output-only fields."""
+    kept = accelerator_pb2.Session()
+    for name in ("library_version", *UPDATABLE):
+        _copy_field(options, kept, name)
+    kept.library_version = kept.library_version or DEFAULT_LIBRARY
+    return kept
+
+
+def _copy_field(
+    source: accelerator_pb2.Session, target: accelerator_pb2.Session, name: Any
+) -> None:
+    field = accelerator_pb2.Session.DESCRIPTOR.fields_by_name[name]
+    if field.has_presence and not source.HasField(name):
+        target.ClearField(name)
+    elif isinstance(value := getattr(source, name), protobuf.Message):
+        getattr(target, name).CopyFrom(value)
+    else:
+        setattr(target, name, value)
+
+
+def updated_options(
+    current: accelerator_pb2.Session, request: accelerator_pb2.UpdateSessionRequest
+) -> accelerator_pb2.Session:
+    """Return the options with the fields of the mask replaced; without one, those present."""
+    paths = list(request.update_mask.paths)
+    if not paths:
+        paths = [field.name for field, _ in request.session.ListFields() if field.name in UPDATABLE]
+    new = accelerator_pb2.Session()
+    new.CopyFrom(current)
+    for path in paths:
+        if path not in UPDATABLE:
+            raise invalid("update_mask.paths", path[:64], f"one of {', '.join(UPDATABLE)}")
+        _copy_field(request.session, new, path)
+    check_options(new)
+    return new

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether anybody still waits for the answer of a call."""
+
+import time
+from typing import Protocol
+
+import grpc
+
+from nnpa_server.errors import CallCancelled
+from nnpa_server.store import Session
+
+_PERIOD = 0.002  # seconds between questions to gRPC, each of which takes a lock
+
+
+class Context(Protocol):
+    """What the service asks of a call's grpc.ServicerContext."""
+
+    def is_active(self) -> bool:
+        """Tell whether the call still runs."""
+        ...
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline, None without one."""
+        ...
+
+
+class Patience:
+    """Asked between operations: raises when the client or the session is gone."""
+
+    def __init__(self, context: Context, session: Session | None = None) -> None:
+        self._context = context
+        self._session = session
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        """Raise `CallCancelled`, or the session's error when it was deleted meanwhile."""
+        if self._session is not None and self._session.closed:
+            self._session.require_open()
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PERIOD
+        if not self._context.is_active():
+            raise given_up(self._context)
+
+
+def given_up(context: Context) -> CallCancelled:
+    """Return why nobody waits any more: the deadline passed, or the client went away."""
+    remaining = context.time_remaining()
+    late = remaining is not None and remaining <= 0
+    return CallCancelled(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)

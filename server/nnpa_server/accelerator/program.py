@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of operations: the whole list is checked, then run one by one.
+
+`check` reads every operation into a `Step` without touching a tensor. `run` runs the steps in the
+session, whose lock the caller holds all the while.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import ALIGNED, Alignment, Outcome, Refusal, Status, Ztensor
+from nnpa_emulator import run as run_function
+from nnpa_emulator.pipeline import allocate_sticks
+from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
+from nnpa_emulator.ztensor import UNSET
+
+from nnpa_server.accelerator.answers import answer, describe_inline, describe_ztensor
+from nnpa_server.accelerator.arms import ARMS, Arm
+from nnpa_server.accelerator.operands import check_inline, read_inline, reference, too_large
+from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
+from nnpa_server.store import Session
+
+Result = operation_pb2.OperationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation, read and checked.
+
+    `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
+    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0.
+    """
+
+    arm: Arm
+    path: str
+    ids: Mapping[str, int]
+    others: Mapping[str, tuple[str, Any]]
+    values: Mapping[str, Any]
+    hints: Mapping[str, Any]
+    creates: int
+    alignment: Alignment
+
+
+@dataclass(slots=True)
+class LiveIds:
+    """Which ids exist at a point of a list: the session's, less freed, plus created ones."""
+
+    session: Session
+    changes: dict[int, bool] = field(default_factory=dict[int, bool])
+
+    def require(self, tensor_id: int, path: str) -> None:
+        """Refuse an id that names no tensor at this point."""
+        known = self.changes.get(tensor_id)
+        if known or (known is None and tensor_id in self.session.tensors):
+            return
+        if tensor_id == 0:
+            raise invalid(path, 0, "an id that is not 0")
+        raise tensor_not_found(tensor_id, path)
+
+    def create(self, tensor_id: int, path: str) -> None:
+        """Refuse an id that names a tensor already; from here on it does."""
+        if tensor_id == 0:
+            raise invalid(path, 0, "an id that is not 0")
+        if self.changes.get(tensor_id, tensor_id in self.session.tensors):
+            raise id_in_use(tensor_id, path)
+        self.changes[tensor_id] = True
+
+
+def tensor_not_found(tensor_id: int, path: str) -> CallRefused:
+    """Return the error for an id that names no tensor."""
+    text = f"{path} is {tensor_id}, which names no tensor of the session here"
+    return CallRefused(wire.ERROR_REASON_TENSOR_NOT_FOUND, text, field=path, tensor=tensor_id)
+
+
+def id_in_use(tensor_id: int, path: str) -> CallRefused:
+    """Return the error for an id to be created that names a tensor already."""
+    text = f"{path} is {tensor_id}, which already names a tensor of the session"
+    return CallRefused(wire.ERROR_REASON_TENSOR_ID_IN_USE, text, field=path, tensor=tensor_id)
+
+
+def check(session: Session, operations: Iterable[operation_pb2.Operation]) -> list[Step]:
+    """Read a list of operations, or refuse all of it."""
+    ids = LiveIds(session)
+    steps: list[Step] = []
+    for index, operation in enumerate(operations):
+        name = operation.WhichOneof("operation")
+        try:
+            steps.append(check_one(ids, operation, name, f"operations[{index}]"))
+        except (CallRefused, NotInLibrary) as error:
+            raise from_exception(error, operation_index=index, operation=name or "") from error
+    return steps
+
+
+def check_one(
+    ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
+) -> Step:
+    """Read one operation: its arm, its fields, and the tensors it names."""
+    arm = _find_arm(ids.session, name, path)
+    path = f"{path}.{arm.name}"
+    message = getattr(operation, arm.name)
+    creates = 0
+    if arm.creates is not None:
+        creates = message.ztensor
+        ids.create(creates, f"{path}.{arm.creates}")
+    plain: dict[str, int] = {}
+    others: dict[str, tuple[str, Any]] = {}
+    for tensor in arm.tensors:
+        if number := getattr(message, tensor).id:
+            ids.require(number, f"{path}.{tensor}.id")
+            plain[tensor] = number
+        else:
+            others[tensor] = _check_reference(ids, arm, message, tensor, path)
+    for tensor, (which, value) in others.items():
+        if which == "new_id":
+            ids.create(value, f"{path}.{tensor}.new_id")
+    if arm.frees:
+        ids.changes.update(dict.fromkeys(plain.values(), False))
+    values = {one: read(message, path) for one, read in arm.values}
+    hints = {one: read(message, path) for one, read in arm.hints}
+    return Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
+
+
+def _find_arm(session: Session, name: str | None, path: str) -> Arm:
+    if name is None:
+        text = f"{path} has no arm, or one that this server does not know"
+        facts = {"field": path, "value": "none", "limit": "an arm of Operation"}
+        raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
+    arm = ARMS.get(name)
+    if arm is None:
+        text = f"{path}: this server does not implement zdnn_{name}"
+        raise CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
+    if arm.since > session.guest.library_version:
+        raise NotInLibrary(name, arm.function.since, session.guest.library)
+    return arm
+
+
+def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
+    which, value = reference(message, name, path)
+    path = f"{path}.{name}.{which}"
+    if which == "inline_ztensor":
+        check_inline(value, path, arm, name, _creates_outputs(arm, message))
+    elif which == "id":
+        ids.require(value, path)
+    elif name not in arm.may_be_new:
+        raise invalid(path, value, "an id or an inline tensor here")
+    return which, value
+
+
+def _creates_outputs(arm: Arm, message: Any) -> bool:
+    return any(getattr(message, name).new_id for name in arm.may_be_new)
+
+
+def _alignment(operation: operation_pb2.Operation) -> Alignment:
+    buffer, save = operation.buffer_misaligned, operation.save_area_misaligned
+    work = operation.work_area_misaligned
+    return Alignment(buffer, save, work) if buffer or save or work else ALIGNED
+
+
+def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> list[Result]:
+    """Run checked steps; stop after the first status that is neither OK nor a warning.
+
+    `go_on` is asked before each step and raises when nobody waits for the answer any more.
+    """
+    results: list[Result] = []
+    room = session.limits.max_message
+    for index, step in enumerate(steps):
+        go_on()
+        try:
+            outcome, result = run_step(session, step)
+            if step.others or result.data:
+                room -= _contents(result, step.path, session.limits.max_inline)
+                if room < 0:
+                    limit = session.limits.max_message
+                    raise too_large("results", limit - room, limit)
+        except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
+            raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+        results.append(result)
+        if not outcome.valid:
+            break
+    return results
+
+
+def _contents(result: Result, path: str, limit: int) -> int:
+    """Return how many bytes of contents a result carries."""
+    sizes = [len(result.data), *(len(one.ztensor.sticks) for one in result.outputs)]
+    if max(sizes) > limit:
+        raise too_large(path, max(sizes), limit)
+    return sum(sizes)
+
+
+def run_step(session: Session, step: Step) -> tuple[Outcome, Result]:
+    """Run one operation and tell what it answered; memory is counted however it ends."""
+    try:
+        tensors = {name: session.tensors[number] for name, number in step.ids.items()}
+        if step.others or step.creates:
+            outcome = _run_with_new(session, step, tensors)
+        else:
+            outcome = call(session, step, tensors)
+        if step.arm.frees and outcome.valid:
+            for number in step.ids.values():
+                del session.tensors[number]
+    finally:
+        session.pending_bytes = 0
+        if not step.arm.compute:
+            for number in step.ids.values():
+                session.settle(number)
+    result = answer(outcome)
+    if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
+        _report(result, step, tensors)
+    return outcome, result
+
+
+def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
+    """Call the emulator; a program check becomes a status where the session wants that."""
+    try:
+        return run_function(
+            session.guest, step.arm.name, {**tensors, **step.values}, step.alignment
+        )
+    except ProgramCheck as check_met:
+        action = session.options.program_check_action
+        if action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
+            raise
+        return _as_status(check_met)
+
+
+def _as_status(check_met: ProgramCheck) -> Outcome:
+    """Return the status that precheck would have given, else ZDNN_UNSUPPORTED_AIU_EXCEPTION."""
+    refusal: Refusal = check_met.refusal
+    status = refusal.status if check_met.kind == "data" else 0
+    status = status or Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
+    return Outcome(status, replace(refusal, status=int(status)))
+
+
+def _run_with_new(session: Session, step: Step, tensors: dict[str, Ztensor]) -> Outcome:
+    """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
+    for name, (which, value) in step.others.items():
+        if which == "inline_ztensor":
+            path, room = f"{step.path}.{name}.inline_ztensor", name not in step.arm.read
+            tensors[name] = read_inline(session, value, path, room)
+    created = {name: value for name, (which, value) in step.others.items() if which == "new_id"}
+    try:
+        tensors.update(_allocate_new(session, step, tensors, tuple(created)))
+    except Refused as refused:
+        return Outcome(refused.refusal.status, refused.refusal)
+    if step.creates:
+        session.require_room()
+        created = {"ztensor": step.creates}
+        tensors["ztensor"] = Ztensor(UNSET, UNSET)
+    outcome = call(session, step, tensors)
+    if outcome.valid:
+        for name, number in created.items():
+            session.tensors[number] = tensors[name]
+            session.settle(number)
+    return outcome
+
+
+def _allocate_new(
+    session: Session, step: Step, tensors: Mapping[str, Ztensor], names: tuple[str, ...]
+) -> dict[str, Ztensor]:
+    """Derive and allocate the outputs that the caller left to the server."""
+    if not names:
+        return {}
+    function = step.arm.function
+    if function.describe is None:
+        raise unspecified(f"{step.path}.{names[0]}")
+    inputs = {name: one for name, one in tensors.items() if name not in function.outputs}
+    described = function.describe(**inputs, **step.values, **step.hints)
+    new: dict[str, Ztensor] = {}
+    for name, (pre, transformed) in zip(function.outputs, described, strict=True):
+        if name in names:
+            session.require_room()
+            new[name] = Ztensor(pre, transformed)
+            allocate_sticks(session.guest, new[name], f"{step.arm.name}_output")
+    return new
+
+
+def _report(result: Result, step: Step, tensors: Mapping[str, Ztensor]) -> None:
+    """Tell about the tensors that the operation created, wrote, or changed the state of."""
+    for name in step.arm.written:
+        tensor = tensors[name]
+        which, value = step.others.get(name, ("", None))
+        if which == "inline_ztensor":
+            message = describe_inline(tensor, value.byte_order, name in step.arm.filled)
+            result.outputs.add(operand=name, ztensor=message)
+        else:
+            number = value or step.ids.get(name) or step.creates
+            result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AcceleratorService: each method of nnpa/zdnn/v1/accelerator.proto in a few lines.
+
+Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
+"""
+
+import heapq
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import accelerator_pb2_grpc, tensor_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import MACHINES, find_machine
+
+from nnpa_server.accelerator.answers import describe_machine, describe_session, describe_ztensor
+from nnpa_server.accelerator.options import (
+    apply_options,
+    make_guest,
+    model_name,
+    updated_options,
+    wanted_options,
+)
+from nnpa_server.accelerator.pages import make_token, page_size, read_token
+from nnpa_server.accelerator.patience import Context, Patience
+from nnpa_server.accelerator.program import check, run
+from nnpa_server.accelerator.transfer import (
+    Download,
+    Upload,
+    parse_write,
+    read_tensor,
+    serialize_read,
+    write_tensor,
+)
+from nnpa_server.errors import CallRefused
+from nnpa_server.store import Session, Store
+
+SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
+
+
+class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
+    """The service over a store of sessions. `context` may be anything that is a `Context`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def ListMachines(
+        self, request: pb.ListMachinesRequest, context: Any
+    ) -> pb.ListMachinesResponse:  # noqa: N802 - gRPC's name
+        """List the machines, in a fixed order."""
+        first = read_token("machines", request.page_token) + 1
+        names = list(MACHINES)
+        last = min(first + page_size(request.page_size), len(names))
+        token = make_token("machines", last - 1) if last < len(names) else ""
+        machines = [describe_machine(MACHINES[name], name) for name in names[first:last]]
+        return pb.ListMachinesResponse(machines=machines, next_page_token=token)
+
+    def GetMachine(self, request: pb.GetMachineRequest, context: Any) -> pb.Machine:  # noqa: N802
+        """Get one machine by name or alias."""
+        prefix, _, name = request.name.partition("/")
+        try:
+            machine = find_machine(name if prefix == "machines" else "")
+        except KeyError:
+            known = ", ".join(f"machines/{one}" for one in MACHINES)
+            raise CallRefused(
+                wire.ERROR_REASON_MACHINE_NOT_FOUND,
+                f"name is {request.name[:64]!r}, must be one of {known}",
+                field="name",
+                value=request.name[:64],
+                limit=known,
+            ) from None
+        return describe_machine(machine, machine.name)
+
+    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+        """Create a session."""
+        options = wanted_options(request.session)
+        return _describe(self.store.create(make_guest(options), options))
+
+    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+        """Get a session with its present use."""
+        with self.store.using(request.name) as session:
+            return _describe(session)
+
+    def UpdateSession(self, request: pb.UpdateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+        """Change options of a session; the library's query result stays as it is."""
+        with self.store.using(request.session.name) as session, _running(session, context):
+            options = updated_options(session.options, request)
+            apply_options(session.guest, options)
+            session.options = options
+            return _describe(session)
+
+    def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802
+        """Delete a session and all its tensors."""
+        self.store.delete(request.name)
+        return empty_pb2.Empty()
+
+    def Execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteResponse:  # noqa: N802
+        """Run operations in order."""
+        with self.store.using(request.session) as session, _running(session, context):
+            steps = check(session, request.operations)
+            return pb.ExecuteResponse(results=run(session, steps, Patience(context, session)))
+
+    def ExecuteStream(  # noqa: N802
+        self, request_iterator: Iterator[pb.ExecuteRequest], context: Any
+    ) -> Generator[pb.ExecuteResponse]:
+        """Run lists of operations as they arrive."""
+        for request in request_iterator:
+            yield self.Execute(request, context)
+
+    def WriteTensor(  # noqa: N802
+        self, request_iterator: Iterator[Upload], context: Any
+    ) -> pb.WriteTensorResponse:
+        """Fill one tensor with data too large for a message."""
+        return pb.WriteTensorResponse(result=write_tensor(self.store, request_iterator, context))
+
+    def ReadTensor(  # noqa: N802
+        self, request: pb.ReadTensorRequest, context: Any
+    ) -> Generator[pb.ReadTensorResponse]:
+        """Read one tensor in chunks."""
+        for part in self.read_parts(request, context):
+            if isinstance(part, memoryview):
+                yield pb.ReadTensorResponse(chunk=bytes(part))
+            else:
+                yield part
+
+    def read_parts(self, request: pb.ReadTensorRequest, context: Context) -> Generator[Download]:
+        """Read one tensor: a header message, then the bytes of each chunk."""
+        return read_tensor(self.store, request, context)
+
+    def ListTensors(self, request: pb.ListTensorsRequest, context: Any) -> pb.ListTensorsResponse:  # noqa: N802
+        """List the tensors of a session by ascending id."""
+        last = read_token(request.session, request.page_token)
+        count = page_size(request.page_size)
+        with self.store.using(request.session) as session, _running(session, context):
+            ids = heapq.nsmallest(count + 1, (one for one in session.tensors if one > last))
+            listed = [
+                tensor_pb2.ZtensorInfo(id=one, ztensor=describe_ztensor(session.tensors[one]))
+                for one in ids[:count]
+            ]
+        token = make_token(request.session, ids[count - 1]) if len(ids) > count else ""
+        return pb.ListTensorsResponse(tensors=listed, next_page_token=token)
+
+
+def _describe(session: Session) -> pb.Session:
+    return describe_session(session, model_name(session.options.machine_spec), time.time())
+
+
+def _running(session: Session, context: Context) -> Any:
+    return session.running(context.time_remaining())
+
+
+def add_to(server: grpc.Server, service: AcceleratorService) -> None:
+    """Serve a service; chunks of the two transfers pass without becoming messages."""
+    methods: dict[str, Any] = {}
+    for name, method in pb.DESCRIPTOR.services_by_name[
+        "AcceleratorService"
+    ].methods_by_name.items():
+        request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
+        response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
+        parse, serialize = request.FromString, response.SerializeToString
+        behaviour: Any = getattr(service, name)
+        if name == "WriteTensor":
+            parse = parse_write
+        if name == "ReadTensor":
+            behaviour, serialize = service.read_parts, serialize_read
+        kind = ("stream" if method.client_streaming else "unary") + (
+            "_stream" if method.server_streaming else "_unary"
+        )
+        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+        methods[name] = make(behaviour, request_deserializer=parse, response_serializer=serialize)
+    handler = grpc.method_handlers_generic_handler(SERVICE, methods)
+    server.add_generic_rpc_handlers((handler,))

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors too large for a message: a header, then chunks, up or down.
+
+A chunk is never parsed into a message: protobuf would copy it once more each time it is looked at.
+`parse_write` hands its bytes on as they came, `serialize_read` puts the tag and length before them.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TypeAlias
+
+import grpc
+import numpy as np
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Outcome, Refusal, Status, Ztensor
+from nnpa_emulator.machine import Memory
+from nnpa_emulator.status import Malformed
+from nnpa_emulator.ztensor import TYPE_BYTES, getsize_ztensor
+
+from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
+from nnpa_server.accelerator.operands import from_order, read_structure, size_mismatch, too_large
+from nnpa_server.accelerator.patience import Context, Patience, given_up
+from nnpa_server.accelerator.program import (
+    LiveIds,
+    Step,
+    call,
+    check_one,
+    id_in_use,
+    run_step,
+    tensor_not_found,
+)
+from nnpa_server.config import MAX_CHUNK_BYTES, MIB
+from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.store import Session, Store, staging
+
+Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview
+Download: TypeAlias = accelerator_pb2.ReadTensorResponse | memoryview
+Header = accelerator_pb2.WriteTensorHeader
+Result = operation_pb2.OperationResult
+
+READ_CHUNK = MIB
+_CHUNK_TAG = 0x12  # field 2, length-delimited: `chunk` of WriteTensorRequest and ReadTensorResponse
+_TRANSFORMS = frozenset(
+    ("transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor")
+)
+
+
+def parse_write(raw: bytes) -> Upload:
+    """Return the bytes of a chunk, or the message for anything else."""
+    if raw and raw[0] == _CHUNK_TAG:
+        length, shift, start = 0, 0, 1
+        for byte in raw[1:11]:
+            length |= (byte & 0x7F) << shift
+            shift, start = shift + 7, start + 1
+            if byte < 0x80:
+                break
+        if length == len(raw) - start:
+            return memoryview(raw)[start:]
+    return accelerator_pb2.WriteTensorRequest.FromString(raw)
+
+
+def serialize_read(part: Download) -> bytes:
+    """Return the wire form of a header message or of a chunk's bytes."""
+    if isinstance(part, memoryview):
+        return b"".join((bytes((_CHUNK_TAG,)), _varint(part.nbytes), part))
+    return part.SerializeToString()
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def out_of_order(story: str) -> CallRefused:
+    """Return the error for stream messages in the wrong order."""
+    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
+
+
+def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> Result:
+    """Fill one tensor from a stream; it is changed when everything has arrived, or not at all."""
+    first = _next_upload(uploads, context)
+    if first is None or isinstance(first, memoryview) or not first.HasField("header"):
+        raise out_of_order("the first message of the stream must be a header")
+    header = first.header
+    with store.using(header.session) as session:
+        match header.WhichOneof("target"):
+            case "arrays":
+                return _write_arrays(session, header.arrays, uploads, context)
+            case "sticks":
+                return _write_sticks(session, header.sticks, uploads, context)
+            case _:
+                raise unspecified("header.target")
+
+
+def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
+    """Return the next message, None at the end; a client that went away is no end."""
+    try:
+        upload = next(uploads, None)
+    except grpc.RpcError as error:
+        raise given_up(context) from error
+    if upload is None and not context.is_active():
+        raise given_up(context)
+    return upload
+
+
+def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
+    """Return the bytes of all chunks, exactly as many as announced."""
+    memory, position = staging(total), 0
+    while (upload := _next_upload(uploads, context)) is not None:
+        if isinstance(upload, memoryview):
+            chunk = upload
+        elif upload.WhichOneof("message") == "chunk":
+            chunk = memoryview(upload.chunk)
+        else:
+            raise out_of_order("after the header only chunks may come")
+        size = chunk.nbytes
+        if size > MAX_CHUNK_BYTES:
+            raise too_large("chunk", size, MAX_CHUNK_BYTES)
+        if not size:
+            raise invalid("chunk", "empty", f"1 to {MAX_CHUNK_BYTES} bytes")
+        if position + size > total:
+            raise out_of_order(f"chunks go beyond the {total} bytes that the header announced")
+        memory[position : position + size] = np.frombuffer(chunk, np.uint8)
+        position += size
+    if position != total:
+        raise size_mismatch("chunks", position, total)
+    return memory
+
+
+def _write_arrays(
+    session: Session,
+    target: accelerator_pb2.WriteArrays,
+    uploads: Iterator[Upload],
+    context: Context,
+) -> Result:
+    sizes = list(target.array_bytes)
+    with session.running(context.time_remaining()):
+        step = _transform_step(session, target.operation, "header.arrays.operation")
+        refused = _refused_before_reading(session, step, sizes)
+    if refused is not None:
+        return refused
+    with session.staged(sum(sizes)):
+        memory = memoryview(_receive(uploads, context, sum(sizes)))
+        arrays: list[memoryview] = []
+        for size in sizes:
+            arrays.append(memory[:size])
+            memory = memory[size:]
+        with session.running(context.time_remaining()):
+            step = _transform_step(session, target.operation, "header.arrays.operation")
+            values = {**step.values, "data": arrays}
+            return run_step(session, replace(step, values=values))[1]
+
+
+def _transform_step(session: Session, operation: operation_pb2.Operation, path: str) -> Step:
+    name = operation.WhichOneof("operation")
+    if name not in _TRANSFORMS:
+        text = f"{path} is {name or 'unset'}, must be a transform to sticks"
+        raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
+    step = check_one(LiveIds(session), operation, name, path)
+    if step.others:
+        raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
+    if step.values["data"]:
+        raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
+    return step
+
+
+def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> Result | None:
+    """Return the result of a call that the library refuses before it reads the arrays.
+
+    Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
+    """
+    probe = replace(step, values={**step.values, "data": [b""] * len(sizes)})
+    try:
+        return run_step(session, probe)[1]
+    except Malformed as wanted:
+        if not wanted.field.startswith("data["):
+            raise
+        for number, size in enumerate(sizes):
+            if f"{size} bytes" != wanted.limit:
+                raise Malformed(f"data[{number}]", f"{size} bytes", wanted.limit) from wanted
+    return None
+
+
+def _write_sticks(
+    session: Session,
+    target: accelerator_pb2.WriteSticks,
+    uploads: Iterator[Upload],
+    context: Context,
+) -> Result:
+    path, total = "header.sticks", target.total_bytes
+    if not target.id:
+        raise invalid(f"{path}.id", 0, "an id that is not 0")
+    fresh = _new_ztensor(target, path) if target.HasField("new_ztensor") else None
+    with session.running(context.time_remaining()):
+        _writable(session, target, fresh, path)
+    with session.staged(max(total, _wanted(target, fresh))):
+        memory = _receive(uploads, context, total)
+        if fresh is not None and not total:
+            memory = staging(_wanted(target, fresh))
+        with session.running(context.time_remaining()):
+            tensor = _writable(session, target, fresh, path)
+            from_order(tensor, memory, target.byte_order)
+            if not (fresh is not None and target.new_ztensor.null_buffer):
+                tensor.buffer = memory
+            if fresh is None and target.HasField("is_transformed"):
+                tensor.is_transformed = target.is_transformed
+            session.tensors[target.id] = tensor
+            session.settle(target.id)
+            result = answer(Outcome())
+            result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
+            return result
+
+
+def _new_ztensor(target: accelerator_pb2.WriteSticks, path: str) -> Ztensor:
+    message, path = target.new_ztensor, f"{path}.new_ztensor"
+    if not message.HasField("transformed_desc"):
+        raise unspecified(f"{path}.transformed_desc")
+    if message.WhichOneof("contents") is not None:
+        raise invalid(f"{path}.sticks", "set", "unset: the chunks are the contents")
+    return read_structure(message, path)
+
+
+def _wanted(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
+    """Return the bytes of the buffer that a new tensor is to have, 0 for an existing one."""
+    if fresh is None or target.new_ztensor.null_buffer:
+        return 0
+    return getsize_ztensor(fresh.transformed_desc)
+
+
+def _writable(
+    session: Session, target: accelerator_pb2.WriteSticks, fresh: Ztensor | None, path: str
+) -> Ztensor:
+    """Return the tensor to fill, once it is sure that the announced bytes are its buffer."""
+    total, tensor = target.total_bytes, session.tensors.get(target.id)
+    if fresh is not None:
+        if tensor is not None:
+            raise id_in_use(target.id, f"{path}.id")
+        session.require_room()
+        wanted = _wanted(target, fresh)
+        if total and total != wanted:
+            raise size_mismatch(f"{path}.total_bytes", total, wanted)
+        return fresh
+    if tensor is None:
+        raise tensor_not_found(target.id, f"{path}.id")
+    there = 0 if tensor.buffer is None else tensor.buffer.nbytes
+    if total != there or not there:
+        raise size_mismatch(f"{path}.total_bytes", total, there)
+    return tensor
+
+
+def read_tensor(
+    store: Store, request: accelerator_pb2.ReadTensorRequest, context: Context
+) -> Generator[Download]:
+    """Read one tensor: a header with the status, then its bytes in chunks."""
+    read: Callable[..., tuple[Result, Memory | None]]
+    match request.WhichOneof("source"):
+        case "operation":
+            read = _read_array
+        case "sticks":
+            read = _read_sticks
+        case _:
+            raise unspecified("source")
+    with store.using(request.session) as session, ExitStack() as stack:
+        with session.running(context.time_remaining()):
+            result, memory = read(session, request)
+            size = 0 if memory is None else memory.nbytes
+            session.staged_bytes += size
+        stack.callback(session.unstage, size)
+        header = accelerator_pb2.ReadTensorHeader(result=result, total_bytes=size)
+        yield accelerator_pb2.ReadTensorResponse(header=header)
+        go_on = Patience(context, session)
+        whole = memoryview(b"" if memory is None else memory)
+        for start in range(0, size, READ_CHUNK):
+            go_on()
+            yield whole[start : start + READ_CHUNK]
+
+
+def _read_array(
+    session: Session, request: accelerator_pb2.ReadTensorRequest
+) -> tuple[Result, Memory | None]:
+    operation, name = request.operation, request.operation.WhichOneof("operation")
+    if name != "transform_origtensor":
+        text = f"operation is {name or 'unset'}, must be transform_origtensor"
+        raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
+    step = check_one(LiveIds(session), operation, name, "operation")
+    if step.others:
+        raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
+    tensor_id = step.ids["ztensor"]
+    tensor = session.tensors[tensor_id]
+    pre = tensor.pre_transformed_desc
+    session.reserve(int(np.prod(pre.layout_dims, dtype=object)) * TYPE_BYTES.get(pre.type, 4))
+    outcome = call(session, step, {"ztensor": tensor})
+    result = answer(replace(outcome, value=None))
+    result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))
+    return result, None if outcome.value is None else dense(outcome.value)
+
+
+def _read_sticks(
+    session: Session, request: accelerator_pb2.ReadTensorRequest
+) -> tuple[Result, Memory | None]:
+    target = request.sticks
+    tensor = session.tensors.get(target.id)
+    if not target.id:
+        raise invalid("sticks.id", 0, "an id that is not 0")
+    if tensor is None:
+        raise tensor_not_found(target.id, "sticks.id")
+    if tensor.buffer is None:
+        status = int(Status.ZDNN_INVALID_BUFFER)
+        outcome, memory = (
+            Outcome(status, Refusal(status, "ztensor.buffer", "NULL", "allocated")),
+            None,
+        )
+    else:
+        session.reserve(tensor.buffer.nbytes)
+        outcome, memory = Outcome(), in_order(tensor, target.byte_order)
+        if memory is tensor.buffer:
+            memory = memory.copy()  # what a later operation writes must not show in the stream
+    result = answer(outcome)
+    result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
+    return result, memory

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator chose: flags as facts, and the only reader of the environment."""
+
+import ipaddress
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+# Largest inline contents: beyond about 1 MiB a stream of chunks is faster than one message.
+MAX_INLINE_BYTES = 16 * MIB
+MAX_CHUNK_BYTES = 4 * MIB
+_SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
+_TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM texts: the server's certificate chain and key, and who may sign clients (None: anyone)."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may use: counts, bytes, and seconds without a call before a session ends."""
+
+    max_sessions: int = 64
+    max_session_bytes: int = 8 * GIB
+    max_session_tensors: int = 100_000
+    idle_timeout: float = 900.0
+    max_message: int = 64 * MIB
+
+    @property
+    def max_inline(self) -> int:
+        """Most bytes of one inline tensor, user array or answer: a message holds four of them."""
+        return min(MAX_INLINE_BYTES, self.max_message // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that the server is told at its start. Times are in seconds."""
+
+    listen: tuple[str, ...] = ("127.0.0.1:50051",)
+    insecure: bool = False
+    tls: Tls | None = None
+    limits: Limits = Limits()
+    workers: int = 64
+    drain_timeout: float = 30.0
+    log_level: str = "info"
+    json: bool = False
+    parent: int | None = None
+
+    @property
+    def max_streams(self) -> int:
+        """Most streams at a time: an open stream keeps a thread, and half must stay free."""
+        return self.workers // 2
+
+    @property
+    def max_session_calls(self) -> int:
+        """Most calls of one session at a time: they wait for each other, each in its thread."""
+        return max(1, self.workers // 4)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of "64MiB", "8GiB", "4096"; ValueError says what is allowed."""
+    match = re.fullmatch(r"([0-9]+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _SIZES:
+        raise ValueError(f"size is {text!r}, must be a number and B, KiB, MiB, GiB or TiB")
+    return int(match[1]) * _SIZES[match[2].upper()]
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of "15m", "1.5s", "200ms", "2h"; ValueError says what is allowed."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", text.strip())
+    if match is None or match[2] not in _TIMES:
+        raise ValueError(f"time is {text!r}, must be a number and ms, s, m or h")
+    return float(match[1]) * _TIMES[match[2]]
+
+
+def parse_listen(text: str) -> str:
+    """Return an address as gRPC binds it: `host:port`, where no host is 127.0.0.1, or `unix:/path`.
+
+    ValueError says what is wrong with it.
+    """
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/"):
+            raise ValueError(f"--listen is {text!r}, the path of a socket must be absolute")
+        return f"unix:{path}"
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"--listen is {text!r}, must be host:port (0 to 65535) or unix:/path")
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def is_local(address: str) -> bool:
+    """Tell whether only this machine can reach an address: 127/8, ::1, localhost, unix."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def kernel_cache() -> Path | None:
+    """Choose where compiled kernels are kept, and have Numba use it; None when nowhere can be.
+
+    The operator's NUMBA_CACHE_DIR, else $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else a directory of
+    this user under the temporary one. Call it before the emulator is imported.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    wanted = os.environ.get("NUMBA_CACHE_DIR")
+    places = (wanted, f"{home}/nnpa", f"{tempfile.gettempdir()}/nnpa-{os.getuid()}")
+    for place in places:
+        if place and _is_writable(Path(place)):
+            os.environ["NUMBA_CACHE_DIR"] = place
+            return Path(place)
+    return None
+
+
+def _is_writable(place: Path) -> bool:
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place.stat().st_uid == os.getuid()
+    except OSError:
+        return False

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a situation to a gRPC error: the one table.
+
+    CallRefused       a call that does not reach the accelerator, or ends there: `reason` says why
+      CallCancelled   nobody waits for the answer any more
+
+Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and as metadata whatever is
+dynamic in the message. What is not in the table is our fault: INTERNAL, with a correlation id that
+finds the story in the server's log, and no text of ours for strangers.
+"""
+
+import secrets
+from collections.abc import Mapping
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck
+
+DOMAIN = "nnpa"
+_PREFIX = "ERROR_REASON_"
+_CODE = grpc.StatusCode
+
+# Source: comments of enum ErrorReason, nnpa/zdnn/v1/status.proto.
+CODES: Mapping[int, grpc.StatusCode] = {
+    wire.ERROR_REASON_SESSION_NOT_FOUND: _CODE.NOT_FOUND,
+    wire.ERROR_REASON_SESSION_QUOTA_EXCEEDED: _CODE.RESOURCE_EXHAUSTED,
+    wire.ERROR_REASON_MACHINE_NOT_FOUND: _CODE.NOT_FOUND,
+    wire.ERROR_REASON_MACHINE_INVALID: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_LIBRARY_VERSION_UNKNOWN: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: _CODE.UNIMPLEMENTED,
+    wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED: _CODE.UNIMPLEMENTED,
+    wire.ERROR_REASON_OPERATION_UNKNOWN: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_FIELD_UNSPECIFIED: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_FIELD_INVALID: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_TENSOR_NOT_FOUND: _CODE.NOT_FOUND,
+    wire.ERROR_REASON_TENSOR_ID_IN_USE: _CODE.ALREADY_EXISTS,
+    wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED: _CODE.RESOURCE_EXHAUSTED,
+    wire.ERROR_REASON_DATA_SIZE_MISMATCH: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_MESSAGE_TOO_LARGE: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_STREAM_ORDER: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_PROGRAM_CHECK: _CODE.ABORTED,
+    wire.ERROR_REASON_PAGE_TOKEN_INVALID: _CODE.INVALID_ARGUMENT,
+    wire.ERROR_REASON_SERVER_DRAINING: _CODE.UNAVAILABLE,
+    wire.ERROR_REASON_TOKEN_INVALID: _CODE.UNAUTHENTICATED,
+    wire.ERROR_REASON_INTERNAL: _CODE.INTERNAL,
+}
+
+
+class CallRefused(Exception):
+    """A call ends with the gRPC error of `reason`; `metadata` repeats what the message says."""
+
+    def __init__(self, reason: int, message: str, **metadata: object) -> None:
+        self.reason = reason
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+        super().__init__(message)
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        """The gRPC code of the reason."""
+        return CODES[self.reason]
+
+    @property
+    def name(self) -> str:
+        """The reason as ErrorInfo carries it."""
+        return wire.ErrorReason.Name(wire.ErrorReason.ValueType(self.reason)).removeprefix(_PREFIX)
+
+    def status(self) -> grpc.Status:
+        """Return what `context.abort_with_status` takes."""
+        info = error_details_pb2.ErrorInfo(reason=self.name, domain=DOMAIN, metadata=self.metadata)
+        detail = any_pb2.Any()
+        detail.Pack(info)
+        code: int = self.code.value[0]
+        return rpc_status.to_status(
+            status_pb2.Status(code=code, message=self.message, details=[detail])
+        )
+
+
+class CallCancelled(Exception):
+    """The client went away or its deadline passed: `code` says which."""
+
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self.code = code
+        super().__init__(code.name)
+
+
+def unspecified(field: str, **metadata: object) -> CallRefused:
+    """Return the error for a required field that is absent; `field` is its path."""
+    reason = wire.ERROR_REASON_FIELD_UNSPECIFIED
+    return CallRefused(reason, f"{field} is absent, must be set", field=field, **metadata)
+
+
+def invalid(field: str, value: object, limit: str, **metadata: object) -> CallRefused:
+    """Return the error for a field whose value is not allowed there."""
+    reason = wire.ERROR_REASON_FIELD_INVALID
+    text = f"{field} is {value}, must be {limit}"
+    return CallRefused(reason, text, field=field, value=value, limit=limit, **metadata)
+
+
+def from_exception(error: Exception, **metadata: object) -> CallRefused:
+    """Return the gRPC error for what the emulator raised; anything unknown is INTERNAL."""
+    match error:
+        case CallRefused():
+            for key, value in metadata.items():
+                error.metadata.setdefault(key, str(value))
+            return error
+        case ProgramCheck():
+            return _program_check(error, metadata)
+        case NotInLibrary():
+            return CallRefused(
+                wire.ERROR_REASON_FUNCTION_NOT_IN_LIBRARY,
+                str(error),
+                library_version=error.version,
+                since=error.since,
+                **metadata,
+            )
+        case Malformed() if error.field.startswith("data"):
+            facts = {"field": error.field, "value": error.value, "limit": error.limit, **metadata}
+            return CallRefused(wire.ERROR_REASON_DATA_SIZE_MISMATCH, str(error), **facts)
+        case Malformed():
+            return invalid(error.field, error.value, error.limit, **metadata)
+        case _:
+            return CallRefused(
+                wire.ERROR_REASON_INTERNAL,
+                "the server failed; its log has the story under the correlation id",
+                correlation_id=secrets.token_hex(8),
+            )
+
+
+def _program_check(check: ProgramCheck, metadata: Mapping[str, object]) -> CallRefused:
+    refusal = check.refusal
+    facts: dict[str, object] = {
+        "kind": check.kind,
+        "field": refusal.field,
+        "value": refusal.value,
+        "limit": refusal.limit,
+        "constraint": refusal.constraint,
+        **metadata,
+    }
+    if refusal.status:
+        facts["precheck_status"] = int(refusal.status)
+    return CallRefused(wire.ERROR_REASON_PROGRAM_CHECK, str(check), **facts)

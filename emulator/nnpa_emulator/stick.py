@@ -8,6 +8,7 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors" and the transform functio
 behaviour (offsets, flags).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from nnpa_emulator import dlfloat
 from nnpa_emulator.dlfloat import Codes, Flags
-from nnpa_emulator.kernels import convert, elementwise, sticks
+from nnpa_emulator.kernels import convert, elementwise, integers, planar, sticks, tables
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     LAYOUT_GATES,
@@ -37,6 +38,10 @@ Buffer: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional stick buffer, whole pages."""
 Array: TypeAlias = npt.NDArray[Any]
 """Dense user data; its dtype says what it is."""
+Fill: TypeAlias = Callable[
+    [convert.Words, Codes, sticks.Dims, sticks.Pages, np.uint32, bool], tuple[np.uint32, np.uint32]
+]
+"""A kernel that rounds FP32 bits into sticks."""
 
 BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
 _CELL_DTYPES: Final[dict[int, np.dtype[Any]]] = {
@@ -45,7 +50,6 @@ _CELL_DTYPES: Final[dict[int, np.dtype[Any]]] = {
 }
 _INFINITY, _OVERFLOW, _UNDERFLOW = 0x7F800000, 0x4FFFA000, 0x2FFFE000
 """FP32 magnitudes: infinity, first that overflows, first that does not signal underflow."""
-_NINF_BIT: Final = 0x10
 _HALVES: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
 
 
@@ -132,13 +136,15 @@ def stickify(
     that the buffer is zero already.
     """
     dims = desc.dims
-    if nchw:
+    fp32 = desc.type not in _CELL_DTYPES and array.dtype == np.float32
+    if nchw and not fp32:
         array = array.reshape(dims[0], dims[3], dims[1], dims[2]).transpose(0, 2, 3, 1)
     if desc.type in _CELL_DTYPES:
         write_cells(array, desc, buffer, fresh=fresh)
         return Conversion(Flags.NONE, False)
     flat = _flat(array, dims)
-    return _stickify_floats(flat, buffer.view(np.uint16), geometry(desc), saturate, fresh)
+    fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
+    return _stickify_floats(flat, buffer.view(np.uint16), geometry(desc), saturate, fresh, fill)
 
 
 def stickify_gate(
@@ -171,8 +177,8 @@ def unstickify(
     if desc.type in _CELL_DTYPES:
         array, met = read_cells(buffer, desc), Conversion(Flags.NONE, False)
     elif kind == DataTypes.FP32:
-        array, any_ninf = read_fp32(buffer, desc)
-        met = Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
+        array, any_ninf = (_read_nchw if nchw else read_fp32)(buffer, desc)
+        return array, Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
     else:
         array, met = _unstickify_16(buffer.view(np.uint16), desc, kind)
     return (np.ascontiguousarray(array.transpose(0, 3, 1, 2)) if nchw else array), met
@@ -197,7 +203,7 @@ def quantize(
     shape = geometry(desc)
     values, cells = _flat(array, desc.dims), buffer.view(np.int8)
     limits = np.array([clip_min, clip_max], np.float32)
-    nonfinite = sticks.stickify_quantized(
+    nonfinite = integers.stickify_quantized(
         values, cells, shape.dims, shape.pages, reduced, limits, fresh
     )
     flags = dlfloat.flags_from_fp32(values) & ~Flags.UNDERFLOW if nonfinite else Flags.NONE
@@ -210,7 +216,7 @@ def read_cells(buffer: Buffer, desc: TensorDesc) -> Array:
     dtype = _cell_dtype(desc)
     array = np.empty(desc.dims, dtype)
     raw = np.dtype(f"u{dtype.itemsize}")
-    read = sticks.unstickify_weights if shape.rows == 2 else sticks.unstickify_copy
+    read = integers.unstickify_weights if shape.rows == 2 else sticks.unstickify_copy
     read(buffer.view(raw), array.view(raw).reshape(-1), shape.dims, shape.pages)
     return array
 
@@ -224,7 +230,7 @@ def write_cells(array: Array, desc: TensorDesc, buffer: Buffer, *, fresh: bool =
     if shape.rows == 2:
         if not fresh:
             clear(buffer, desc)
-        sticks.stickify_weights(flat, buffer.view(raw), shape.dims, shape.pages)
+        integers.stickify_weights(flat, buffer.view(raw), shape.dims, shape.pages)
     else:
         sticks.stickify_copy(flat, buffer.view(raw), shape.dims, shape.pages, fresh)
 
@@ -239,6 +245,15 @@ def read_fp32(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32]
     largest = sticks.unstickify_fp32(
         buffer.view(np.uint16), array.view(np.uint32).reshape(-1), shape.dims, shape.pages
     )
+    return array, largest == dlfloat.NINF
+
+
+def _read_nchw(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32], bool]:
+    """Decode as `read_fp32` does, into (dim4, dim1, dim3, dim2)."""
+    shape, (d4, d3, d2, d1) = geometry(desc), desc.dims
+    array = np.empty((d4, d1, d3, d2), np.float32)
+    line = array.view(np.uint32).reshape(-1)
+    largest = planar.unstickify_nchw(buffer.view(np.uint16), line, shape.dims, shape.pages)
     return array, largest == dlfloat.NINF
 
 
@@ -304,20 +319,23 @@ def padding(desc: TensorDesc) -> npt.NDArray[np.bool_]:
 
 
 def _stickify_floats(
-    flat: Array, cells: Codes, shape: Geometry, saturate: bool, fresh: bool
+    flat: Array,
+    cells: Codes,
+    shape: Geometry,
+    saturate: bool,
+    fresh: bool,
+    fill: Fill = sticks.stickify_fp32,
 ) -> Conversion:
-    """Convert a flat float array into DLFLOAT16 sticks by its dtype."""
+    """Convert a flat float array into DLFLOAT16 sticks by its dtype; `fill` is for FP32."""
     if flat.dtype != np.float32:
         kind = DataTypes.FP16 if flat.dtype == np.float16 else DataTypes.BFLOAT
-        table = _table_from(kind, saturate and kind == DataTypes.BFLOAT)
+        table = tables.from_bits(kind, saturate and kind == DataTypes.BFLOAT)
         bits = sticks.stickify_table(
             flat.view(np.uint16), table, cells, shape.dims, shape.pages, fresh
         )
-        return Conversion(Flags(int(bits) & 0xF), bool(bits & _NINF_BIT))
+        return Conversion(Flags(int(bits) & 0xF), bool(bits & tables.NINF_BIT))
     limit = convert.MAX32 if saturate else convert.LINE_HIGH32
-    largest, smallest = sticks.stickify_fp32(
-        flat.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh
-    )
+    largest, smallest = fill(flat.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh)
     if largest >= _INFINITY:
         return Conversion(dlfloat.flags_from_fp32(flat), True)
     underflow = smallest < _UNDERFLOW - 1
@@ -331,41 +349,10 @@ def _unstickify_16(cells: Codes, desc: TensorDesc, kind: int) -> tuple[Array, Co
     shape = geometry(desc)
     array = np.empty(desc.dims, np.uint16)
     bits = sticks.unstickify_table(
-        cells, _table_to(kind), array.reshape(-1), shape.dims, shape.pages
+        cells, tables.to_bits(kind), array.reshape(-1), shape.dims, shape.pages
     )
-    met = Conversion(Flags(int(bits) & 0xF), bool(bits & _NINF_BIT))
+    met = Conversion(Flags(int(bits) & 0xF), bool(bits & tables.NINF_BIT))
     return array.view(np.float16 if kind == DataTypes.FP16 else BFLOAT16), met
-
-
-@lru_cache(maxsize=4)
-def _table_from(kind: int, saturate: bool) -> npt.NDArray[np.uint32]:
-    """Tabulate the conversion of FP16 or BFLOAT bits to codes: code low, flags and NINF high."""
-    bits = np.arange(65536, dtype=np.uint16)
-    if kind == DataTypes.FP16:
-        with np.errstate(invalid="ignore"):
-            values = bits.view(np.float16).astype(np.float32)
-    else:
-        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    codes = dlfloat.from_fp32(dlfloat.saturate_fp32(values) if saturate else values)
-    return _tabulate(codes, dlfloat.signals_from_fp32(values), codes)
-
-
-@lru_cache(maxsize=2)
-def _table_to(kind: int) -> npt.NDArray[np.uint32]:
-    """Tabulate the conversion of codes to FP16 or BFLOAT bits: bits low, flags and NINF high."""
-    codes = np.arange(65536, dtype=np.uint16)
-    if kind == DataTypes.FP16:
-        results = dlfloat.to_fp16(codes).view(np.uint16)
-        return _tabulate(results, dlfloat.signals_to_fp16(codes), codes)
-    return _tabulate(dlfloat.to_bfloat(codes), dlfloat.signals_to_fp32(codes), codes)
-
-
-def _tabulate(
-    results: Codes, signals: npt.NDArray[np.uint8], codes: Codes
-) -> npt.NDArray[np.uint32]:
-    """Join results, their flags and whether the code is NINF into table entries."""
-    ninf = np.where((codes & dlfloat.MAGNITUDE) == dlfloat.NINF, _NINF_BIT, 0)
-    return results.astype(np.uint32) | ((signals | ninf) << 16).astype(np.uint32)
 
 
 def _flat(array: Array, dims: tuple[int, int, int, int]) -> Array:

@@ -4,13 +4,14 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.kernels import elementwise, sticks
-from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc, getsize_ztensor
+from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
 from tests.bench.report import Figure, ratio, row
 from tests.emulator import test_dlfloat_exhaustive as exhaustive
@@ -60,6 +61,39 @@ def stickify_share(dims: Dims, floor: float | None, moonshot: float | None) -> F
 def stickify_whole() -> list[Figure]:
     """Floor 0.55, moonshot 0.90."""
     return [stickify_share(dims, 0.55, 0.90) for dims in WHOLE_STICKS]
+
+
+@row("1b", "the other ways into and out of sticks, share of same-traffic memcpy")
+def other_movements() -> list[Figure]:
+    """Reported only: one figure per kernel, so that none gets slow unseen."""
+    dims = WHOLE_STICKS[0]
+    data, desc, buffer = tensor(dims)
+    half = data.astype(np.float16)
+    bytes_desc = replace(desc, type=DataTypes.ZDNN_BINARY_INT8)
+    bytes_ = np.zeros(getsize_ztensor(bytes_desc), np.uint8)
+    weights_desc = replace(bytes_desc, format=DataFormats.ZDNN_FORMAT_4DWEIGHTS)
+    weights = np.zeros(getsize_ztensor(weights_desc), np.uint8)
+    small = np.ones(dims, np.int8)
+    scale = partial(stick.quantize, rec_scale=9.0, offset=1.0, clip_min=-128, clip_max=127)
+    out = partial(stick.unstickify, buffer, desc)
+    works: list[tuple[str, int, Callable[[], object]]] = [
+        ("fp16 in", half.nbytes, partial(stick.stickify, half, desc, buffer)),
+        ("fp16 out", half.nbytes, partial(out, DataTypes.FP16)),
+        ("NCHW in", data.nbytes, partial(stick.stickify, data, desc, buffer, nchw=True)),
+        ("NCHW out", data.nbytes, partial(out, DataTypes.FP32, nchw=True)),
+        ("codes in", half.nbytes, partial(stick.write_cells, half.view(np.uint16), desc, buffer)),
+        ("codes out", half.nbytes, partial(stick.read_cells, buffer, desc)),
+    ]
+    others: list[tuple[str, int, Callable[[], object]]] = [
+        ("fp32 quantised", data.nbytes, partial(scale, data, bytes_desc, bytes_)),
+        ("int8 weights in", small.nbytes, partial(stick.write_cells, small, weights_desc, weights)),
+        ("int8 weights out", small.nbytes, partial(stick.read_cells, weights, weights_desc)),
+    ]
+    stored = [buffer.nbytes] * len(works) + [bytes_.nbytes, weights.nbytes, weights.nbytes]
+    return [
+        Figure(label, ratio(copying(read + written), work, 7), more=True)
+        for (label, read, work), written in zip(works + others, stored, strict=True)
+    ]
 
 
 @row("2", "unstickify, share of same-traffic memcpy")

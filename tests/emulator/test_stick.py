@@ -242,6 +242,26 @@ def test_nchw_is_permuted_both_ways(dims: Dims) -> None:
     assert np.array_equal(stick.read_fp32(buffer, desc)[0], nhwc)
     back, _ = stick.unstickify(buffer, desc, DataTypes.FP32, nchw=True)
     assert np.array_equal(back, nchw)
+    stick.stickify(nchw.astype(np.float16), desc, buffer, nchw=True)
+    back, _ = stick.unstickify(buffer, desc, DataTypes.FP16, nchw=True)
+    assert np.array_equal(back, nchw.astype(np.float16))
+    assert np.count_nonzero(buffer.view(np.uint16)) == nhwc.size
+
+
+def test_nchw_meets_odd_elements() -> None:
+    """NCHW data saturates and raises flags as NHWC does, and NINF is told on the way back."""
+    desc = descriptor("feature", (2, 3, 33, 65))
+    nhwc = np.ones(desc.dims, np.float32)
+    nhwc[1, 2, 32, 64], nhwc[0, 1, 31, 3], nhwc[0, 0, 0, 0] = np.nan, 1e30, 1e-30
+    buffer = dirty(desc)
+    nchw = np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))
+    met = stick.stickify(nchw, desc, buffer, nchw=True, saturate=True)
+    assert met == stick.Conversion(Flags.INVALID | Flags.UNDERFLOW, any_ninf=True)
+    want = dlfloat.from_fp32(dlfloat.saturate_fp32(nhwc))
+    assert np.array_equal(stick.read_cells(buffer, desc), want)
+    back, met = stick.unstickify(buffer, desc, DataTypes.FP32, nchw=True)
+    assert met == stick.Conversion(Flags.INVALID, any_ninf=True)
+    assert np.array_equal(back.transpose(0, 2, 3, 1), dlfloat.to_fp32(want), equal_nan=True)
 
 
 @pytest.mark.parametrize(

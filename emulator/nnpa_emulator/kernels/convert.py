@@ -39,7 +39,11 @@ LINE_START64 = np.uint64(0x7C000)
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a kernel: no interpreter lock, cached on disk, one thread, IEEE division."""
+    """Compile a kernel: no interpreter lock, cached on disk, one thread, IEEE division.
+
+    The cache notices a change of the kernel's own file only: after changing a kernel that others
+    call from another file, remove `kernels/__pycache__`.
+    """
     return cast(Kernel, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 

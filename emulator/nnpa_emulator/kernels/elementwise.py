@@ -93,11 +93,21 @@ def _run(
             largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
             out[i] = code
     else:
-        flip = np.int16(-1) if operation == MIN else np.int16(0)
-        for i in range(start, end):
-            code = _select(a[i], b[i], flip)
-            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-            out[i] = code
+        largest = _select_run(operation, a, b, out, start, end)
+    return largest
+
+
+@kernel
+def _select_run(
+    operation: int, a: Codes, b: Codes, out: Codes, start: np.uintp, end: np.uintp
+) -> np.uint16:
+    """Take minimum or maximum of the cells as `_run` does arithmetic."""
+    largest = np.uint16(0)
+    flip = np.int16(-1) if operation == MIN else np.int16(0)
+    for i in range(start, end):
+        code = _select(a[i], b[i], flip)
+        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+        out[i] = code
     return largest
 
 

@@ -20,7 +20,6 @@ from nnpa_emulator.kernels.convert import (
     MAGNITUDE32,
     Codes,
     Words,
-    as_bits,
     decode_run,
     encode,
     encode_masked,
@@ -61,21 +60,42 @@ def stickify_fp32(
                     page = e4 * pages[0] + k * pages[1] + e3 * pages[2] + e2 // PAGE_STICKS
                     cell = np.uintp(page * PAGE_CELLS)
                     word = np.uintp(((e4 * d3 + e3) * d2 + e2) * d1 + 64 * k)
-                    if real == 64:
-                        met = _encode_sticks(words, word, sticks, cell, rows, d1, limit)
-                    elif fresh:
-                        met = _encode_cells(words, word, sticks, cell, rows, d1, real, limit)
-                    elif real <= 16:
-                        met = _encode_short(words, word, sticks, cell, rows, d1, mask, limit)
-                    else:
-                        met = _encode_long(words, word, sticks, cell, rows, d1, mask, limit)
-                    if limit != LINE_HIGH32 and met[0] >= INFINITY32:
-                        _mark_nonfinite(words, word, sticks, cell, rows, d1, real)
-                    if not fresh:
-                        sticks[cell + np.uintp(rows * 64) : cell + np.uintp(PAGE_CELLS)] = 0
+                    met = encode_page(words, word, sticks, cell, rows, d1, real, mask, limit, fresh)
                     largest = np.uint32(max(largest, met[0]))
                     smallest = np.uint32(min(smallest, met[1]))
     return largest, smallest
+
+
+@kernel
+def encode_page(
+    words: Words,
+    word: np.uintp,
+    sticks: Codes,
+    cell: np.uintp,
+    rows: int,
+    step: int,
+    real: int,
+    mask: Words,
+    limit: np.uint32,
+    fresh: bool,
+) -> tuple[np.uint32, np.uint32]:
+    """Fill a page: `rows` sticks of `real` cells, rows `step` words apart, then zeros.
+
+    `mask` has ones for the first `real` of 64 cells if `real` is less than 64.
+    """
+    if real == 64:
+        met = _encode_sticks(words, word, sticks, cell, rows, step, limit)
+    elif fresh:
+        met = _encode_cells(words, word, sticks, cell, rows, step, real, limit)
+    elif real <= 16:
+        met = _encode_short(words, word, sticks, cell, rows, step, mask, limit)
+    else:
+        met = _encode_long(words, word, sticks, cell, rows, step, mask, limit)
+    if limit != LINE_HIGH32 and met[0] >= INFINITY32:
+        _mark_nonfinite(words, word, sticks, cell, rows, step, real)
+    if not fresh:
+        sticks[cell + np.uintp(rows * 64) : cell + np.uintp(PAGE_CELLS)] = 0
+    return met
 
 
 @kernel
@@ -258,45 +278,6 @@ def _convert(
 
 
 @kernel
-def stickify_quantized(
-    values: npt.NDArray[np.float32],
-    sticks: npt.NDArray[np.int8],
-    dims: Dims,
-    pages: Pages,
-    scale: npt.NDArray[np.float32],
-    limits: npt.NDArray[np.float32],
-    fresh: bool,
-) -> bool:
-    """Quantize FP32 values into INT8 sticks; tell whether a NaN or an infinity is among them.
-
-    `scale` is (reciprocal scale, offset), `limits` the clipping values.  Product and sum are FP32
-    operations of their own, rounding is half to even, NaN counts as zero.
-    """
-    d4, d3, d2, d1 = dims
-    largest = np.uint32(0)
-    for e4 in range(d4):
-        for k in range((d1 + 127) // 128):
-            real = np.uintp(min(128, d1 - 128 * k))
-            for e3 in range(d3):
-                cell = np.uintp((e4 * pages[0] + k * pages[1] + e3 * pages[2]) * 4096)
-                item = np.uintp((e4 * d3 + e3) * d2 * d1 + 128 * k)
-                for row in range(np.uintp(d2)):
-                    first, stick = item + row * np.uintp(d1), cell + row * np.uintp(128)
-                    for i in range(real):
-                        value = values[first + i]
-                        magnitude = np.uint32(as_bits(value) & MAGNITUDE32)
-                        largest = np.uint32(max(largest, magnitude))
-                        scaled = np.rint(np.float32(value * scale[0]) + scale[1])
-                        scaled = np.float32(0) if scaled != scaled else np.float32(scaled)
-                        sticks[stick + i] = np.int8(min(max(scaled, limits[0]), limits[1]))
-                    if not fresh:
-                        sticks[stick + real : stick + np.uintp(128)] = 0
-                if not fresh:
-                    sticks[cell + np.uintp(d2 * 128) : cell + np.uintp((d2 + 31) // 32 * 4096)] = 0
-    return bool(largest >= INFINITY32)
-
-
-@kernel
 def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh: bool) -> None:
     """Copy cells of 1, 2 or 4 bytes from a dense array into feature or kernel sticks."""
     d4, d3, d2, d1 = dims
@@ -335,37 +316,3 @@ def unstickify_copy(sticks: Cells, target: Cells, dims: Dims, pages: Pages) -> N
                     first, stick = item + row * np.uintp(d1), cell + row * np.uintp(cells)
                     for i in range(real):
                         target[first + i] = sticks[stick + i]
-
-
-@kernel
-def stickify_weights(
-    source: npt.NDArray[np.uint8], sticks: npt.NDArray[np.uint8], dims: Dims, pages: Pages
-) -> None:
-    """Interleave INT8 rows in pairs into 4DWEIGHTS sticks; the buffer is zero already."""
-    d4, d3, d2, d1 = dims
-    item = 0
-    for e4 in range(d4):
-        for e3 in range(d3):
-            for e2 in range(d2):
-                for e1 in range(d1):
-                    page = e4 * pages[0] + e1 // 64 * pages[1] + e3 * pages[2]
-                    byte = page * 4096 + e2 // 2 * STICK_BYTES + e1 % 64 * 2 + e2 % 2
-                    sticks[byte] = source[item]
-                    item += 1
-
-
-@kernel
-def unstickify_weights(
-    sticks: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8], dims: Dims, pages: Pages
-) -> None:
-    """Read INT8 rows out of 4DWEIGHTS sticks."""
-    d4, d3, d2, d1 = dims
-    item = 0
-    for e4 in range(d4):
-        for e3 in range(d3):
-            for e2 in range(d2):
-                for e1 in range(d1):
-                    page = e4 * pages[0] + e1 // 64 * pages[1] + e3 * pages[2]
-                    byte = page * 4096 + e2 // 2 * STICK_BYTES + e1 % 64 * 2 + e2 % 2
-                    target[item] = sticks[byte]
-                    item += 1

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest on the emulated machine: the one place from which operations leave the client.
+
+A call runs at once, or joins the list of an open pipeline. Every Execute begins with freeing the
+tensors whose Python objects have been dropped since the last one, so dropping costs no round trip.
+"""
+
+import itertools
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
+from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation, OperationResult
+from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
+
+from nnpa_client._transport import Transport
+from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
+from nnpa_client.status import Status, is_warning
+
+if TYPE_CHECKING:
+    from nnpa_client.ztensor import Ztensor
+
+_PACKAGE = str(Path(__file__).parent)
+
+# Reasons of errors that the server finds before anything of a list has run.
+NOTHING_HAS_RUN = frozenset(
+    {
+        "FIELD_INVALID",
+        "FIELD_UNSPECIFIED",
+        "FUNCTION_NOT_IMPLEMENTED",
+        "FUNCTION_NOT_IN_LIBRARY",
+        "OPERATION_UNKNOWN",
+        "SERVER_DRAINING",
+        "SESSION_NOT_FOUND",
+        "TENSOR_ID_IN_USE",
+        "TENSOR_NOT_FOUND",
+        "TOKEN_INVALID",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a C function: its name without prefix, and what it becomes on the wire.
+
+    `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
+    change their structure. `creates` are those that exist only when the answer says so. `read` gets
+    every answer.
+    """
+
+    name: str
+    operation: Operation
+    tensors: Mapping[str, "Ztensor"] = field(default_factory=dict[str, "Ztensor"])
+    creates: tuple["Ztensor", ...] = ()
+    read: Callable[[OperationResult], None] | None = None
+
+
+class Guest:
+    """State that a session shares with its ztensors: ids, the open list, what to free."""
+
+    def __init__(self, transport: Transport, session: accelerator_pb2.Session) -> None:
+        self.transport = transport
+        self.name = session.name
+        self.limits = session.limits
+        self.library = session.library_version
+        self.results: list[OperationResult] = []
+        self._ids = itertools.count(1)
+        self._dropped: deque[int] = deque()
+        self._living: weakref.WeakValueDictionary[int, Ztensor] = weakref.WeakValueDictionary()
+        self._queue: list[Call] = []
+        self._queued_bytes = 0
+        self._pipelines = 0
+        self._uncertain = False
+        self._lock = threading.RLock()
+
+    def new_id(self) -> int:
+        """Return an id that no tensor of the session has had."""
+        return next(self._ids)
+
+    def adopt(self, ztensor: "Ztensor") -> None:
+        """Remember a tensor that now exists, and to free it when its object is dropped."""
+        self._living[ztensor.id] = ztensor
+        ztensor.finalizer = weakref.finalize(ztensor, self._dropped.append, ztensor.id)
+        ztensor.finalizer.atexit = False
+
+    def forget(self, ztensor: "Ztensor") -> None:
+        """Note that the server has forgotten a tensor; the object keeps its structure."""
+        self._living.pop(ztensor.id, None)
+        if ztensor.finalizer is not None:
+            ztensor.finalizer.detach()
+        ztensor.id = 0
+        ztensor.structure.null_buffer = True
+
+    def submit(self, *calls: Call) -> None:
+        """Run the calls, or queue them while a pipeline is open.
+
+        Raises ZdnnError for the first that fails; what follows it has not run.
+        """
+        with self._lock:
+            if not self._pipelines:
+                self._run(calls)
+                return
+            size = sum(call.operation.ByteSize() for call in calls)
+            if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
+                self.flush()
+            self._queue.extend(calls)
+            self._queued_bytes += size
+
+    def ask(self, call: Call) -> OperationResult:
+        """Run a call, with what is queued before it, and return its answer."""
+        answers: list[OperationResult] = []
+        self.submit(replace(call, read=answers.append))
+        self.flush()
+        return answers[0]
+
+    def flush(self) -> None:
+        """Run what an open pipeline has queued."""
+        with self._lock:
+            calls, self._queue, self._queued_bytes = self._queue, [], 0
+            if calls:
+                self._run(calls)
+
+    def begin(self) -> None:
+        """Open a pipeline: calls queue until its end. Pipelines may nest; the outer one runs."""
+        with self._lock:
+            if not self._pipelines:
+                self.results = []
+            self._pipelines += 1
+
+    def end(self, run: bool) -> None:
+        """Close a pipeline; run its calls, or drop them."""
+        with self._lock:
+            if self._pipelines > 1:
+                self._pipelines -= 1
+                return
+            try:
+                if run:
+                    self.flush()
+            finally:
+                self._pipelines = 0
+                _void(self._queue, "its pipeline was left by an exception")
+                self._queue, self._queued_bytes = [], 0
+
+    def execute(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """Run operations as they are, after dropped tensors have been freed."""
+        with self._lock:
+            if self._uncertain:
+                self._reconcile()
+            freed = [self._dropped.popleft() for _ in range(len(self._dropped))]
+            frees = [_free(number) for number in freed]
+            request = ExecuteRequest(session=self.name, operations=[*frees, *operations])
+            try:
+                answer = self.transport.execute(request)
+            except NnpaError as error:
+                self._dropped.extendleft(reversed(freed))
+                reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
+                if reason not in NOTHING_HAS_RUN:
+                    self._after_failure()
+                raise renumbered(error, len(frees)) from None
+            return list(answer.results)[len(frees) :]
+
+    def settle(self, call: Call, result: OperationResult) -> None:
+        """Take over what one answer says of ztensors; hand it to who wants to read it."""
+        valid = result.zdnn_status == Status.ZDNN_OK or is_warning(result.zdnn_status)
+        for info in result.outputs:
+            ztensor = call.tensors.get(info.operand)
+            if ztensor is not None:
+                ztensor.settle(info.ztensor)
+        for ztensor in call.creates:
+            if valid:
+                self.adopt(ztensor)
+            else:
+                ztensor.void(f"zdnn_{call.name} failed")
+        if call.read is not None:
+            call.read(result)
+
+    def judge(self, call: Call, result: OperationResult, index: int | None = None) -> None:
+        """Raise ZdnnError for an error status, warn of a warning."""
+        status = result.zdnn_status
+        violation = result.range_violation if result.HasField("range_violation") else None
+        if status == Status.ZDNN_OK:
+            return
+        if is_warning(status):
+            warnings.warn(ZdnnWarning(status, call.name, violation), stacklevel=_user_level())
+            return
+        raise ZdnnError(
+            status,
+            call.name,
+            refusal=result.refusal if result.HasField("refusal") else None,
+            violation=violation,
+            result=result,
+            operation_index=index,
+        )
+
+    def _run(self, calls: Sequence[Call]) -> None:
+        try:
+            results = self.execute([call.operation for call in calls])
+        except NnpaError:
+            _void(calls, "the call that makes it failed")
+            raise
+        done = len(self.results)
+        for call, result in zip(calls, results, strict=False):
+            self.settle(call, result)
+        _void(calls[len(results) :], "the list of operations ended before")
+        if self._pipelines:
+            self.results.extend(results)
+        for index, (call, result) in enumerate(zip(calls, results, strict=False), done):
+            self.judge(call, result, index if self._pipelines else None)
+
+    def _after_failure(self) -> None:
+        """Find out what has run of a list whose answers are lost, now or before the next call."""
+        self._uncertain = True
+        try:
+            self._reconcile()
+        except NnpaError:
+            return
+
+    def _reconcile(self) -> None:
+        present = {info.id: info for info in self.list_tensors()}
+        for number in [number for number in self._dropped if number not in present]:
+            self._dropped.remove(number)
+        for number, ztensor in list(self._living.items()):
+            if number in present:
+                ztensor.settle(present[number].ztensor)
+        self._uncertain = False
+
+    def list_tensors(self) -> list[ZtensorInfo]:
+        """List the tensors that the server holds for the session, by ascending id."""
+        tensors: list[ZtensorInfo] = []
+        request = ListTensorsRequest(session=self.name, page_size=1000)
+        while True:
+            page = self.transport.list_tensors(request)
+            tensors.extend(page.tensors)
+            if not page.next_page_token:
+                return tensors
+            request.page_token = page.next_page_token
+
+
+def _free(number: int) -> Operation:
+    return Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=TensorRef(id=number)))
+
+
+def _void(calls: Sequence[Call], reason: str) -> None:
+    for call in calls:
+        for ztensor in call.creates:
+            ztensor.void(reason)
+
+
+def _user_level() -> int:
+    """Return the `stacklevel` of the first frame outside this package, seen from `judge`."""
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

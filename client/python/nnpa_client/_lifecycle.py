@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a ztensor: init, allocate, free.
+
+A ztensor without a buffer needs no session: it lives in the client, and travels inline with the
+few operations that take one. Allocation makes it known to the session.
+"""
+
+import numpy as np
+from nnpa.zdnn.v1 import tensor_pb2
+from nnpa.zdnn.v1.operation_pb2 import (
+    AllochelperZtensor,
+    FreeZtensorBuffer,
+    InitQuantizedZtensor,
+    InitZtensor,
+    Operation,
+    OperationResult,
+)
+from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, TensorRef
+
+from nnpa_client._guest import Call, Guest
+from nnpa_client.status import Status
+from nnpa_client.ztensor import Ztensor
+
+
+def init_ztensor(
+    guest: Guest,
+    pre_tfrmd_desc: TensorDesc,
+    tfrmd_desc: TensorDesc,
+    quantization: tuple[float, float] | None = None,
+) -> Ztensor:
+    """Return a ztensor without a buffer; `quantization` is scale and offset."""
+    structure = tensor_pb2.Ztensor(
+        pre_transformed_desc=pre_tfrmd_desc,
+        transformed_desc=tfrmd_desc,
+        buffer_size=0,
+        null_buffer=True,
+    )
+    ztensor = Ztensor(guest, structure)
+    if quantization is not None:
+        scale, offset = np.float32(quantization[0]), np.float32(quantization[1])
+        with np.errstate(all="ignore"):
+            structure.rec_scale = float(np.float32(1) / scale if scale != 0 else scale)
+        structure.offset = float(offset)
+        ztensor.quantization = float(scale), float(offset)
+    return ztensor
+
+
+def allocate(ztensor: Ztensor) -> Ztensor:
+    """Allocate zero-filled sticks for a ztensor, and return it."""
+    guest, name = ztensor.guest, "allochelper_ztensor"
+    if ztensor.id:
+        guest.submit(Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}))
+        return ztensor
+    created = _creation(ztensor, guest.new_id())
+    ztensor.id = created.init_ztensor.ztensor or created.init_quantized_ztensor.ztensor
+    guest.submit(
+        Call("init_ztensor", created),
+        Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}, (ztensor,)),
+    )
+    return ztensor
+
+
+def _allochelper(ref: TensorRef) -> Operation:
+    return Operation(allochelper_ztensor=AllochelperZtensor(ztensor=ref))
+
+
+def _creation(ztensor: Ztensor, number: int) -> Operation:
+    pre, tfrmd = ztensor.pre_transformed_desc, ztensor.transformed_desc
+    if ztensor.quantization is None:
+        plain = InitZtensor(ztensor=number, pre_transformed_desc=pre, transformed_desc=tfrmd)
+        return Operation(init_ztensor=plain)
+    scale, offset = ztensor.quantization
+    quantized = InitQuantizedZtensor(
+        ztensor=number,
+        pre_transformed_desc=pre,
+        transformed_desc=tfrmd,
+        scale=scale,
+        offset=offset,
+    )
+    return Operation(init_quantized_ztensor=quantized)
+
+
+def free_ztensor_buffer(ztensor: Ztensor) -> None:
+    """Free the sticks; the session forgets the tensor, the structure stays as it is."""
+
+    def forget(result: OperationResult) -> None:
+        if result.zdnn_status == Status.ZDNN_OK and ztensor.id:
+            ztensor.guest.forget(ztensor)
+
+    operation = Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=ztensor.ref()))
+    tensors = {"ztensor": ztensor}
+    ztensor.guest.submit(Call("free_ztensor_buffer", operation, tensors, (), forget))

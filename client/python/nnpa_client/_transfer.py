@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data on its way: user arrays and sticks, inline when small, in chunks when large."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    ReadSticks,
+    ReadTensorRequest,
+    WriteArrays,
+    WriteSticks,
+    WriteTensorHeader,
+    WriteTensorRequest,
+)
+from nnpa.zdnn.v1.operation_pb2 import (
+    Operation,
+    OperationResult,
+    TransformOrigtensor,
+    TransformZtensor,
+)
+from nnpa.zdnn.v1.tensor_pb2 import (
+    BFLOAT,
+    BYTE_ORDER_BIG_ENDIAN,
+    BYTE_ORDER_LITTLE_ENDIAN,
+    FP16,
+    FP32,
+    ByteOrder,
+    DataTypes,
+)
+
+from nnpa_client._guest import Call, Guest
+from nnpa_client._wire import DTYPES, dims, layout_shape
+
+if TYPE_CHECKING:
+    from nnpa_client.ztensor import Ztensor
+
+CHUNK_BYTES = 1 << 20
+# Above this, chunks are faster than one message, measured on loopback.
+INLINE_BYTES = 1 << 20
+
+UserArray = npt.NDArray[Any] | bytes | bytearray | memoryview
+MakeOperation = Callable[[Sequence[bytes]], Operation]
+
+
+def transform(
+    ztensor: "Ztensor", name: str, arrays: Sequence[UserArray], make: MakeOperation
+) -> None:
+    """Send user arrays to a transform; `make` puts them, or nothing, into its operation."""
+    guest = ztensor.guest
+    views = [_bytes_of(ztensor, array) for array in arrays]
+    call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
+    total = sum(view.nbytes for view in views)
+    if total <= min(INLINE_BYTES, guest.limits.max_inline_bytes) or not ztensor.id:
+        operation = make([bytes(view) for view in views]) if ztensor.id else call.operation
+        guest.submit(Call(name, operation, call.tensors, (), call.read))
+        return
+    sizes = [view.nbytes for view in views]
+    arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
+    header = WriteTensorHeader(session=guest.name, arrays=arrays_header)
+    _write(guest, call, header, views)
+
+
+def transform_ztensor(ztensor: "Ztensor", arrays: Sequence[UserArray]) -> None:
+    """Convert user arrays, one or one per gate, into sticks: zdnn_transform_ztensor."""
+
+    def make(data: Sequence[bytes]) -> Operation:
+        return Operation(transform_ztensor=TransformZtensor(ztensor=ztensor.ref(), data=data))
+
+    transform(ztensor, "transform_ztensor", arrays, make)
+
+
+def _keep_flags(ztensor: "Ztensor") -> Callable[[OperationResult], None]:
+    def keep(result: OperationResult) -> None:
+        ztensor.flags = result.fp_flags
+
+    return keep
+
+
+def _bytes_of(ztensor: "Ztensor", array: UserArray) -> memoryview:
+    """Return the little-endian bytes of a user array of the pre-transformed type."""
+    if isinstance(array, bytes | bytearray | memoryview):
+        return memoryview(array).cast("B")
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"data: {type(array).__name__}, expected a numpy array or bytes")
+    kind = ztensor.pre_transformed_desc.type
+    wanted = DTYPES.get(kind)
+    if wanted is not None and array.dtype != wanted and array.dtype.newbyteorder("<") != wanted:
+        name = DataTypes.Name(kind)
+        raise TypeError(f"data: {array.dtype} array, the descriptor says {name} ({wanted.name})")
+    dense = np.ascontiguousarray(array, wanted)
+    return memoryview(dense.reshape(-1).view(np.uint8))
+
+
+def _write(
+    guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[memoryview]
+) -> None:
+    def requests() -> Iterator[WriteTensorRequest]:
+        yield WriteTensorRequest(header=header)
+        for view in views:
+            for start in range(0, view.nbytes, CHUNK_BYTES):
+                yield WriteTensorRequest(chunk=bytes(view[start : start + CHUNK_BYTES]))
+
+    guest.flush()
+    result = guest.transport.write_tensor(requests()).result
+    guest.settle(call, result)
+    guest.judge(call, result)
+
+
+def transform_origtensor(
+    ztensor: "Ztensor", out_buf: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
+    """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
+    guest = ztensor.guest
+    operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
+    if out_buf is None:
+        size = _dense_bytes(ztensor)
+    else:
+        size = _writable(out_buf).nbytes
+    tensors = {"ztensor": ztensor}
+    if size > min(INLINE_BYTES, guest.limits.max_inline_bytes) and ztensor.id:
+        guest.flush()
+        request = ReadTensorRequest(session=guest.name, operation=operation)
+        sink = _Sink(None if out_buf is None else _writable(out_buf))
+        call = Call("transform_origtensor", operation, tensors, (), _keep_flags(ztensor))
+        _read(guest, call, request, sink)
+        return _shaped(ztensor, sink.filled) if out_buf is None else out_buf
+    sink = _Sink(None if out_buf is None else _writable(out_buf))
+
+    def read(result: OperationResult) -> None:
+        ztensor.flags = result.fp_flags
+        if result.HasField("data"):
+            sink.expect(len(result.data))
+            sink.take(result.data)
+
+    guest.submit(Call("transform_origtensor", operation, tensors, (), read))
+    if out_buf is not None:
+        return out_buf
+    guest.flush()
+    return _shaped(ztensor, sink.filled)
+
+
+def _dense_bytes(ztensor: "Ztensor") -> int:
+    """Return an upper bound for the bytes of the dense array."""
+    size = DTYPES.get(ztensor.pre_transformed_desc.type, np.dtype("f4")).itemsize
+    for one in dims(ztensor.transformed_desc):
+        size *= one
+    return size
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        raise ValueError("out_buf: not contiguous or not writable, expected both")
+    return array.reshape(-1).view(np.uint8)
+
+
+class _Sink:
+    """Where chunks land: a buffer of the announced size, the caller's own if there is one."""
+
+    def __init__(self, buffer: npt.NDArray[np.uint8] | None) -> None:
+        self._buffer = buffer
+        self._position = 0
+
+    @property
+    def filled(self) -> npt.NDArray[np.uint8]:
+        return np.empty(0, np.uint8) if self._buffer is None else self._buffer
+
+    def expect(self, total: int) -> None:
+        if self._buffer is None:
+            self._buffer = np.empty(total, np.uint8)
+        elif self._buffer.nbytes != total:
+            raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
+
+    def take(self, chunk: bytes) -> None:
+        end = self._position + len(chunk)
+        self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
+        self._position = end
+
+
+def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: _Sink) -> None:
+    """Read a stream into the sink, then judge the status that came first."""
+    result = OperationResult()
+    for message in guest.transport.read_tensor(request):
+        if message.HasField("header"):
+            result = message.header.result
+            if message.header.total_bytes:
+                sink.expect(message.header.total_bytes)
+        else:
+            sink.take(message.chunk)
+    guest.settle(call, result)
+    guest.judge(call, result)
+
+
+def _shaped(ztensor: "Ztensor", dense: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    """Return bytes as an array of the pre-transformed type and shape."""
+    pre = ztensor.pre_transformed_desc
+    array = dense.view(DTYPES.get(pre.type, np.dtype(np.uint8)))
+    shape = layout_shape(pre)
+    return array.reshape(shape) if array.size == np.prod(shape) else array
+
+
+def _order(byte_order: str) -> "ByteOrder.ValueType":
+    orders = {"little": BYTE_ORDER_LITTLE_ENDIAN, "big": BYTE_ORDER_BIG_ENDIAN}
+    if byte_order not in orders:
+        raise ValueError(f"byte_order: {byte_order!r}, expected 'little' or 'big'")
+    return orders[byte_order]
+
+
+def read_sticks(ztensor: "Ztensor", byte_order: str) -> npt.NDArray[np.uint8]:
+    """Fetch the contents of a buffer as bytes."""
+    guest = ztensor.guest
+    guest.flush()
+    source = ReadSticks(id=ztensor.id, byte_order=_order(byte_order))
+    sink = _Sink(None)
+    request = ReadTensorRequest(session=guest.name, sticks=source)
+    _read(guest, Call("read_sticks", Operation()), request, sink)
+    return sink.filled
+
+
+def write_sticks(
+    ztensor: "Ztensor", sticks: UserArray, byte_order: str, is_transformed: bool
+) -> None:
+    """Replace the contents of a buffer."""
+    guest = ztensor.guest
+    view = memoryview(np.ascontiguousarray(sticks) if isinstance(sticks, np.ndarray) else sticks)
+    view = view.cast("B")
+    target = WriteSticks(
+        id=ztensor.id,
+        total_bytes=view.nbytes,
+        byte_order=_order(byte_order),
+        is_transformed=is_transformed,
+    )
+    header = WriteTensorHeader(session=guest.name, sticks=target)
+    _write(guest, Call("write_sticks", Operation(), {"ztensor": ztensor}), header, [view])
+
+
+def dtype_code(array: npt.NDArray[Any]) -> int:
+    """Return the zDNN type of a float array, or raise TypeError for types that zDNN lacks."""
+    for kind in (FP32, FP16, BFLOAT):
+        if array.dtype.newbyteorder("<") == DTYPES[kind]:
+            return kind
+    raise TypeError(
+        f"array: {array.dtype}, expected float32, float16 or ml_dtypes.bfloat16"
+        + (" (astype('float32') first)" if array.dtype == np.float64 else "")
+    )

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one seam between this client and a server: the rpcs it uses, with errors of our own."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
+from grpc_status import rpc_status
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    ExecuteRequest,
+    ExecuteResponse,
+    GetMachineRequest,
+    GetSessionRequest,
+    ListMachinesRequest,
+    ListMachinesResponse,
+    ListTensorsRequest,
+    ListTensorsResponse,
+    Machine,
+    ReadTensorRequest,
+    ReadTensorResponse,
+    Session,
+    UpdateSessionRequest,
+    WriteTensorRequest,
+    WriteTensorResponse,
+)
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+
+from nnpa_client.config import Endpoint
+from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+
+Request = TypeVar("Request", bound=Message)
+Answer = TypeVar("Answer")
+
+
+class Transport(Protocol):
+    """The methods of nnpa.zdnn.v1.AcceleratorService that the client uses.
+
+    Each raises `TransportError`, or `ProgramCheck` where the machine would end the program.
+    """
+
+    @property
+    def target(self) -> str:
+        """Where the server is, for people."""
+        ...
+
+    def list_machines(self, request: ListMachinesRequest) -> ListMachinesResponse:
+        """List one page of machines."""
+        ...
+
+    def get_machine(self, request: GetMachineRequest) -> Machine:
+        """Get one machine by name or alias."""
+        ...
+
+    def create_session(self, request: CreateSessionRequest) -> Session:
+        """Create a session."""
+        ...
+
+    def get_session(self, request: GetSessionRequest) -> Session:
+        """Get a session with its present use."""
+        ...
+
+    def update_session(self, request: UpdateSessionRequest) -> Session:
+        """Change options of a session."""
+        ...
+
+    def delete_session(self, request: DeleteSessionRequest) -> None:
+        """Delete a session with its tensors."""
+        ...
+
+    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+        """Run operations in order."""
+        ...
+
+    def write_tensor(self, requests: Iterable[WriteTensorRequest]) -> WriteTensorResponse:
+        """Fill a tensor: a header, then chunks."""
+        ...
+
+    def read_tensor(self, request: ReadTensorRequest) -> Iterator[ReadTensorResponse]:
+        """Read a tensor: a header, then chunks."""
+        ...
+
+    def list_tensors(self, request: ListTensorsRequest) -> ListTensorsResponse:
+        """List one page of a session's tensors."""
+        ...
+
+    def close(self) -> None:
+        """Give up the connection."""
+        ...
+
+
+def error_from_rpc(error: grpc.RpcError, target: str) -> NnpaError:
+    """Return the exception for a failed gRPC call; `target` is named when nobody answered."""
+    if not isinstance(error, grpc.Call):
+        return TransportError("UNKNOWN", str(error))
+    code, message = error.code().name, error.details() or ""
+    status = rpc_status.from_call(error)
+    info = ErrorInfo()
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(info):
+            break
+    metadata = dict(info.metadata)
+    if info.reason == "PROGRAM_CHECK":
+        return ProgramCheck(message, metadata)
+    where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
+    return TransportError(code, f"{where}{message}", info.reason, metadata)
+
+
+class GrpcTransport:
+    """A connection over gRPC: TCP, TLS or a Unix socket.
+
+    `connect_timeout` bounds the calls that open and close a session, `timeout` all others; both
+    in seconds, None waits as long as it takes.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, connect_timeout: float | None = 10.0, timeout: float | None = None
+    ) -> None:
+        self.target = endpoint.target
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._metadata = (
+            (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else None
+        )
+        self._channel = _channel(endpoint)
+        self._stub = AcceleratorServiceStub(self._channel)
+
+    def _call(
+        self,
+        method: Callable[..., Answer],
+        request: Message | Iterable[Message],
+        timeout: float | None,
+    ) -> Answer:
+        try:
+            return method(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, self.target) from error
+
+    def list_machines(self, request: ListMachinesRequest) -> ListMachinesResponse:
+        """List one page of machines."""
+        return self._call(self._stub.ListMachines, request, self._connect_timeout)
+
+    def get_machine(self, request: GetMachineRequest) -> Machine:
+        """Get one machine by name or alias."""
+        return self._call(self._stub.GetMachine, request, self._connect_timeout)
+
+    def create_session(self, request: CreateSessionRequest) -> Session:
+        """Create a session."""
+        return self._call(self._stub.CreateSession, request, self._connect_timeout)
+
+    def get_session(self, request: GetSessionRequest) -> Session:
+        """Get a session with its present use."""
+        return self._call(self._stub.GetSession, request, self._timeout)
+
+    def update_session(self, request: UpdateSessionRequest) -> Session:
+        """Change options of a session."""
+        return self._call(self._stub.UpdateSession, request, self._timeout)
+
+    def delete_session(self, request: DeleteSessionRequest) -> None:
+        """Delete a session with its tensors."""
+        self._call(self._stub.DeleteSession, request, self._connect_timeout)
+
+    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+        """Run operations in order."""
+        return self._call(self._stub.Execute, request, self._timeout)
+
+    def write_tensor(self, requests: Iterable[WriteTensorRequest]) -> WriteTensorResponse:
+        """Fill a tensor: a header, then chunks."""
+        return self._call(self._stub.WriteTensor, iter(requests), self._timeout)
+
+    def read_tensor(self, request: ReadTensorRequest) -> Iterator[ReadTensorResponse]:
+        """Read a tensor: a header, then chunks."""
+        call = self._call(self._stub.ReadTensor, request, self._timeout)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, self.target) from error
+
+    def list_tensors(self, request: ListTensorsRequest) -> ListTensorsResponse:
+        """List one page of a session's tensors."""
+        return self._call(self._stub.ListTensors, request, self._timeout)
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._channel.close()
+
+
+def _channel(endpoint: Endpoint) -> grpc.Channel:
+    options = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", 0 if endpoint.is_loopback else 1),
+    ]
+    if endpoint.tls_ca is None:
+        return grpc.insecure_channel(endpoint.target, options)
+    credentials = grpc.ssl_channel_credentials(
+        endpoint.tls_ca.read_bytes(),
+        None if endpoint.tls_key is None else endpoint.tls_key.read_bytes(),
+        None if endpoint.tls_cert is None else endpoint.tls_cert.read_bytes(),
+    )
+    return grpc.secure_channel(endpoint.target, credentials, options)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How C's values become fields of messages.
+
+The number types of generated enums exist for type checkers only, hence `Any` on this edge.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from nnpa.zdnn.v1.tensor_pb2 import (
+    BFLOAT,
+    FP16,
+    FP32,
+    INT8,
+    INT32,
+    ZDNN_1D,
+    ZDNN_2D,
+    ZDNN_2DS,
+    ZDNN_3D,
+    ZDNN_3DS,
+    ZDNN_4D,
+    ZDNN_4DS,
+    ZDNN_HWCK,
+    ZDNN_NCHW,
+    ZDNN_NHWC,
+    TensorDesc,
+)
+
+UINT32_MAX = 0xFFFFFFFF
+
+# numpy's types for zDNN's pre-transformed types; user arrays travel little-endian.
+DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+    {
+        FP32: np.dtype("<f4"),
+        FP16: np.dtype("<f2"),
+        BFLOAT: np.dtype(ml_dtypes.bfloat16),
+        INT8: np.dtype("i1"),
+        INT32: np.dtype("<i4"),
+    }
+)
+
+# How many dims a layout has; concatenated layouts, which no user array has, are not here.
+RANKS: Mapping[int, int] = MappingProxyType(
+    {ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3}
+    | dict.fromkeys((ZDNN_4D, ZDNN_4DS, ZDNN_NHWC, ZDNN_NCHW, ZDNN_HWCK), 4)
+)
+
+
+def c_enum(value: int) -> Any:
+    """Return the int32 that has the same bits as a 32-bit C enum value."""
+    bits = int(value) & UINT32_MAX
+    return bits - (1 << 32) if bits > 0x7FFFFFFF else bits
+
+
+def c_uint32(name: str, value: int) -> int:
+    """Return the value, or raise ValueError when a uint32_t cannot hold it."""
+    if not 0 <= value <= UINT32_MAX:
+        raise ValueError(f"{name}: {value}, expected 0 to {UINT32_MAX}")
+    return int(value)
+
+
+def dims(desc: TensorDesc) -> tuple[int, int, int, int]:
+    """Return the four dims of a descriptor, outermost first."""
+    return desc.dim4, desc.dim3, desc.dim2, desc.dim1
+
+
+def layout_shape(desc: TensorDesc) -> tuple[int, ...]:
+    """Return the dims that the descriptor's layout has, outermost first."""
+    return dims(desc)[4 - RANKS.get(desc.layout, 0) :]

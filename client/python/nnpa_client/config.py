@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to reach a server: the only module of the client that reads the environment.
+
+    ZDNN_TLS_CA     file with the certificates that may sign the server's, PEM
+    ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
+    ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
+    ZDNN_TOKEN      bearer token that the server asks for
+
+Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server's address, and what it takes to be let in.
+
+    `target` is "host:port" or "unix:/path". With `tls_ca` the connection is encrypted; with
+    `tls_cert` and `tls_key` the client shows a certificate. `token` is sent with every call.
+    """
+
+    target: str
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given = "tls_cert" if self.tls_key is None else "tls_key"
+            raise ValueError(f"{given}: given alone, tls_cert and tls_key go together")
+        if self.tls_cert is not None and self.tls_ca is None:
+            raise ValueError("tls_ca: not given, tls_cert needs it")
+        is_path = self.target.startswith("unix:") and len(self.target) > len("unix:")
+        if not is_path and not self.target.rpartition(":")[2].isdigit():
+            raise ValueError(f"target: {self.target!r}, expected host:port or unix:/path")
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether the target is a Unix socket."""
+        return self.target.startswith("unix:")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the target is on this machine."""
+        host = self.target.rpartition(":")[0].strip("[]")
+        return self.is_unix or host in ("localhost", "::1") or host.startswith("127.")
+
+
+def endpoint(
+    target: str,
+    *,
+    tls_ca: str | os.PathLike[str] | None = None,
+    tls_cert: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """Return the endpoint that arguments and environment describe."""
+    environ = os.environ if environment is None else environment
+    token = environ.get("ZDNN_TOKEN", "") if token is None else token
+    if target.startswith("unix:"):
+        return Endpoint(target, token=token)
+
+    def file(argument: str | os.PathLike[str] | None, name: str) -> Path | None:
+        chosen = environ.get(name) if argument is None else argument
+        return Path(chosen) if chosen else None
+
+    return Endpoint(
+        target,
+        file(tls_ca, "ZDNN_TLS_CA"),
+        file(tls_cert, "ZDNN_TLS_CERT"),
+        file(tls_key, "ZDNN_TLS_KEY"),
+        token,
+    )

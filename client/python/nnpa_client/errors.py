@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, and how it says so.
+
+    NnpaError                 everything that this package raises on purpose
+      ZdnnError               the accelerator or the library answered with an error status
+      ProgramCheck            the machine would have ended the program
+      TransportError          the call did not reach the accelerator, or its answer did not come back
+    ZdnnWarning (UserWarning) the accelerator answered with a warning; outputs are valid
+
+`python -W error` turns a `ZdnnWarning` into an exception.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nnpa.zdnn.v1.operation_pb2 import OperationResult, RangeViolation
+from nnpa.zdnn.v1.status_pb2 import Refusal
+
+from nnpa_client.status import as_status, get_status_message, status_name
+
+
+class NnpaError(Exception):
+    """Anything that this package raises on purpose."""
+
+
+class ZdnnError(NnpaError):
+    """A zDNN status that is neither ZDNN_OK nor a warning.
+
+    `status` is a `Status` (or an int for a response code without a name), `name` its zDNN name,
+    `message` the library's text, `op` the C function without its prefix. `refusal` tells field,
+    value, limit and constraint; `violation` tells elements that are not numbers; either may be
+    None. `result` is the whole answer, with the data of a failed transform_origtensor;
+    `operation_index` the call's place in a list, 0-based, None outside a list.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        op: str,
+        *,
+        refusal: Refusal | None = None,
+        violation: RangeViolation | None = None,
+        result: OperationResult | None = None,
+        operation_index: int | None = None,
+    ) -> None:
+        self.status = as_status(status)
+        self.name = status_name(status)
+        self.message = get_status_message(status)
+        self.op = op
+        self.refusal = refusal
+        self.violation = violation
+        self.result = result
+        self.operation_index = operation_index
+        super().__init__(_sentence(self))
+
+
+class ZdnnWarning(UserWarning):
+    """A warning status, such as ZDNN_ELEMENT_RANGE_VIOLATION: outputs are valid otherwise.
+
+    Attributes as in `ZdnnError`.
+    """
+
+    def __init__(self, status: int, op: str, violation: RangeViolation | None = None) -> None:
+        self.status = as_status(status)
+        self.name = status_name(status)
+        self.message = get_status_message(status)
+        self.op = op
+        self.violation = violation
+        explained = explain_violation(violation) if violation else ""
+        super().__init__(f"zdnn_{op}: {self.message}{explained}")
+
+
+class ProgramCheck(NnpaError):
+    """The machine would have ended the program: operands contradict each other, or lack storage.
+
+    `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV) or "operation" (SIGILL). `op` is the C
+    function without its prefix, `field`, `value`, `limit` and `constraint` say what is wrong, and
+    `precheck_status` is the status that precheck would have given, or None. `operation_index` is its
+    place in a list, 0-based: operations before it have taken effect.
+    """
+
+    def __init__(self, message: str, metadata: Mapping[str, str]) -> None:
+        self.message = message
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
+        self.kind = metadata.get("kind", "")
+        self.op = metadata.get("operation", "")
+        self.field = metadata.get("field", "")
+        self.value = metadata.get("value", "")
+        self.limit = metadata.get("limit", "")
+        self.constraint = metadata.get("constraint", "")
+        status = metadata.get("precheck_status", "")
+        self.precheck_status = as_status(int(status)) if status else None
+        index = metadata.get("operation_index", "")
+        self.operation_index = int(index) if index else None
+        hint = "" if self.precheck_status is None else _precheck_hint(int(self.precheck_status))
+        super().__init__(f"{message}{hint}")
+
+
+class TransportError(NnpaError):
+    """The call did not reach the accelerator, or its answer did not come back.
+
+    `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` what was
+    dynamic in the message, `advice` what to do.
+    """
+
+    def __init__(
+        self, code: str, message: str, reason: str = "", metadata: Mapping[str, str] | None = None
+    ) -> None:
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
+        self.advice = ADVICE.get(reason) or CODE_ADVICE.get(code, "Report this with its message.")
+        label = f"{code} / {reason}" if reason else code
+        super().__init__(f"{label}: {message} {self.advice}")
+
+
+# What a user can do about each ErrorReason of nnpa.zdnn.v1.
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again.",
+        "SESSION_QUOTA_EXCEEDED": "Close sessions that are not needed, or try again later.",
+        "MACHINE_NOT_FOUND": "`nnpa info` lists the machines.",
+        "MACHINE_INVALID": "A custom machine can only lack what its model has.",
+        "LIBRARY_VERSION_UNKNOWN": "Choose one of the versions named.",
+        "FUNCTION_NOT_IN_LIBRARY": "Choose a later library version in connect().",
+        "FUNCTION_NOT_IMPLEMENTED": "Use a server that implements the function.",
+        "OPERATION_UNKNOWN": "The server is older than this client, or the operation is empty.",
+        "FIELD_UNSPECIFIED": "Set the field named.",
+        "FIELD_INVALID": "Change the field named to what is allowed.",
+        "TENSOR_NOT_FOUND": "The ztensor was freed: make a new one.",
+        "TENSOR_ID_IN_USE": "Leave the choice of ids to this client, or choose another.",
+        "TENSOR_QUOTA_EXCEEDED": "Free ztensors (`del`, free_ztensor_buffer) and try again.",
+        "DATA_SIZE_MISMATCH": "Give arrays of exactly the size that the descriptors call for.",
+        "MESSAGE_TOO_LARGE": "Use transform_ztensor and transform_origtensor, which stream.",
+        "STREAM_ORDER": "Send one header, then as many bytes as it announces.",
+        "PROGRAM_CHECK": "connect(precheck=True) gives a status instead.",
+        "PAGE_TOKEN_INVALID": "List again from the first page.",
+        "SERVER_DRAINING": "The server is shutting down: connect to another one.",
+        "TOKEN_INVALID": "Set ZDNN_TOKEN or connect(token=...).",
+        "INTERNAL": "This is a defect of the server: report the correlation id.",
+    }
+)
+
+# What a user can do about errors that gRPC itself raises.
+CODE_ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "UNAVAILABLE": "Check that a server listens there (`nnpa-server --listen ...`), and TLS.",
+        "DEADLINE_EXCEEDED": "Raise connect(timeout=...), or send less per call.",
+        "CANCELLED": "The call was cancelled, or the server stopped: connect again.",
+        "RESOURCE_EXHAUSTED": "The message exceeds the server's --max-message: send less per call.",
+        "UNIMPLEMENTED": "The server does not speak nnpa.zdnn.v1, or is older than this client.",
+    }
+)
+
+
+def explain_violation(violation: RangeViolation) -> str:
+    """Return " output: 2 not numbers, first at [0, 0, 1, 3]: 0x7FFF from -1.0" and so on."""
+    parts: list[str] = []
+    for operand in violation.operands:
+        part = f" {operand.operand}: {operand.count} not numbers"
+        if operand.elements:
+            first = operand.elements[0]
+            part += f", first at {list(first.index)}: 0x{first.code:04X}"
+            if first.operand_values:
+                part += " from " + ", ".join(f"{value:g}" for value in first.operand_values)
+            if first.padding:
+                part += " (padding)"
+        parts.append(part + ".")
+    return "".join(parts)
+
+
+def _sentence(error: ZdnnError) -> str:
+    place = "" if error.operation_index is None else f"operation {error.operation_index}, "
+    text = f"{place}zdnn_{error.op}: {error.message}"
+    refusal = error.refusal
+    if refusal is not None:
+        text += f" {refusal.text}" if refusal.text else f" {_refusal_text(refusal)}"
+    if error.violation is not None:
+        text += explain_violation(error.violation)
+    return text
+
+
+def _refusal_text(refusal: Refusal) -> str:
+    return f"{refusal.field} is {refusal.value}, allowed: {refusal.limit} ({refusal.constraint})."
+
+
+def _precheck_hint(status: int) -> str:
+    return f" With precheck the status would have been {status_name(status)}."
+
+
+def renumbered(error: NnpaError, before: int) -> NnpaError:
+    """Return the error with `before` operations, which the caller did not ask for, not counted."""
+    if not before or not isinstance(error, TransportError | ProgramCheck):
+        return error
+
+    def shift(text: str) -> str:
+        return re.sub(
+            r"operations\[(\d+)\]", lambda found: f"operations[{int(found[1]) - before}]", text
+        )
+
+    metadata = {key: shift(value) for key, value in error.metadata.items()}
+    if metadata.get("operation_index"):
+        metadata["operation_index"] = str(int(metadata["operation_index"]) - before)
+    if isinstance(error, ProgramCheck):
+        return ProgramCheck(shift(error.message), metadata)
+    return TransportError(error.code, shift(error.message), error.reason, metadata)

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: a guest on an emulated machine, and how to get one."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar, Token
+from os import PathLike
+from typing import Any
+
+import numpy.typing as npt
+from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    Machine,
+    MachineSpec,
+    SessionLimits,
+    UpdateSessionRequest,
+)
+from nnpa.zdnn.v1.operation_pb2 import (
+    GetMaxForDim,
+    GetMaxRunnableVersion,
+    GetNnpaMaxDimIdxSize,
+    GetNnpaMaxTensorSize,
+    Init,
+    IsNnpaConversionInstalled,
+    IsNnpaDatatypeInstalled,
+    IsNnpaFunctionInstalled,
+    IsNnpaInstalled,
+    IsNnpaLayoutFmtInstalled,
+    IsNnpaParmblkFmtInstalled,
+    IsVersionRunnable,
+    Operation,
+    OperationResult,
+    RefreshNnpaQueryResult,
+)
+from nnpa.zdnn.v1.tensor_pb2 import (
+    ZDNN_1D,
+    ZDNN_2D,
+    ZDNN_3D,
+    ZDNN_NHWC,
+    TensorDesc,
+    ZtensorInfo,
+)
+
+from nnpa_client import _lifecycle, _transfer
+from nnpa_client._guest import Call, Guest
+from nnpa_client._server import PrivateServer
+from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._wire import c_enum
+from nnpa_client.config import endpoint
+from nnpa_client.errors import NnpaError, TransportError
+from nnpa_client.options import (
+    AccumulateOption,
+    LogLevelOption,
+    NumericsOption,
+    ProgramCheckOption,
+    session_options,
+)
+from nnpa_client.zdnn.descriptors import generate_transformed_desc, init_pre_transformed_desc
+from nnpa_client.ztensor import Ztensor
+
+_LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}
+_entered: ContextVar[tuple["Session", ...]] = ContextVar("nnpa_sessions", default=())
+
+
+def entered_session() -> "Session | None":
+    """Return the session of the innermost `with session:`, or None outside of any."""
+    sessions = _entered.get()
+    return sessions[-1] if sessions else None
+
+
+def current_session() -> "Session":
+    """Return the session of the innermost `with session:`; raise NnpaError outside of any."""
+    session = entered_session()
+    if session is None:
+        raise NnpaError("no session is open here: put the call inside `with session:`")
+    return session
+
+
+class Pipeline:
+    """Calls that leave together: verbs queue, and one Execute runs them when the block ends.
+
+    `results` holds every answer afterwards. A verb whose value is needed at once (`numpy()`,
+    queries) sends what is queued so far. When an operation fails, those after it have not run,
+    and ZdnnError tells its place in the list.
+    """
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    @property
+    def results(self) -> Sequence[OperationResult]:
+        """The answers so far, in order of the calls."""
+        return tuple(self._guest.results)
+
+
+class Session:
+    """A guest on an emulated machine with a zDNN library and its ztensors; see `connect`.
+
+    A context manager: `with session:` makes it the session of `zdnn.*` functions that take no
+    ztensor, and closes it at the end. Use one thread at a time, or a session per thread.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        options: accelerator_pb2.Session | None = None,
+        server: PrivateServer | None = None,
+    ) -> None:
+        self._transport = transport
+        self._server = server
+        self._token: Token[tuple[Session, ...]] | None = None
+        self._message = transport.create_session(CreateSessionRequest(session=options))
+        self._guest = Guest(transport, self._message)
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The resource name; who knows it has the session."""
+        return self._message.name
+
+    @property
+    def target(self) -> str:
+        """The server's address."""
+        return self._transport.target
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the session runs on, with what NNPA-QAF says of it."""
+        return self._message.machine
+
+    @property
+    def library(self) -> str:
+        """The version of zDNN, for example "1.2.0"."""
+        return self._message.library_version
+
+    @property
+    def limits(self) -> SessionLimits:
+        """What the session may use."""
+        return self._message.limits
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server."""
+        return self._message.server_version
+
+    def status(self) -> accelerator_pb2.Session:
+        """Ask the server for the session as it is now: options, tensor_count, stored_bytes, ..."""
+        self._message = self._transport.get_session(GetSessionRequest(name=self.name))
+        return self._message
+
+    def list_tensors(self) -> list[ZtensorInfo]:
+        """List the tensors that the server holds for the session, by ascending id."""
+        return self._guest.list_tensors()
+
+    def update(
+        self,
+        machine: str | MachineSpec | None = None,
+        precheck: bool | None = None,
+        *,
+        status_diag: int | None = None,
+        program_check: ProgramCheckOption | None = None,
+        log_level: LogLevelOption | None = None,
+        log_module: str | None = None,
+        numerics: NumericsOption | None = None,
+        jitter_seed: int | None = None,
+        accumulate: AccumulateOption | None = None,
+    ) -> None:
+        """Change options; None leaves one as it is. Ztensors stay.
+
+        After a move to another machine the query functions answer from the old query result until
+        `init` or `refresh_nnpa_query_result` runs, as on the machine.
+        """
+        self._guest.flush()
+        session, fields = session_options(
+            self._transport,
+            machine,
+            precheck=precheck,
+            status_diag=status_diag,
+            program_check=program_check,
+            log_level=log_level,
+            log_module=log_module,
+            numerics=numerics,
+            jitter_seed=jitter_seed,
+            accumulate=accumulate,
+        )
+        session.name = self.name
+        request = UpdateSessionRequest(session=session)
+        request.update_mask.paths.extend(fields)
+        if fields:
+            self._message = self._transport.update_session(request)
+
+    def close(self) -> None:
+        """Delete the session with its ztensors, and end a private server. May be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(TransportError):
+            self._transport.delete_session(DeleteSessionRequest(name=self.name))
+        self._transport.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> "Session":
+        self._token = _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._token is not None:
+            _entered.reset(self._token)
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        machine = self.machine.name.removeprefix("machines/") or "custom"
+        return f"<Session {state} at {self.target}, {machine}, zDNN {self.library}>"
+
+    def ztensor(self, array: npt.NDArray[Any], layout: int | None = None) -> Ztensor:
+        """Return a transformed ztensor with the data of a float32, float16 or bfloat16 array.
+
+        Without `layout`, 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
+        """
+        if layout is None and array.ndim not in _LAYOUTS:
+            raise ValueError(f"array: {array.ndim} dims, expected 1 to 4")
+        kind = _transfer.dtype_code(array)
+        chosen = _LAYOUTS[array.ndim] if layout is None else layout
+        pre = init_pre_transformed_desc(chosen, kind, *array.shape)
+        ztensor = self.init_ztensor_with_malloc(pre, generate_transformed_desc(pre))
+        _transfer.transform_ztensor(ztensor, [array])
+        return ztensor
+
+    def init_ztensor(self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc) -> Ztensor:
+        """Return a ztensor without a buffer: zdnn_init_ztensor."""
+        return _lifecycle.init_ztensor(self._guest, pre_tfrmd_desc, tfrmd_desc)
+
+    def init_quantized_ztensor(
+        self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc, scale: float, offset: float
+    ) -> Ztensor:
+        """Return a quantized ztensor without a buffer: zdnn_init_quantized_ztensor."""
+        pair = (scale, offset)
+        return _lifecycle.init_ztensor(self._guest, pre_tfrmd_desc, tfrmd_desc, pair)
+
+    def init_ztensor_with_malloc(
+        self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc
+    ) -> Ztensor:
+        """Return a ztensor with zero-filled sticks: zdnn_init_ztensor_with_malloc."""
+        return _lifecycle.allocate(self.init_ztensor(pre_tfrmd_desc, tfrmd_desc))
+
+    def init_quantized_ztensor_with_malloc(
+        self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc, scale: float, offset: float
+    ) -> Ztensor:
+        """Return a quantized ztensor with sticks: zdnn_init_quantized_ztensor_with_malloc."""
+        ztensor = self.init_quantized_ztensor(pre_tfrmd_desc, tfrmd_desc, scale, offset)
+        return _lifecycle.allocate(ztensor)
+
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[Pipeline]:
+        """Queue the verbs of the block, and run them with one Execute when it ends."""
+        self._guest.begin()
+        try:
+            yield Pipeline(self._guest)
+        except BaseException:
+            self._guest.end(run=False)
+            raise
+        self._guest.end(run=True)
+
+    def execute(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """Run operations of the wire contract as they are, and return their answers unjudged.
+
+        What an open pipeline has queued runs before. Take ids for new tensors from `new_id`.
+        """
+        self._guest.flush()
+        return self._guest.execute(operations)
+
+    def new_id(self) -> int:
+        """Return an id that no tensor of the session has had."""
+        return self._guest.new_id()
+
+    def _ask(self, name: str, operation: Operation) -> OperationResult:
+        return self._guest.ask(Call(name, operation))
+
+    def init(self) -> None:
+        """Have the library query the machine anew: zdnn_init."""
+        self._guest.submit(Call("init", Operation(init=Init())))
+
+    def is_nnpa_installed(self) -> bool:
+        """Tell whether the machine has the accelerator: zdnn_is_nnpa_installed."""
+        operation = Operation(is_nnpa_installed=IsNnpaInstalled())
+        return self._ask("is_nnpa_installed", operation).boolean
+
+    def is_nnpa_function_installed(self, count: int, *function_codes: int) -> bool:
+        """Tell whether all functions are installed: zdnn_is_nnpa_function_installed."""
+        codes = [c_enum(code) for code in function_codes]
+        query = IsNnpaFunctionInstalled(function_codes=codes, count=count)
+        operation = Operation(is_nnpa_function_installed=query)
+        return self._ask("is_nnpa_function_installed", operation).boolean
+
+    def is_nnpa_parmblk_fmt_installed(self, count: int, *format_codes: int) -> bool:
+        """Tell whether parameter block formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
+        codes = [c_enum(code) for code in format_codes]
+        query = IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
+        operation = Operation(is_nnpa_parmblk_fmt_installed=query)
+        return self._ask("is_nnpa_parmblk_fmt_installed", operation).boolean
+
+    def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
+        """Tell whether all data types are installed: zdnn_is_nnpa_datatype_installed."""
+        query = IsNnpaDatatypeInstalled(types_bitmask=types_bitmask)
+        operation = Operation(is_nnpa_datatype_installed=query)
+        return self._ask("is_nnpa_datatype_installed", operation).boolean
+
+    def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
+        """Tell whether all layout formats are installed: zdnn_is_nnpa_layout_fmt_installed."""
+        query = IsNnpaLayoutFmtInstalled(layout_bitmask=layout_bitmask)
+        operation = Operation(is_nnpa_layout_fmt_installed=query)
+        return self._ask("is_nnpa_layout_fmt_installed", operation).boolean
+
+    def is_nnpa_conversion_installed(self, type: int, format_bitmask: int) -> bool:  # noqa: A002 - zDNN's name
+        """Tell whether all conversions are installed: zdnn_is_nnpa_conversion_installed."""
+        query = IsNnpaConversionInstalled(type=c_enum(type), format_bitmask=format_bitmask)
+        operation = Operation(is_nnpa_conversion_installed=query)
+        return self._ask("is_nnpa_conversion_installed", operation).boolean
+
+    def get_nnpa_max_dim_idx_size(self) -> int:
+        """Return the largest size of any dimension: zdnn_get_nnpa_max_dim_idx_size."""
+        operation = Operation(get_nnpa_max_dim_idx_size=GetNnpaMaxDimIdxSize())
+        return self._ask("get_nnpa_max_dim_idx_size", operation).number
+
+    def get_max_for_dim(self, dimension: int) -> int:
+        """Return the largest size of dimension 1 to 4, else 0: zdnn_get_max_for_dim."""
+        operation = Operation(get_max_for_dim=GetMaxForDim(dimension=dimension))
+        return self._ask("get_max_for_dim", operation).number
+
+    def get_nnpa_max_tensor_size(self) -> int:
+        """Return the largest size of a tensor, bytes: zdnn_get_nnpa_max_tensor_size."""
+        operation = Operation(get_nnpa_max_tensor_size=GetNnpaMaxTensorSize())
+        return self._ask("get_nnpa_max_tensor_size", operation).number
+
+    def refresh_nnpa_query_result(self) -> None:
+        """Have the library query the machine anew: zdnn_refresh_nnpa_query_result."""
+        operation = Operation(refresh_nnpa_query_result=RefreshNnpaQueryResult())
+        self._guest.submit(Call("refresh_nnpa_query_result", operation))
+
+    def is_version_runnable(self, ver_num: int) -> bool:
+        """Tell whether code for a zDNN version can run here: zdnn_is_version_runnable."""
+        operation = Operation(is_version_runnable=IsVersionRunnable(ver_num=ver_num))
+        return self._ask("is_version_runnable", operation).boolean
+
+    def get_max_runnable_version(self) -> int:
+        """Return the highest version that can run here: zdnn_get_max_runnable_version."""
+        operation = Operation(get_max_runnable_version=GetMaxRunnableVersion())
+        return self._ask("get_max_runnable_version", operation).number
+
+
+def connect(
+    target: str | None = None,
+    machine: str | MachineSpec | None = None,
+    library: str | None = None,
+    precheck: bool = False,
+    *,
+    status_diag: int | None = None,
+    program_check: ProgramCheckOption | None = None,
+    log_level: LogLevelOption | None = None,
+    log_module: str | None = None,
+    numerics: NumericsOption | None = None,
+    jitter_seed: int | None = None,
+    accumulate: AccumulateOption | None = None,
+    tls_ca: str | PathLike[str] | None = None,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    connect_timeout: float | None = 10.0,
+) -> Session:
+    """Open a session on an emulated machine.
+
+        with connect(machine="telum1") as session:        # a private server, ends with the session
+        connect("localhost:50051")                        # a shared server, TCP
+        connect("unix:/run/nnpa/nnpa.sock")               # a shared server, Unix socket
+        connect("nnpa.example.org:443", tls_ca="ca.pem")  # TLS; or ZDNN_TLS_CA and so on
+        connect(machine=MachineSpec(max_dim1=64))         # a custom machine
+
+    `machine` is a name or alias as `nnpa info` lists them (default "telum2"), or a MachineSpec.
+    `library` is a version of zDNN (default "1.2.0"). `precheck` verifies operands before the
+    machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
+    `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
+    `accumulate` are the session options of the wire contract. `timeout` bounds each call,
+    `connect_timeout` opening and closing, seconds. Raises `TransportError`.
+    """
+    server = PrivateServer() if target is None else None
+    address = server.target if server is not None else target or ""
+    transport: GrpcTransport | None = None
+    try:
+        reached = endpoint(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
+        transport = GrpcTransport(reached, connect_timeout, timeout)
+        options, _fields = session_options(
+            transport,
+            machine,
+            library_version=library,
+            precheck=precheck,
+            status_diag=status_diag,
+            program_check=program_check,
+            log_level=log_level,
+            log_module=log_module,
+            numerics=numerics,
+            jitter_seed=jitter_seed,
+            accumulate=accumulate,
+        )
+        return Session(transport, options, server)
+    except BaseException:
+        if transport is not None:
+            transport.close()
+        if server is not None:
+            server.stop()
+        raise

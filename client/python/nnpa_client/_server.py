@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private server: a child process on a Unix socket that only this user can reach."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ class PrivateServer:
         command = [sys.executable, "-m", "nnpa_server", "--listen", f"unix:{socket}"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, "--exit-with-parent", str(os.getpid())],
+                [*command, "--exit-with-parent"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

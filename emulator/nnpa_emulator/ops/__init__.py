@@ -1,6 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operation families, as in the zDNN manual; importing them fills the table of functions."""
 
-from nnpa_emulator.ops import activation, elementwise, environment, lifecycle, reshape, transform
+from nnpa_emulator.ops import (
+    activation,
+    elementwise,
+    environment,
+    lifecycle,
+    matmul,
+    reshape,
+    transform,
+)
 
-__all__ = ["activation", "elementwise", "environment", "lifecycle", "reshape", "transform"]
+__all__ = [
+    "activation",
+    "elementwise",
+    "environment",
+    "lifecycle",
+    "matmul",
+    "reshape",
+    "transform",
+]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products: matmul_op, matmul_bcast_op, matmul_transpose_op.
+
+Shapes and the selection of function codes are those of `matrix`, sums of products those of
+`products`. A NINF operand makes every result that depends on it NINF, with a range violation.
+
+Fidelity: within one unit in the last place of the exactly rounded value on well-conditioned data.
+Neither the order of summation on hardware nor whether it compares rounded sums is public.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nnpa_emulator.instruction import OperandRule, Operation, response
+from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
+from nnpa_emulator.matrix import (
+    describe_product,
+    is_on_the_fly,
+    require_shapes,
+    require_types,
+    respond_combination,
+    respond_operation,
+    select,
+)
+from nnpa_emulator.pipeline import (
+    FUNCTIONS,
+    Call,
+    Outcome,
+    bits_field,
+    define,
+    function,
+    issue,
+    operation,
+)
+from nnpa_emulator.products import ADDITION, LAST_RELATION, multiply
+from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.ztensor import Ztensor
+
+
+def _verify(
+    code: FunctionCode,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    output: Ztensor,
+    **others: Any,
+) -> None:
+    """Check as the library does with precheck: c1 to c9."""
+    require_shapes(code, input_a, input_b, input_c, output, **others)
+    if is_on_the_fly(input_a, input_b):
+        raise Refused(Status.ZDNN_INVALID_SCALE, "input_a scale", 0, "not 0", "c7")
+    require_types(input_a, input_b, input_c, output, first=8)
+
+
+def _respond(
+    highest: int,
+    combining: bool,
+    *,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    **_others: object,
+) -> None:
+    """Answer F000, and where types and formats are judged together F001 and F002."""
+    respond_operation(op_type, highest)
+    if combining and respond_combination(input_a, input_b, input_c, output):
+        raise response(0xF002, "scales", 0, "numbers other than 0", "pipeline_c9")
+
+
+_FIELDS = {"op_type": bits_field(8)}
+_ULPS = 64  # tolerance of IBM's own matmul tests
+_UNRULED: dict[str, OperandRule | None] = dict.fromkeys(("input_a", "input_b", "input_c", "output"))
+
+
+@operation(
+    FunctionCode.NNPA_MATMUL_OP,
+    FORMAT_0,
+    since="1.0.0",
+    verify=partial(_verify, FunctionCode.NNPA_MATMUL_OP),
+    relations=partial(require_shapes, FunctionCode.NNPA_MATMUL_OP),
+    responses=partial(_respond, LAST_RELATION, False),
+    describe=describe_product,
+    fields=_FIELDS,
+    ulps=_ULPS,
+)
+def matmul_op(
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    *,
+    guest: Guest,
+) -> bool:
+    """Multiply stacks of matrices, then add input_c or compare with it.
+
+    op_type 0 is input_a * input_b + input_c; 1 GREATER, 2 GREATER_EQUAL, 3 EQUAL, 4 NOT_EQUAL,
+    5 LESSER_EQUAL, 6 LESSER store 1.0 where the product has that relation to input_c, else 0. The
+    machine reads the low 8 bits; above 6 it answers F000.
+
+    1. input_b, input_c, then output has the dim4 of input_a, else ZDNN_INVALID_SHAPE.
+    2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
+    3. dim2 of input_c is 1, else ZDNN_INVALID_SHAPE.
+    4. dim2 of output is dim2 of input_a, else ZDNN_INVALID_SHAPE.
+    5. dim2 of input_b is dim1 of input_a, else ZDNN_INVALID_SHAPE.
+    6. dim1 of input_c, then output, is dim1 of input_b, else ZDNN_INVALID_SHAPE.
+    7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE: such operands are
+       quantized and there is no scale.
+    8. The types of input_b, input_c, then output are that of input_a, else ZDNN_INVALID_TYPE; an
+       input_b that is not DLFLOAT16 is judged as INT8 weights of a quantized product instead.
+    9. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_matmul_op (which says "Since 1.1.0"; the function is in
+    1.0.0); the order of checks is the zDNN library's.
+    """
+    return multiply(guest, input_a, input_b, input_c, op_type, output)
+
+
+def _define(code: FunctionCode, parmblk_format: int, *, transposing: bool = False) -> Operation:
+    """Define the use of a function code in a parameter block format."""
+    combining = parmblk_format == FORMAT_1
+    adds_only = code == FunctionCode.NNPA_MATMUL_OP_BCAST23 and not combining
+    return define(
+        _compute_transposed if transposing else _compute,
+        code,
+        parmblk_format,
+        verify=partial(_verify, code),
+        relations=partial(require_shapes, code),
+        responses=partial(_respond, ADDITION if adds_only else LAST_RELATION, combining),
+        operands=_UNRULED if combining else None,
+        fields=_FIELDS,
+    )
+
+
+def _compute(
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    *,
+    guest: Guest,
+) -> bool:
+    return multiply(guest, input_a, input_b, input_c, op_type, output)
+
+
+def _compute_transposed(
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    transpose_a: bool,
+    transpose_b: bool,
+    op_type: int,
+    output: Ztensor,
+    *,
+    guest: Guest,
+) -> bool:
+    return multiply(guest, input_a, input_b, input_c, op_type, output, transpose_a, transpose_b)
+
+
+_STACKED = _define(FunctionCode.NNPA_MATMUL_OP, FORMAT_0)
+_BCAST23 = _define(FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0)
+_BCAST23_COMPARING = _define(FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_1)
+_BCAST1 = _define(FunctionCode.NNPA_MATMUL_OP_BCAST1, FORMAT_1)
+_TRANSPOSING = {
+    code: _define(code, FORMAT_1, transposing=True)
+    for code in (
+        FunctionCode.NNPA_MATMUL_OP,
+        FunctionCode.NNPA_MATMUL_OP_BCAST23,
+        FunctionCode.NNPA_MATMUL_OP_BCAST1,
+    )
+}
+
+
+def _choose(guest: Guest, input_a: Ztensor, input_b: Ztensor, op_type: int) -> Operation:
+    """Return what the library issues for zdnn_matmul_bcast_op."""
+    if guest.library_version < LIBRARY_VERSIONS["1.1.0"]:
+        return _BCAST23
+    code = select(input_a, input_b)
+    if code == FunctionCode.NNPA_MATMUL_OP:
+        return _STACKED
+    if code == FunctionCode.NNPA_MATMUL_OP_BCAST1:
+        return _BCAST1
+    return _BCAST23 if op_type == ADDITION else _BCAST23_COMPARING
+
+
+@function("1.0.0", outputs=("output",), describe=describe_product, ulps=_ULPS)
+def matmul_bcast_op(
+    call: Call,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+) -> Outcome:
+    """Multiply stacks of matrices, one of which may serve a whole stack; see matmul_op.
+
+    The library takes MATMUL_OP_BCAST1 when only input_a has dim4 = 1, MATMUL_OP_BCAST23 when only
+    input_b has, else MATMUL_OP. BCAST1, and BCAST23 with a comparison, need parameter block
+    format 1. Library 1.0.x knows BCAST23 alone, with additions: any other op_type is F000.
+    In format 1 the machine answers F001 for types and formats that do not combine, and F002 for
+    quantized ones, which have no scales here.
+
+    1. dim4, else ZDNN_INVALID_SHAPE. MATMUL_OP: that of input_a in input_b, input_c, then output.
+       BCAST23: that of input_a in output, then 1 in input_b and input_c. BCAST1: 1 in input_a, then
+       that of input_b in input_c and output.
+    2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
+    3. dim2 of input_c is 1, else ZDNN_INVALID_SHAPE.
+    4. dim2 of output is dim2 of input_a, else ZDNN_INVALID_SHAPE.
+    5. dim2 of input_b is dim1 of input_a, else ZDNN_INVALID_SHAPE.
+    6. dim1 of input_c, then output, is dim1 of input_b, else ZDNN_INVALID_SHAPE.
+    7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE.
+    8. Types as for matmul_op, else ZDNN_INVALID_TYPE.
+    9. Formats as for matmul_op, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_matmul_bcast_op (which says "Since 1.1.0"; the function
+    is in 1.0.0); function codes, formats and the order of checks are the zDNN library's.
+    """
+    chosen = _choose(call.guest, input_a, input_b, op_type)
+    arguments = {
+        "input_a": input_a,
+        "input_b": input_b,
+        "input_c": input_c,
+        "op_type": op_type,
+        "output": output,
+    }
+    return issue(call, chosen, arguments)
+
+
+# What the function was in 1.0.0, and what recurrent layers issue.
+FUNCTIONS["matmul_bcast_op"] = replace(FUNCTIONS["matmul_bcast_op"], operation=_BCAST23)
+
+
+@function("1.1.0", outputs=("output",), describe=describe_product, ulps=_ULPS)
+def matmul_transpose_op(
+    call: Call,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    transpose_a: bool,
+    transpose_b: bool,
+    op_type: int,
+    output: Ztensor,
+) -> Outcome:
+    """Multiply stacks of matrices, turning one or both on the way; see matmul_bcast_op.
+
+    A turned input_a is stored (s,1,n,m), a turned input_b (s,1,p,n). Parameter block format 1.
+
+    1. dim4 as for matmul_bcast_op, else ZDNN_INVALID_SHAPE.
+    2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
+    3. dim2 of input_c is 1, else ZDNN_INVALID_SHAPE.
+    4. dim2 of output is m, else ZDNN_INVALID_SHAPE.
+    5. The n of input_b is that of input_a, else ZDNN_INVALID_SHAPE.
+    6. dim1 of input_c, then output, is p, else ZDNN_INVALID_SHAPE.
+    7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE.
+    8. Types as for matmul_op, else ZDNN_INVALID_TYPE.
+    9. Formats as for matmul_op, else ZDNN_INVALID_FORMAT.
+
+    Source: zDNN API Reference 1.2.0, zdnn_matmul_transpose_op (which says "Since 1.0.0"; the
+    function is in 1.1.0); the order of checks is the zDNN library's.
+    """
+    arguments = {
+        "input_a": input_a,
+        "input_b": input_b,
+        "input_c": input_c,
+        "transpose_a": bool(transpose_a),
+        "transpose_b": bool(transpose_b),
+        "op_type": op_type,
+        "output": output,
+    }
+    return issue(call, _TRANSPOSING[select(input_a, input_b)], arguments)
+
+
+FUNCTIONS["matmul_transpose_op"] = replace(
+    FUNCTIONS["matmul_transpose_op"], operation=_TRANSPOSING[FunctionCode.NNPA_MATMUL_OP]
+)

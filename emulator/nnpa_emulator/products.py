@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products of DLFLOAT16 matrices on sticks, block by block.
+
+Products of two codes are exact in FP32. They are summed in FP32 by BLAS, or in float64 where the
+session says so, the bias is added, and the result is rounded once; comparisons compare the sum
+before it is rounded. A NINF operand makes every result that depends on it NINF.
+Scratch: three dense blocks of `BLOCK` elements, and a fourth where the inner dimension is cut;
+under float64 each is twice as wide and exists in FP32 first.
+Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator import stick
+from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.kernels import convert, matmul
+from nnpa_emulator.machine import Guest
+from nnpa_emulator.ztensor import PAGE, TensorDesc, Ztensor
+
+Matrices: TypeAlias = npt.NDArray[Any]
+"""(stacks, rows, columns) of float32 or float64."""
+Range: TypeAlias = tuple[int, int]
+"""(first, count)."""
+Panels: TypeAlias = tuple["Panel", "Panel"]
+
+BLOCK = 1 << 22
+"""Most elements of a dense block: 16 MiB of FP32."""
+INNER = 1 << 12
+"""Most columns of input_a in a block, where the block limit binds."""
+ADDITION, LAST_RELATION = 0, 6
+"""The numbers of zdnn_matmul_ops: 0, then relations of the sum to the operand up to 6."""
+_RELATIONS = {
+    1: matmul.GREATER,
+    2: matmul.GREATER | matmul.EQUAL,
+    3: matmul.EQUAL,
+    4: matmul.LESS | matmul.GREATER,
+    5: matmul.LESS | matmul.EQUAL,
+    6: matmul.LESS,
+}
+
+
+@dataclass(slots=True)
+class Panel:
+    """Dense blocks of one operand, remembering the last one: a broadcast operand is decoded once.
+
+    `dtype` is that of the sums. `transposed` operands are read as they are stored and turned.
+    """
+
+    tensor: Ztensor
+    dtype: np.dtype[Any]
+    transposed: bool = False
+    _last: tuple[object, ...] = field(default=(), init=False)
+    _block: Matrices = field(default_factory=lambda: np.empty(0), init=False)
+    _any_ninf: bool = field(default=False, init=False)
+
+    @property
+    def stacks(self) -> int:
+        """Number of matrices."""
+        return self.tensor.transformed_desc.dim4
+
+    def read(self, stacks: Range, rows: Range, columns: Range) -> tuple[Matrices, bool]:
+        """Return a block (stacks, rows, columns) of the operand as it is multiplied, and NINF.
+
+        Stacks of a broadcast operand are always its only one.
+        """
+        if self.stacks == 1:
+            stacks = (0, 1)
+        if self.transposed:
+            rows, columns = columns, rows
+        if self._last != (stacks, rows, columns):
+            self._block, self._any_ninf = read_block(self.tensor, stacks, rows, columns)
+            self._block = self._block.astype(self.dtype, copy=False)
+            self._last = (stacks, rows, columns)
+        block = self._block.swapaxes(1, 2) if self.transposed else self._block
+        return block, self._any_ninf
+
+
+def place_of(desc: TensorDesc, stacks: Range) -> matmul.Place:
+    """Return where a run of matrices lies in the buffer of a 4DFEATURE tensor with dim3 = 1."""
+    pages = stick.geometry(desc).pages
+    cells = PAGE // 2
+    return stacks[0] * pages[0] * cells, pages[0] * cells, pages[1] * cells, stacks[1]
+
+
+def read_block(
+    tensor: Ztensor, stacks: Range, rows: Range, columns: Range
+) -> tuple[npt.NDArray[np.float32], bool]:
+    """Widen a block of a DLFLOAT16 tensor to (stacks, rows, columns); tell whether it has NINF."""
+    block = np.empty((stacks[1], rows[1], columns[1]), np.float32)
+    place = place_of(tensor.transformed_desc, stacks)
+    words = block.view(np.uint32).reshape(-1)
+    largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
+    return block, bool(largest == NINF)
+
+
+def _spans(size: int, most: int) -> Iterator[Range]:
+    """Cut 0 to size into ranges of `most` at most."""
+    for first in range(0, size, most):
+        yield first, min(most, size - first)
+
+
+def _block_sizes(rows: int, inner: int, columns: int) -> tuple[int, int, int]:
+    """Return the most rows, inner elements and columns of a block: all, or multiples of 64."""
+    if max(rows * inner, inner * columns, rows * columns) <= BLOCK:
+        return rows, inner, columns
+    inner = min(inner, INNER)
+    columns = min(columns, BLOCK // max(inner, 64) // 64 * 64)
+    rows = min(rows, BLOCK // max(inner, columns) // 64 * 64)
+    return rows, inner, columns
+
+
+def _sum_block(
+    panels: Panels, stacks: Range, rows: Range, columns: Range, inner: int, most: int
+) -> Matrices:
+    """Sum the products of one block of the result, the inner dimension in pieces of `most`."""
+    total: Matrices | None = None
+    poisoned: list[Matrices] = []
+    for piece in _spans(inner, most):
+        a, ninf_a = panels[0].read(stacks, rows, piece)
+        b, ninf_b = panels[1].read(stacks, piece, columns)
+        total = _product(a, b) if total is None else np.add(total, _product(a, b), out=total)
+        if ninf_a or ninf_b:
+            poisoned.append(_poisoned(a, b))
+    if total is None:
+        raise ValueError(f"inner is {inner}, must be at least 1")
+    for mask in poisoned:
+        total[np.broadcast_to(mask, total.shape)] = np.nan
+    return total
+
+
+def _poisoned(a: Matrices, b: Matrices) -> npt.NDArray[np.bool_]:
+    """Mark the results that depend on a NINF, whatever BLAS makes of NaN times zero."""
+    rows: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(a), axis=2)
+    columns: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(b), axis=1)
+    return rows[:, :, None] | columns[:, None, :]
+
+
+def _product(a: Matrices, b: Matrices) -> Matrices:
+    """Multiply stacks of matrices; one matrix b serves all rows of all stacks of a at once."""
+    if b.shape[0] == 1 and a.shape[0] > 1 and a.flags.c_contiguous:
+        rows: Matrices = a.reshape(-1, a.shape[2]) @ b[0]
+        return rows.reshape(a.shape[0], a.shape[1], b.shape[2])
+    product: Matrices = a @ b
+    return product
+
+
+def _store(
+    sums: Matrices, bias: Matrices, output: Ztensor, stacks: Range, rows: Range, columns: Range,
+    op_type: int,
+) -> bool:  # fmt: skip
+    """Add the bias or compare with it, and write a block of the result; tell whether any NINF."""
+    place = place_of(output.transformed_desc, stacks)
+    cells = output.sticks.view(np.uint16)
+    flat, operand = sums.reshape(-1), bias.reshape(-1)
+    if op_type != ADDITION:
+        wanted = _RELATIONS[op_type]
+        met = matmul.store_relations(flat, operand, cells, place, rows, columns, wanted)
+        return bool(met == NINF)
+    if sums.dtype == np.float32:
+        return bool(matmul.store_sums(flat, operand, cells, place, rows, columns) == NINF)
+    codes = np.empty(flat.size, np.uint16)
+    words = (sums + bias).reshape(-1).view(np.uint64)
+    met = convert.encode_fp64(words, codes)
+    matmul.store_codes(codes, cells, place, rows, columns)
+    return bool(met == NINF)
+
+
+def multiply(
+    guest: Guest,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> bool:
+    """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
+    dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
+    panels = Panel(input_a, dtype, transpose_a), Panel(input_b, dtype, transpose_b)
+    bias = Panel(input_c, dtype)
+    desc = output.transformed_desc
+    rows, columns = desc.dim2, desc.dim1
+    inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
+    sizes = _block_sizes(rows, inner, columns)
+    together = max(1, BLOCK // max(rows * inner, inner * columns, rows * columns))
+    violated = False
+    for stacks in _spans(desc.dim4, together):
+        for across in _spans(columns, sizes[2]):
+            operand, _ = bias.read(stacks, (0, 1), across)
+            for down in _spans(rows, sizes[0]):
+                sums = _sum_block(panels, stacks, down, across, inner, sizes[1])
+                violated |= _store(sums, operand, output, stacks, down, across, op_type)
+    place = place_of(desc, (0, desc.dim4))
+    matmul.clear_padding(output.sticks.view(np.uint16), place, rows, columns)
+    return violated

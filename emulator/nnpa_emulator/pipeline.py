@@ -300,7 +300,8 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     """
     guest = call.guest
     if operation.fields:
-        converted = {name: rule(guest, arguments[name]) for name, rule in operation.fields.items()}
+        fields = operation.fields.items()
+        converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
         arguments = {**arguments, **converted}
     sizes = _accepted_sizes(call, operation, arguments)
     tensors = {name: arguments[name] for name in operation.tensors}

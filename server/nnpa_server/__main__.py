@@ -5,8 +5,10 @@ Nothing heavy is imported before the flags are read: --help is quick, and the ke
 before the kernels are.
 """
 
+import json
 import logging
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,109 +26,72 @@ from nnpa_server.config import (
     parse_time,
 )
 
-
-class Text(click.ParamType):
-    """A parameter read by one of config's parsers."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the parsed value; a bad one is a usage error."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-_SIZE, _TIME = Text("size", parse_size), Text("time", parse_time)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_LIMITS = Limits()
+_DEFAULTS = Limits()
+_log = logging.getLogger("nnpa.server")
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that reads a flag with one of config's parsers."""
+
+    def read(_context: click.Context, _flag: click.Parameter, value: Any) -> Any:
+        try:
+            return tuple(map(parse, value)) if isinstance(value, tuple) else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
+def _flag(name: str, default: Any, text: str, **details: Any) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=True, help=text, **details)
+
+
+_SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}
+_TIME = {"metavar": "TIME", "callback": _parsed(parse_time)}
+_COUNT = {"type": click.IntRange(1)}
 
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ended as asked, 1 could not start, 2 usage.",
+    epilog="SIZE is a number with B, KiB, MiB or GiB, TIME one with ms, s, m or h. "
+    "Exit codes: 0 ended as asked, 1 could not start, 2 usage.",
 )
-@click.option(
+@_flag(
     "--listen",
+    ("127.0.0.1:50051",),
+    "host:port or unix:/path; port 0 picks one, no host is 127.0.0.1. Repeatable.",
     multiple=True,
-    type=Text("address", parse_listen),
-    default=("127.0.0.1:50051",),
-    show_default=True,
-    help="host:port or unix:/path; port 0 picks one, no host is 127.0.0.1. Repeatable.",
+    metavar="ADDRESS",
+    callback=_parsed(parse_listen),
 )
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS.")
-@click.option("--tls-cert", type=_FILE, help="PEM certificate chain; TLS on every TCP listener.")
+@click.option("--tls-cert", type=_FILE, help="PEM certificate chain: TLS on every TCP listener.")
 @click.option("--tls-key", type=_FILE, help="PEM key of --tls-cert.")
-@click.option(
-    "--tls-client-ca", type=_FILE, help="PEM: clients must show a certificate of this CA."
-)
-@click.option(
-    "--max-sessions",
-    type=click.IntRange(1),
-    default=_LIMITS.max_sessions,
-    show_default=True,
-    help="Sessions at a time.",
-)
-@click.option(
-    "--max-session-bytes",
-    type=_SIZE,
-    default="8GiB",
-    show_default=True,
-    help="Bytes of tensors and transfers of one session.",
-)
-@click.option(
-    "--max-session-tensors",
-    type=click.IntRange(1),
-    default=_LIMITS.max_session_tensors,
-    show_default=True,
-    help="Tensors of one session.",
-)
-@click.option(
-    "--idle-timeout",
-    type=_TIME,
-    default="15m",
-    show_default=True,
-    help="A session without a call for so long ends.",
-)
-@click.option(
-    "--max-message",
-    type=_SIZE,
-    default="64MiB",
-    show_default=True,
-    help="Largest message; larger tensors are streamed.",
-)
-@click.option(
+@click.option("--tls-client-ca", type=_FILE, help="PEM: clients need a certificate of this CA.")
+@_flag("--max-sessions", _DEFAULTS.max_sessions, "Sessions at a time.", **_COUNT)
+@_flag("--max-session-bytes", "8GiB", "Bytes of one session's tensors and transfers.", **_SIZE)
+@_flag("--max-session-tensors", _DEFAULTS.max_session_tensors, "Tensors of a session.", **_COUNT)
+@_flag("--idle-timeout", "15m", "A session, or stream, unused for so long ends.", **_TIME)
+@_flag("--max-message", "64MiB", "Largest message; larger tensors are streamed.", **_SIZE)
+@_flag(
     "--workers",
+    64,
+    "Threads that run calls; half of them for streams.",
     type=click.IntRange(4),
-    default=64,
-    show_default=True,
-    help="Threads that run calls; at most half of them keep streams.",
 )
-@click.option(
-    "--drain-timeout",
-    type=_TIME,
-    default="30s",
-    show_default=True,
-    help="After SIGTERM or SIGINT running calls have so long to finish.",
-)
+@_flag("--drain-timeout", "30s", "How long running calls may take after SIGTERM.", **_TIME)
 @click.option(
     "--exit-with-parent",
-    "parent",
-    type=click.IntRange(1),
-    metavar="PID",
-    help="End when PID, the process that started this one, ends, even by SIGKILL.",
+    is_flag=True,
+    help="End when the process that started this one ends, even by SIGKILL; or when standard "
+    "input, if it is a pipe, is closed.",
 )
-@click.option(
+@_flag(
     "--log-level",
+    "info",
+    "info has one line per call.",
     type=click.Choice(("debug", "info", "warning", "error")),
-    default="info",
-    show_default=True,
-    help="info has one line per call.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Log one JSON object per line.")
 @click.version_option(package_name="nnpa", prog_name="nnpa-server")
@@ -134,6 +99,7 @@ def main(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    log_level: str,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -142,24 +108,18 @@ def main(
     The first line on stdout, "nnpa-server listening on ADDRESS", says that it is ready; there is
     one for each --listen. Logs go to stderr.
     """
-    names = ("max_sessions", "max_session_bytes", "max_session_tensors", "idle_timeout",
-             "max_message")  # fmt: skip
-    limits = Limits(**{name: flags.pop(name) for name in names})
-    config = Config(
-        tls=_tls(tls_cert, tls_key, tls_client_ca), limits=limits, json=as_json, **flags
-    )
+    limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
+    config = Config(tls=_tls(tls_cert, tls_key, tls_client_ca), limits=limits, **flags)
     beyond = [one for one in config.listen if not is_local(one)]
     if beyond and config.tls is None and not config.insecure:
         raise click.UsageError(
             f"--listen {beyond[0]} is reachable from other machines: "
             "add --tls-cert and --tls-key, or --insecure"
         )
-    _start_logging(config)
+    _start_logging(log_level, as_json)
     if kernel_cache() is None:
-        logging.getLogger("nnpa.server").warning(
-            "no writable kernel cache: kernels are compiled anew"
-        )
-    from nnpa_server.app import serve
+        _log.warning("no writable directory for compiled kernels: each start compiles them anew")
+    from nnpa_server.app import serve  # after the cache is chosen
 
     sys.exit(serve(config))
 
@@ -172,12 +132,30 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     return Tls(cert.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca else None)
 
 
-def _start_logging(config: Config) -> None:
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+class JsonLines(logging.Formatter):
+    """One JSON object per record: time (UTC), level, logger, message or facts, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        facts = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **getattr(record, "facts", {"message": record.getMessage()}),
+        }
+        if record.exc_info:
+            facts["exception"] = self.formatException(record.exc_info)
+        return json.dumps(facts)
+
+
+def _start_logging(level: str, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s",
+                              "%Y-%m-%dT%H:%M:%S")  # fmt: skip
+    plain.converter = time.gmtime
+    handler.setFormatter(JsonLines() if as_json else plain)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 if __name__ == "__main__":

@@ -7,18 +7,21 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnpa_server import warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
 from nnpa_server.config import Config
 from nnpa_server.interceptor import Interceptor
@@ -43,7 +46,7 @@ class Server:
         self.health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
         self._grpc = grpc.server(
-            self._pool, interceptors=(self.interceptor,), options=_options(config)
+            self._pool, interceptors=[self.interceptor], options=_options(config)
         )
         add_to(self._grpc, AcceleratorService(self.store))
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
@@ -98,7 +101,7 @@ def _credentials(config: Config) -> grpc.ServerCredentials:
     tls = config.tls
     assert tls is not None
     return grpc.ssl_server_credentials(
-        ((tls.key, tls.certificate),), tls.client_ca, tls.client_ca is not None
+        [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
     )
 
 
@@ -131,22 +134,37 @@ def tune_malloc() -> None:
         mallopt(option, value)
 
 
-def watch_parent(pid: int, ended: threading.Event) -> None:
-    """Set `ended` when the process `pid`, our parent, ends, however it ends."""
+def watch_parent(ended: threading.Event) -> None:
+    """Set `ended` when the process that started this one ends, however it ends.
+
+    A standard input that is a pipe counts too: the parent's end of it closes with the parent, also
+    in the moments before this process could look for its parent.
+    """
+    parent, watched = os.getppid(), list[int]()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        watched.append(0)
+    try:
+        watched.append(os.pidfd_open(parent))
+    except (OSError, AttributeError):
+        _log.debug("no pidfd: asking for the parent twice a second")
 
     def wait() -> None:
-        try:
-            handle = os.pidfd_open(pid)
-        except (OSError, AttributeError):
-            while os.getppid() == pid and not ended.wait(0.5):
-                pass
-        else:
-            if os.getppid() == pid:
-                select.select((handle,), (), ())
-            os.close(handle)
+        while os.getppid() == parent and not ended.is_set():
+            ready, _, _ = select.select(watched, (), (), 0.5)
+            if ready and (ready != [0] or not os.read(0, 4096)):
+                break
         ended.set()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _setting(event: threading.Event) -> Callable[[int, FrameType | None], None]:
+    """Return a signal handler that sets an event."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        event.set()
+
+    return handle
 
 
 def serve(config: Config) -> int:
@@ -154,7 +172,7 @@ def serve(config: Config) -> int:
     tune_malloc()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, _setting(ended))
     server = Server(config)
     try:
         addresses = server.start()
@@ -163,8 +181,9 @@ def serve(config: Config) -> int:
         return 1
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
-    if config.parent is not None:
-        watch_parent(config.parent, ended)
+    if config.exit_with_parent:
+        watch_parent(ended)
+    warmup.start(ended)
     ended.wait()
     _log.info("draining, for at most %g s", config.drain_timeout)
     finished = server.drain()

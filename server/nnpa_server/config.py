@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the operator chose: flags as facts, and the only reader of the environment."""
 
+import importlib
 import ipaddress
 import os
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: beyond about 1 MiB a stream of chunks is faster than one message.
@@ -18,7 +20,7 @@ _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM texts: the server's certificate chain and key, and who may sign clients (None: anyone)."""
+    """PEM texts: certificate chain, key, and the CA of clients (None: they need no certificate)."""
 
     certificate: bytes
     key: bytes
@@ -51,9 +53,7 @@ class Config:
     limits: Limits = Limits()
     workers: int = 64
     drain_timeout: float = 30.0
-    log_level: str = "info"
-    json: bool = False
-    parent: int | None = None
+    exit_with_parent: bool = False
 
     @property
     def max_streams(self) -> int:
@@ -116,19 +116,31 @@ def kernel_cache() -> Path | None:
     this user under the temporary one. Call it before the emulator is imported.
     """
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    wanted = os.environ.get("NUMBA_CACHE_DIR")
-    places = (wanted, f"{home}/nnpa", f"{tempfile.gettempdir()}/nnpa-{os.getuid()}")
-    for place in places:
-        if place and _is_writable(Path(place)):
-            os.environ["NUMBA_CACHE_DIR"] = place
-            return Path(place)
+    temporary = Path(tempfile.gettempdir()) / f"nnpa-{os.getuid()}"
+    wanted = os.environ.get("NUMBA_CACHE_DIR") or f"{home}/nnpa"
+    for place in (Path(wanted), temporary):
+        if _is_writable(place) and (place != temporary or place.stat().st_uid == os.getuid()):
+            os.environ["NUMBA_CACHE_DIR"] = str(place)
+            return place
+    _keep_no_kernels()
     return None
+
+
+def _keep_no_kernels() -> None:
+    """Have Numba compile without keeping: it refuses to start where it finds no place for files."""
+    os.environ.pop("NUMBA_CACHE_DIR", None)
+    dispatcher: Any = importlib.import_module("numba.core.dispatcher").Dispatcher
+    dispatcher.enable_caching = _no_caching
+
+
+def _no_caching(_dispatcher: object) -> None:
+    """Stand in for Numba's Dispatcher.enable_caching."""
 
 
 def _is_writable(place: Path) -> bool:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
-            return place.stat().st_uid == os.getuid()
+            return True
     except OSError:
         return False

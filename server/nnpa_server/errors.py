@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import grpc
 from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,6 +24,10 @@ from nnpa_server.errors import CallCancelled, CallRefused, from_exception, inval
 from nnpa_server.store import session_tag
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
+if TYPE_CHECKING:
+    _ServerInterceptor = grpc.ServerInterceptor[Any, Any]  # generic in the stubs only
+else:
+    _ServerInterceptor = grpc.ServerInterceptor
 _log = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _REQUEST_ID = "x-request-id"
@@ -47,7 +51,7 @@ class Garbage:
     """A request whose bytes are no message of its type."""
 
 
-class Interceptor(grpc.ServerInterceptor):
+class Interceptor(_ServerInterceptor):
     """The one interceptor. `max_streams` bounds calls that keep a thread while they wait."""
 
     def __init__(self, max_streams: int) -> None:

@@ -31,7 +31,9 @@ _WRITTEN = {"reshape_ztensor": ("dest",), "getrange_ztensor": (), "transform_ori
 # Arms that change the structure and leave the buffer's contents alone.
 _STRUCTURE_ONLY = frozenset(("reset_ztensor", "free_ztensor_buffer"))
 # Inputs from which new outputs take their pre-transformed descriptor, where not the first alone.
-_PATTERNS = dict.fromkeys(("matmul_bcast_op", "matmul_transpose_op"), ("input_a", "input_b"))
+_PATTERNS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("matmul_bcast_op", "matmul_transpose_op"), ("input_a", "input_b")
+)
 _NEEDS_PRE = frozenset(
     (
         "transform_ztensor",

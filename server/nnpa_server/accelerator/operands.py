@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2
-from nnpa_emulator import TensorDesc, Ztensor, stick
+from nnpa_emulator import Ztensor, stick
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import UNSET, getsize_ztensor
 

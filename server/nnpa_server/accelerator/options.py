@@ -96,7 +96,7 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
 
 
 def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    def given(name: str) -> int | None:
+    def given(name: Any) -> int | None:
         return getattr(spec, name) if spec.HasField(name) else None
 
     dims = (given("max_dim4"), given("max_dim3"), given("max_dim2"), given("max_dim1"))

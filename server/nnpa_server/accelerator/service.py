@@ -47,9 +47,11 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def ListMachines(
-        self, request: pb.ListMachinesRequest, context: Any
-    ) -> pb.ListMachinesResponse:  # noqa: N802 - gRPC's name
+    def ListMachines(  # noqa: N802 - the names of methods are the contract's
+        self,
+        request: pb.ListMachinesRequest,
+        context: Any,  # noqa: ARG002 - gRPC's signature
+    ) -> pb.ListMachinesResponse:
         """List the machines, in a fixed order."""
         first = read_token("machines", request.page_token) + 1
         names = list(MACHINES)
@@ -58,7 +60,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         machines = [describe_machine(MACHINES[name], name) for name in names[first:last]]
         return pb.ListMachinesResponse(machines=machines, next_page_token=token)
 
-    def GetMachine(self, request: pb.GetMachineRequest, context: Any) -> pb.Machine:  # noqa: N802
+    def GetMachine(self, request: pb.GetMachineRequest, context: Any) -> pb.Machine:  # noqa: N802, ARG002
         """Get one machine by name or alias."""
         prefix, _, name = request.name.partition("/")
         try:
@@ -74,12 +76,12 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             ) from None
         return describe_machine(machine, machine.name)
 
-    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
         """Create a session."""
         options = wanted_options(request.session)
         return _describe(self.store.create(make_guest(options), options))
 
-    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
         """Get a session with its present use."""
         with self.store.using(request.name) as session:
             return _describe(session)
@@ -92,7 +94,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             session.options = options
             return _describe(session)
 
-    def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802
+    def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002
         """Delete a session and all its tensors."""
         self.store.delete(request.name)
         return empty_pb2.Empty()

@@ -146,7 +146,7 @@ def _write_arrays(
     if refused is not None:
         return refused
     with session.staged(sum(sizes)):
-        memory = memoryview(_receive(uploads, context, sum(sizes)))
+        memory = _receive(uploads, context, sum(sizes)).data
         arrays: list[memoryview] = []
         for size in sizes:
             arrays.append(memory[:size])
@@ -275,7 +275,7 @@ def read_tensor(
         header = accelerator_pb2.ReadTensorHeader(result=result, total_bytes=size)
         yield accelerator_pb2.ReadTensorResponse(header=header)
         go_on = Patience(context, session)
-        whole = memoryview(b"" if memory is None else memory)
+        whole = memoryview(b"") if memory is None else memory.data
         for start in range(0, size, READ_CHUNK):
             go_on()
             yield whole[start : start + READ_CHUNK]

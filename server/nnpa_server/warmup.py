@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Have every kernel compiled, or loaded from the cache, before a client needs it.
+
+Each operation of the emulator runs once on small tensors, in a thread of its own; health checks are
+answered meanwhile, and a client that comes first just waits for its own kernel.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
+from nnpa_emulator import run as run_function
+from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
+from nnpa_emulator.pipeline import Function, allocate_sticks
+from nnpa_emulator.ztensor import generate_transformed_desc
+
+Dims: TypeAlias = tuple[int, int, int, int]
+_log = logging.getLogger("nnpa.kernels")
+
+_VECTOR, _MATRIX, _IMAGE = (1, 1, 1, 64), (1, 1, 64, 64), (1, 4, 4, 64)
+_GATES: Dims = (1, 1, 1, 256)
+_BIAS = {"input_c": _VECTOR}
+# Operands that are not of the input's shape (1, 1, 64, 64), by parameter name.
+_SHAPES: Mapping[str, Mapping[str, Dims]] = {
+    "batchnorm": {"input_b": _VECTOR, "input_c": _VECTOR},
+    "layernorm": {"input_b": (1, 1, 1, 1), "input_c": (1, 1, 1, 1)},
+    "matmul_op": _BIAS,
+    "matmul_bcast_op": _BIAS,
+    "matmul_transpose_op": _BIAS,
+    "avgpool2d": {"input": _IMAGE},
+    "maxpool2d": {"input": _IMAGE},
+    "meanreduce2d": {"input": _IMAGE},
+    "conv2d": {"input": _IMAGE, "kernel": (2, 2, 64, 64), "bias": _VECTOR},
+    "gru": {"input": _VECTOR, "h0": _VECTOR, "weights": (1, 1, 64, 192), "biases": (1, 1, 1, 192),
+            "hidden_weights": (1, 1, 64, 192), "hidden_biases": (1, 1, 1, 192)},
+    "lstm": {"input": _VECTOR, "h0": _VECTOR, "c0": _VECTOR, "weights": (1, 1, 64, 256),
+             "biases": _GATES, "hidden_weights": (1, 1, 64, 256), "hidden_biases": _GATES},
+}  # fmt: skip
+_SCALARS = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
+_PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
+
+
+def start(stopped: threading.Event) -> threading.Thread:
+    """Warm up in the background until done or `stopped`."""
+    thread = threading.Thread(target=_warm_up, args=(stopped,), name="warmup", daemon=True)
+    thread.start()
+    return thread
+
+
+def _warm_up(stopped: threading.Event) -> None:
+    guest = Guest(MACHINES[DEFAULT_MACHINE])
+    began = told = time.monotonic()
+    names = [name for name, one in FUNCTIONS.items() if one.outputs]
+    for done, name in enumerate(["transforms", *names]):
+        if stopped.is_set():
+            return
+        try:
+            _warm_transforms(guest) if name == "transforms" else _warm(guest, FUNCTIONS[name])
+        except Exception:
+            _log.warning("the kernels of %s are not warm", name, exc_info=True)
+        if time.monotonic() - told > 1:
+            told = time.monotonic()
+            _log.info("kernels of %d of %d functions are ready", done + 1, len(names) + 1)
+    _log.info("kernels of all %d functions ready, %.1f s", len(names) + 1, time.monotonic() - began)
+
+
+def _warm_transforms(guest: Guest) -> None:
+    """Move small arrays of every type into sticks and back, with rows of 64 and of 3."""
+    for kind, width in ((kind, width) for kind in _PLAIN_TYPES for width in (64, 3)):
+        size = 2 if kind != DataTypes.FP32 else 4
+        for layout in (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK):
+            pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
+            tensor = Ztensor(pre, generate_transformed_desc(pre))
+            allocate_sticks(guest, tensor, "warmup")
+            data = bytes(4 * width * size)
+            run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [data]})
+            run_function(guest, "transform_origtensor", {"ztensor": tensor})
+            run_function(guest, "getrange_ztensor", {"ztensor": tensor})
+
+
+def _warm(guest: Guest, function: Function) -> None:
+    """Run one operation on ones."""
+    inputs = {name: _ones(guest, function.name, name) for name in _inputs(function)}
+    scalars = {
+        name: _SCALARS.get(name, 0)
+        for name, one in function.parameters.items()
+        if name not in function.tensors and one.default is one.empty
+    }
+    if function.describe is None or "clip_min" in scalars:
+        return
+    described = function.describe(**inputs, **scalars)
+    outputs = {
+        name: Ztensor(pre, desc)
+        for name, (pre, desc) in zip(function.outputs, described, strict=True)
+    }
+    for output in outputs.values():
+        allocate_sticks(guest, output, "warmup")
+    arguments: dict[str, Any] = {**inputs, **scalars, **outputs}
+    run_function(guest, function.name, arguments)
+
+
+def _inputs(function: Function) -> Iterator[str]:
+    return (name for name in function.tensors if name not in function.outputs)
+
+
+def _ones(guest: Guest, function: str, name: str) -> Ztensor:
+    dims = _SHAPES.get(function, {}).get(name, _MATRIX)
+    layout, fmt = DataLayouts.ZDNN_NHWC, DataFormats.ZDNN_FORMAT_4DFEATURE
+    if name == "kernel":
+        layout, fmt = DataLayouts.ZDNN_HWCK, DataFormats.ZDNN_FORMAT_4DKERNEL
+    elif "weights" in name or "biases" in name:
+        layout = DataLayouts.ZDNN_FICO if function == "lstm" else DataLayouts.ZDNN_ZRH
+    pre = TensorDesc(DataLayouts.ZDNN_NHWC, 0, DataTypes.FP32, *dims)
+    tensor = Ztensor(pre, TensorDesc(layout, fmt, DataTypes.ZDNN_DLFLOAT16, *dims))
+    allocate_sticks(guest, tensor, "warmup")
+    tensor.sticks.view(np.uint16)[:] = 0x3E00  # 1.0 in DLFLOAT16
+    tensor.is_transformed = True
+    return tensor

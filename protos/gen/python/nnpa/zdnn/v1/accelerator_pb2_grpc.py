@@ -35,7 +35,9 @@ class AcceleratorServiceStub(object):
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
-    FIELD_INVALID for its request; DEADLINE_EXCEEDED and CANCELLED, honoured between operations;
+    FIELD_INVALID for its request; RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED, for too many streams or
+    too many calls of one session at a time; DEADLINE_EXCEEDED and CANCELLED, honoured between
+    operations, the latter also for a stream that stays idle as long as a session may;
     RESOURCE_EXHAUSTED from gRPC itself for a message above Session.limits.max_message_bytes. Errors
     carry google.rpc.ErrorInfo, see ErrorReason.
     """
@@ -112,7 +114,9 @@ class AcceleratorServiceServicer(object):
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
-    FIELD_INVALID for its request; DEADLINE_EXCEEDED and CANCELLED, honoured between operations;
+    FIELD_INVALID for its request; RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED, for too many streams or
+    too many calls of one session at a time; DEADLINE_EXCEEDED and CANCELLED, honoured between
+    operations, the latter also for a stream that stays idle as long as a session may;
     RESOURCE_EXHAUSTED from gRPC itself for a message above Session.limits.max_message_bytes. Errors
     carry google.rpc.ErrorInfo, see ErrorReason.
     """
@@ -343,7 +347,9 @@ class AcceleratorService(object):
 
     Beyond what each method lists, every method may fail with: UNAUTHENTICATED / TOKEN_INVALID;
     UNAVAILABLE / SERVER_DRAINING; INTERNAL / INTERNAL; INVALID_ARGUMENT / FIELD_UNSPECIFIED and
-    FIELD_INVALID for its request; DEADLINE_EXCEEDED and CANCELLED, honoured between operations;
+    FIELD_INVALID for its request; RESOURCE_EXHAUSTED / CALL_QUOTA_EXCEEDED, for too many streams or
+    too many calls of one session at a time; DEADLINE_EXCEEDED and CANCELLED, honoured between
+    operations, the latter also for a stream that stays idle as long as a session may;
     RESOURCE_EXHAUSTED from gRPC itself for a message above Session.limits.max_message_bytes. Errors
     carry google.rpc.ErrorInfo, see ErrorReason.
     """

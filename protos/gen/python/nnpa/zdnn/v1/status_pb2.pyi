@@ -276,6 +276,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAUTHENTICATED: the server asks for a token and the call has none, or a wrong one."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
     """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
+    ERROR_REASON_CALL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 22
+    """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
+    wait for each other, as may be; "field" is "max_streams" or "max_session_calls". Retry with a
+    pause.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons of gRPC errors. Every error of this package carries a google.rpc.ErrorInfo with domain
@@ -344,6 +349,11 @@ ERROR_REASON_TOKEN_INVALID: ErrorReason.ValueType  # 20
 """UNAUTHENTICATED: the server asks for a token and the call has none, or a wrong one."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
+ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
+"""RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
+wait for each other, as may be; "field" is "max_streams" or "max_session_calls". Retry with a
+pause.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DLFLOAT16 conversion of single cells for use inside kernels, and of runs of cells.
 
-Rounding is that of VCRNF: add half a unit in the last kept place to the FP32 magnitude, truncate
-(ties away from zero), clamp to the line of codes.  The scalar functions inline into their callers.
+Rounding is that of VCRNF: clamp the FP32 magnitude to the line of codes, add half a unit in the
+last kept place, truncate (ties away from zero); the line starts at the FP32 bits of 2^-31.
 Source: z/Architecture VCRNF and VCLFNH; zDNN API Reference 1.2.0, "Data Type Conversion".
 """
 
@@ -23,9 +23,8 @@ QUIET_NAN32 = np.uint32(0x7FC00000)
 LINE_LOW32 = np.uint32(0x30000000)
 LINE_HIGH32 = np.uint32(0x4FFFC000)
 MAX32 = np.uint32(0x4FFF8000)
-HALF_UNIT32 = np.uint32(0x2000)
+ROUNDED_START32 = np.uint32(0x30000000 - 0x2000)
 DROPPED_BITS = np.uint32(14)
-LINE_START = np.uint32(0xC000)
 SIGN16 = np.uint32(0x8000)
 MAGNITUDE16 = np.uint16(0x7FFF)
 HALF_WORD = np.uint32(16)
@@ -74,7 +73,7 @@ def encode(bits: np.uint32, limit: np.uint32) -> np.uint16:
     """
     magnitude = np.uint32(bits & MAGNITUDE32)
     clamped = np.uint32(min(max(magnitude, LINE_LOW32), limit))
-    code = np.uint32(np.uint32(clamped + HALF_UNIT32) >> DROPPED_BITS) - LINE_START
+    code = np.uint32(np.uint32(clamped - ROUNDED_START32) >> DROPPED_BITS)
     return np.uint16(code | (np.uint32(bits >> HALF_WORD) & SIGN16))
 
 
@@ -84,7 +83,7 @@ def encode_result(value: np.float32) -> np.uint16:
     bits = as_bits(value)
     magnitude = np.uint32(bits & MAGNITUDE32)
     clamped = np.uint32(min(max(magnitude, LINE_LOW32), LINE_HIGH32))
-    code = np.uint32(np.uint32(clamped + HALF_UNIT32) >> DROPPED_BITS) - LINE_START
+    code = np.uint32(np.uint32(clamped - ROUNDED_START32) >> DROPPED_BITS)
     sign = np.uint32(bits >> HALF_WORD) & SIGN16
     return np.uint16(code | (np.uint32(0) if magnitude >= INFINITY32 else np.uint32(sign)))
 

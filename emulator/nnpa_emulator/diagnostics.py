@@ -79,7 +79,7 @@ def diagnose(
 
 
 def _logs(guest: Guest, module: str, warning: bool) -> bool:
-    """Tell whether a line is printed: a release build prints all, a debug one by level and module."""
+    """Tell whether a line is printed: by level and module in a debug build, always in a release."""
     if guest.log_level is None:
         return True
     least = LogLevel.WARN if warning else LogLevel.ERROR

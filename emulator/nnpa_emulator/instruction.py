@@ -14,7 +14,13 @@ from typing import Any, TypeAlias
 
 from nnpa_emulator.machine import FunctionCode, Guest, QueryResult
 from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Refused
-from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, Ztensor, getsize_ztensor
+from nnpa_emulator.ztensor import (
+    PAGE,
+    DataFormats,
+    DataTypes,
+    Ztensor,
+    stick_bytes,
+)
 
 Arguments: TypeAlias = Mapping[str, Any]
 Check: TypeAlias = Callable[..., None]
@@ -92,7 +98,7 @@ def require_executable(
     for name, tensor in tensors.items():
         _require_dims(qaf, name, tensor)
     for name, tensor in tensors.items():
-        size = getsize_ztensor(tensor.transformed_desc)
+        size = stick_bytes(tensor.transformed_desc)
         if size > qaf.max_tensor_size:
             limit = f"at most {qaf.max_tensor_size} bytes"
             raise response(0x0013, f"{name} size", size, limit, "pipeline_c7")
@@ -135,7 +141,7 @@ def _require_dims(qaf: QueryResult, name: str, tensor: Ztensor) -> None:
 def require_storage(tensors: Mapping[str, Ztensor], size: int | None = None) -> None:
     """End the program with an access exception where a buffer ends before the tensor, or `size`."""
     for name, tensor in tensors.items():
-        needed = getsize_ztensor(tensor.transformed_desc) if size is None else size
+        needed = stick_bytes(tensor.transformed_desc) if size is None else size
         there = 0 if tensor.buffer is None else tensor.buffer.nbytes
         if there < needed:
             limit = f"at least {needed} bytes"

@@ -61,7 +61,7 @@ from nnpa_emulator.status import (
     Status,
     is_warning,
 )
-from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztensor
+from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztensor, stick_bytes
 
 Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
@@ -346,7 +346,7 @@ def _accepted_sizes(call: Call, operation: Operation, arguments: Arguments) -> t
     if guest.precheck:
         operation.verify(**arguments)
     require_executable(guest, call.alignment, operation, arguments)
-    sizes = tuple(getsize_ztensor(arguments[name].transformed_desc) for name in operation.tensors)
+    sizes = tuple(stick_bytes(arguments[name].transformed_desc) for name in operation.tensors)
     if len(guest.accepted) >= _MOST_REMEMBERED:
         guest.accepted.clear()
     guest.accepted[tuple(key)] = sizes, kept

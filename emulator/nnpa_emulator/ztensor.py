@@ -325,11 +325,8 @@ def _concatenated_rows(pre: TensorDesc, usage: int, bidir: bool) -> int:
     return rows
 
 
-def getsize_ztensor(desc: TensorDesc) -> int:
-    """Return the bytes of a transformed tensor's sticks; 64-bit, wraps, never fails.
-
-    Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
-    """
+def stick_bytes(desc: TensorDesc) -> int:
+    """Return the bytes that the sticks of a transformed tensor take."""
     rows, cells = desc.dim2, CELLS_PER_STICK
     if desc.type == DataTypes.ZDNN_BINARY_INT8:
         if desc.format == DataFormats.ZDNN_FORMAT_4DWEIGHTS:
@@ -338,8 +335,15 @@ def getsize_ztensor(desc: TensorDesc) -> int:
             cells = 2 * CELLS_PER_STICK
     elif desc.type == DataTypes.ZDNN_BINARY_INT32:
         cells = CELLS_PER_STICK // 2
-    pages = desc.dim4 * desc.dim3 * -(-rows // STICKS_PER_PAGE) * -(-desc.dim1 // cells)
-    return pages * PAGE & 0xFFFFFFFFFFFFFFFF
+    return desc.dim4 * desc.dim3 * -(-rows // STICKS_PER_PAGE) * -(-desc.dim1 // cells) * PAGE
+
+
+def getsize_ztensor(desc: TensorDesc) -> int:
+    """Return `stick_bytes` as C has it: 64 bits, wraps. Never fails.
+
+    Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
+    """
+    return stick_bytes(desc) & 0xFFFFFFFFFFFFFFFF
 
 
 def init_ztensor(pre: TensorDesc, transformed: TensorDesc) -> Ztensor:

@@ -21,7 +21,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     TensorDesc,
     Ztensor,
-    getsize_ztensor,
+    stick_bytes,
 )
 
 
@@ -41,7 +41,7 @@ def reshape_ztensor(call: Call, src: Ztensor, dest: Ztensor) -> Outcome:
     _require_reshapable(src, dest)
     before, after = src.transformed_desc, dest.transformed_desc
     if before.dims == after.dims:
-        size = getsize_ztensor(before)
+        size = stick_bytes(before)
         require_storage({"src": src, "dest": dest}, size)
         dest.sticks[:size] = src.sticks[:size]
         dest.is_transformed = True
@@ -86,8 +86,8 @@ def _copy_rows(src: Ztensor, dest: Ztensor) -> Outcome:
         before, after = (
             replace(one, type=int(DataTypes.ZDNN_DLFLOAT16)) for one in (before, after)
         )
-    require_storage({"src": src}, getsize_ztensor(before))
-    require_storage({"dest": dest}, getsize_ztensor(after))
+    require_storage({"src": src}, stick_bytes(before))
+    require_storage({"dest": dest}, stick_bytes(after))
     stick.write_cells(stick.read_cells(src.sticks, before), after, dest.sticks)
     dest.is_transformed = True
     return Outcome()

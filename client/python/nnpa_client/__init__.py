@@ -14,8 +14,9 @@ from importlib.metadata import version
 from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
 from nnpa_client import zdnn
+from nnpa_client.connection import connect, list_machines
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError, ZdnnError, ZdnnWarning
-from nnpa_client.session import Pipeline, Session, connect
+from nnpa_client.session import Pipeline, Session
 from nnpa_client.status import Status
 from nnpa_client.ztensor import Ztensor
 
@@ -32,6 +33,7 @@ __all__ = [
     "Ztensor",
     "__version__",
     "connect",
+    "list_machines",
     "zdnn",
 ]
 

@@ -5,8 +5,8 @@ A call runs at once, or joins the list of an open pipeline. Every Execute begins
 tensors whose Python objects have been dropped since the last one, so dropping costs no round trip.
 """
 
+import inspect
 import itertools
-import sys
 import threading
 import warnings
 import weakref
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1 import accelerator_pb2
@@ -256,7 +257,8 @@ def _void(calls: Sequence[Call], reason: str) -> None:
 
 def _user_level() -> int:
     """Return the `stacklevel` of the first frame outside this package, seen from `judge`."""
-    level, frame = 1, sys._getframe(1)
+    level = 0
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     return level

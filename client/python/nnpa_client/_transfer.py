@@ -40,6 +40,7 @@ CHUNK_BYTES = 1 << 20
 # Above this, chunks are faster than one message, measured on loopback.
 INLINE_BYTES = 1 << 20
 
+Bytes = npt.NDArray[np.uint8]
 UserArray = npt.NDArray[Any] | bytes | bytearray | memoryview
 MakeOperation = Callable[[Sequence[bytes]], Operation]
 
@@ -53,7 +54,7 @@ def transform(
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
     if total <= min(INLINE_BYTES, guest.limits.max_inline_bytes) or not ztensor.id:
-        operation = make([bytes(view) for view in views]) if ztensor.id else call.operation
+        operation = make([view.tobytes() for view in views]) if ztensor.id else call.operation
         guest.submit(Call(name, operation, call.tensors, (), call.read))
         return
     sizes = [view.nbytes for view in views]
@@ -78,10 +79,10 @@ def _keep_flags(ztensor: "Ztensor") -> Callable[[OperationResult], None]:
     return keep
 
 
-def _bytes_of(ztensor: "Ztensor", array: UserArray) -> memoryview:
+def _bytes_of(ztensor: "Ztensor", array: object) -> Bytes:
     """Return the little-endian bytes of a user array of the pre-transformed type."""
     if isinstance(array, bytes | bytearray | memoryview):
-        return memoryview(array).cast("B")
+        return np.frombuffer(array, np.uint8)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"data: {type(array).__name__}, expected a numpy array or bytes")
     kind = ztensor.pre_transformed_desc.type
@@ -90,17 +91,15 @@ def _bytes_of(ztensor: "Ztensor", array: UserArray) -> memoryview:
         name = DataTypes.Name(kind)
         raise TypeError(f"data: {array.dtype} array, the descriptor says {name} ({wanted.name})")
     dense = np.ascontiguousarray(array, wanted)
-    return memoryview(dense.reshape(-1).view(np.uint8))
+    return dense.reshape(-1).view(np.uint8)
 
 
-def _write(
-    guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[memoryview]
-) -> None:
+def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[Bytes]) -> None:
     def requests() -> Iterator[WriteTensorRequest]:
         yield WriteTensorRequest(header=header)
         for view in views:
             for start in range(0, view.nbytes, CHUNK_BYTES):
-                yield WriteTensorRequest(chunk=bytes(view[start : start + CHUNK_BYTES]))
+                yield WriteTensorRequest(chunk=view[start : start + CHUNK_BYTES].tobytes())
 
     guest.flush()
     result = guest.transport.write_tensor(requests()).result
@@ -223,8 +222,8 @@ def write_sticks(
 ) -> None:
     """Replace the contents of a buffer."""
     guest = ztensor.guest
-    view = memoryview(np.ascontiguousarray(sticks) if isinstance(sticks, np.ndarray) else sticks)
-    view = view.cast("B")
+    dense = np.ascontiguousarray(sticks) if isinstance(sticks, np.ndarray) else sticks
+    view = np.frombuffer(dense, np.uint8)
     target = WriteSticks(
         id=ztensor.id,
         total_bytes=view.nbytes,

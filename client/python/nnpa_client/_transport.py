@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped] # ships none
 from grpc_status import rpc_status
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,

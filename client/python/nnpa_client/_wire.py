@@ -44,7 +44,7 @@ DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
 
 # How many dims a layout has; concatenated layouts, which no user array has, are not here.
 RANKS: Mapping[int, int] = MappingProxyType(
-    {ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3}
+    dict[int, int]({ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3})
     | dict.fromkeys((ZDNN_4D, ZDNN_4DS, ZDNN_NHWC, ZDNN_NCHW, ZDNN_HWCK), 4)
 )
 

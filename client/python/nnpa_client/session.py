@@ -2,9 +2,8 @@
 """Sessions: a guest on an emulated machine, and how to get one."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextvars import ContextVar, Token
-from os import PathLike
 from typing import Any
 
 import numpy.typing as npt
@@ -47,9 +46,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._guest import Call, Guest
 from nnpa_client._server import PrivateServer
-from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client._transport import Transport
 from nnpa_client._wire import c_enum
-from nnpa_client.config import endpoint
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.options import (
     AccumulateOption,
@@ -256,7 +254,7 @@ class Session:
         return _lifecycle.allocate(ztensor)
 
     @contextlib.contextmanager
-    def pipeline(self) -> Iterator[Pipeline]:
+    def pipeline(self) -> Generator[Pipeline]:
         """Queue the verbs of the block, and run them with one Execute when it ends."""
         self._guest.begin()
         try:
@@ -298,7 +296,7 @@ class Session:
         return self._ask("is_nnpa_function_installed", operation).boolean
 
     def is_nnpa_parmblk_fmt_installed(self, count: int, *format_codes: int) -> bool:
-        """Tell whether parameter block formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
+        """Tell whether all formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
         codes = [c_enum(code) for code in format_codes]
         query = IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
         operation = Operation(is_nnpa_parmblk_fmt_installed=query)
@@ -351,66 +349,3 @@ class Session:
         """Return the highest version that can run here: zdnn_get_max_runnable_version."""
         operation = Operation(get_max_runnable_version=GetMaxRunnableVersion())
         return self._ask("get_max_runnable_version", operation).number
-
-
-def connect(
-    target: str | None = None,
-    machine: str | MachineSpec | None = None,
-    library: str | None = None,
-    precheck: bool = False,
-    *,
-    status_diag: int | None = None,
-    program_check: ProgramCheckOption | None = None,
-    log_level: LogLevelOption | None = None,
-    log_module: str | None = None,
-    numerics: NumericsOption | None = None,
-    jitter_seed: int | None = None,
-    accumulate: AccumulateOption | None = None,
-    tls_ca: str | PathLike[str] | None = None,
-    tls_cert: str | PathLike[str] | None = None,
-    tls_key: str | PathLike[str] | None = None,
-    token: str | None = None,
-    timeout: float | None = None,
-    connect_timeout: float | None = 10.0,
-) -> Session:
-    """Open a session on an emulated machine.
-
-        with connect(machine="telum1") as session:        # a private server, ends with the session
-        connect("localhost:50051")                        # a shared server, TCP
-        connect("unix:/run/nnpa/nnpa.sock")               # a shared server, Unix socket
-        connect("nnpa.example.org:443", tls_ca="ca.pem")  # TLS; or ZDNN_TLS_CA and so on
-        connect(machine=MachineSpec(max_dim1=64))         # a custom machine
-
-    `machine` is a name or alias as `nnpa info` lists them (default "telum2"), or a MachineSpec.
-    `library` is a version of zDNN (default "1.2.0"). `precheck` verifies operands before the
-    machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
-    `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
-    `accumulate` are the session options of the wire contract. `timeout` bounds each call,
-    `connect_timeout` opening and closing, seconds. Raises `TransportError`.
-    """
-    server = PrivateServer() if target is None else None
-    address = server.target if server is not None else target or ""
-    transport: GrpcTransport | None = None
-    try:
-        reached = endpoint(address, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
-        transport = GrpcTransport(reached, connect_timeout, timeout)
-        options, _fields = session_options(
-            transport,
-            machine,
-            library_version=library,
-            precheck=precheck,
-            status_diag=status_diag,
-            program_check=program_check,
-            log_level=log_level,
-            log_module=log_module,
-            numerics=numerics,
-            jitter_seed=jitter_seed,
-            accumulate=accumulate,
-        )
-        return Session(transport, options, server)
-    except BaseException:
-        if transport is not None:
-            transport.close()
-        if server is not None:
-            server.stop()
-        raise

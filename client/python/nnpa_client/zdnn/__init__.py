@@ -25,3 +25,4 @@ from nnpa_client.zdnn.lifecycle import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.matmul import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.normalization import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.recurrent import *  # noqa: F403 - every name is public
+from nnpa_client.zdnn.statuses import *  # noqa: F403 - every name is public

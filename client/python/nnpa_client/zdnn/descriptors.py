@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
-import ml_dtypes
 import numpy as np
 from nnpa.zdnn.v1.status_pb2 import Refusal
 from nnpa.zdnn.v1.tensor_pb2 import (
@@ -117,8 +116,10 @@ def init_pre_transformed_desc(layout: int, type: int, *sizes: int) -> TensorDesc
     if len(sizes) < rank:
         raise TypeError(f"sizes: {len(sizes)} given, layout {layout} has {rank}")
     fields = _SIZES[4 - rank :]
-    named = {name: c_uint32(name, size) for name, size in zip(fields, sizes, strict=False)}
-    return TensorDesc(layout=c_enum(layout), type=c_enum(type), **named)
+    desc = TensorDesc(layout=c_enum(layout), type=c_enum(type))
+    for name, size in zip(fields, sizes, strict=False):
+        setattr(desc, name, c_uint32(name, size))
+    return desc
 
 
 def generate_transformed_desc(
@@ -253,10 +254,9 @@ _LIMITS: Mapping[int, Mapping[int, tuple[float, float]]] = MappingProxyType(
         ZDNN_BINARY_INT32: {INT32: (2147483647, -2147483648)},
     }
 )
-Limit = np.float32 | np.float16 | ml_dtypes.bfloat16 | np.int8 | np.int32
 
 
-def _limit(op: str, transformed_type: int, pre_transformed_type: int, which: int) -> Limit:
+def _limit(op: str, transformed_type: int, pre_transformed_type: int, which: int) -> np.generic:
     limits = _LIMITS.get(c_enum(transformed_type))
     if limits is None:
         allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32"
@@ -265,11 +265,11 @@ def _limit(op: str, transformed_type: int, pre_transformed_type: int, which: int
     if pair is None:
         field, allowed = "pre_transformed_type", "a type that becomes transformed_type"
         _refuse(Status.ZDNN_INVALID_TYPE, op, field, pre_transformed_type, allowed, 2)
-    value: Limit = np.array(pair[which], DTYPES[pre_transformed_type])[()]
+    value: np.generic = DTYPES[pre_transformed_type].type(pair[which])
     return value
 
 
-def get_max_limit(transformed_type: int, pre_transformed_type: int) -> Limit:
+def get_max_limit(transformed_type: int, pre_transformed_type: int) -> np.generic:
     """Return the largest value of a pre-transformed type that a transformed type can hold.
 
     A numpy scalar of the pre-transformed type. Raises ZdnnError ZDNN_INVALID_TYPE.
@@ -278,7 +278,7 @@ def get_max_limit(transformed_type: int, pre_transformed_type: int) -> Limit:
     return _limit("get_max_limit", transformed_type, pre_transformed_type, 0)
 
 
-def get_min_limit(transformed_type: int, pre_transformed_type: int) -> Limit:
+def get_min_limit(transformed_type: int, pre_transformed_type: int) -> np.generic:
     """Return the smallest value; otherwise as `get_max_limit`.
 
     Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: A001, A002, ARG001 - names and places of C functions and their parameters
+# ruff: noqa: A001, A002 - names and places of C functions and their parameters
 """Element by element operations: 10 verbs of zDNN."""
 
 from nnpa.zdnn.v1.operation_pb2 import (

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: ARG001 - names and places of C functions and their parameters
 
 """Products of matrices: 4 verbs of zDNN."""
 

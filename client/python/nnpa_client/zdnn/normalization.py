@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: A002 - names of the C functions and of their parameters
+# ruff: noqa: A002, ARG001 - names and places of C functions and their parameters
 """Normalization and reduction: 6 verbs of zDNN."""
 
 from nnpa.zdnn.v1.operation_pb2 import (

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `nnpa`."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from google.protobuf.json_format import MessageToDict
+from nnpa.zdnn.v1.accelerator_pb2 import Machine
+from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nnpa_client import __version__, demo
+from nnpa_client.connection import list_machines
+from nnpa_client.errors import ProgramCheck, TransportError, ZdnnError
+
+NOT_AS_PROMISED = 1
+UNREACHABLE = 3
+REFUSED = 4
+
+_EPILOG = """Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable, 4 refused
+by the accelerator. TARGET is host:port or unix:/path; without one, a private server is started."""
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Failure(click.ClickException):
+    """An error with an exit code of ours."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def _reported(action: Callable[[], Any]) -> Any:
+    """Return what the action returns; turn errors into exit codes."""
+    try:
+        return action()
+    except TransportError as error:
+        raise Failure(str(error), UNREACHABLE) from error
+    except (ZdnnError, ProgramCheck) as error:
+        raise Failure(str(error), REFUSED) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@click.group(
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="nnpa", message="%(prog)s %(version)s")
+def main() -> None:
+    """A Telum in a container: IBM's NNPA accelerator and zDNN, emulated.
+
+    `nnpa demo` shows it at work; `nnpa-server` serves it to others.
+    """
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("target", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the machines as the wire has them.")
+@click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM.")
+@click.option("--tls-cert", type=_FILE, help="The client's certificate, PEM, for mutual TLS.")
+@click.option("--tls-key", type=_FILE, help="The key of --tls-cert, PEM.")
+def info(
+    target: str | None,
+    as_json: bool,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """List the machines of a server: what each has installed, and its limits."""
+    machines: list[Machine] = _reported(
+        lambda: list_machines(target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
+    )
+    if as_json:
+        click.echo(json.dumps([MessageToDict(machine) for machine in machines], indent=2))
+        return
+    console = Console()
+    console.print(_limits_table(machines))
+    console.print(_functions_table(machines))
+
+
+def _short(machine: Machine) -> str:
+    return machine.name.removeprefix("machines/")
+
+
+def _limits_table(machines: list[Machine]) -> Table:
+    table = Table(box=box.SIMPLE, title="Machines", title_justify="left")
+    for heading in (
+        "name",
+        "alias",
+        "machine",
+        "NNPA",
+        "max dim4 x dim3 x dim2 x dim1",
+        "max bytes",
+    ):
+        table.add_column(heading)
+    for machine in machines:
+        installed = machine.nnpa_installed
+        sizes = (machine.max_dim4, machine.max_dim3, machine.max_dim2, machine.max_dim1)
+        limits = " x ".join(str(size or machine.max_dim_idx_size) for size in sizes)
+        table.add_row(
+            _short(machine),
+            ", ".join(machine.aliases),
+            machine.display_name,
+            "yes" if installed else "no",
+            limits if installed else "",
+            str(machine.max_tensor_size) if installed else "",
+        )
+    return table
+
+
+def _functions_table(machines: list[Machine]) -> Table:
+    """Return one row per function that any machine has, one column per machine with NNPA."""
+    able = [machine for machine in machines if machine.nnpa_installed]
+    table = Table(box=box.SIMPLE, title="Functions", title_justify="left")
+    table.add_column("function")
+    table.add_column("code", justify="right")
+    for machine in able:
+        table.add_column(_short(machine), justify="center")
+    for code in sorted({code for machine in able for code in machine.functions}):
+        marks = ["yes" if code in machine.functions else "-" for machine in able]
+        table.add_row(NnpaFunctionCode.Name(code), str(code), *marks)
+    return table
+
+
+@main.command("demo", epilog=_EPILOG)
+@click.argument("target", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def run_demo(target: str | None, as_json: bool) -> None:
+    """Send real handwritten digits through the zDNN call sequence on both Telums.
+
+    The result is checked against numpy bit for bit; exit code 1 when it differs.
+    """
+    reports: list[demo.Report] = _reported(lambda: demo.run(target))
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
+    else:
+        Console().print(_demo_table(reports))
+    if not all(report.as_promised for report in reports):
+        click.echo("The result is not as promised.", err=True)
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _demo_table(reports: list[demo.Report]) -> Table:
+    title = "200 handwritten digits: (pixel - mean)^2 on the accelerator"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    table.add_column("")
+    for report in reports:
+        table.add_column(report.display_name)
+
+    def row(heading: str, cell: Callable[[demo.Report], str]) -> None:
+        table.add_row(heading, *(cell(report) for report in reports))
+
+    row("your data", lambda one: f"{_times(one.shape)} FP32, {one.dense_bytes} bytes")
+    row("stickified", lambda one: f"{_times(one.stick_shape)} DLFLOAT16, {one.stick_bytes} bytes")
+    row("equal to numpy, bit for bit", lambda one: f"{one.equal} of {one.values} values")
+    row("largest error against FP64", lambda one: f"{one.worst_error:.2g}")
+    row("round trip, 17 calls in one message", lambda one: f"{one.round_trip_ms:.1f} ms")
+    row("zdnn_sqrt, new in Telum II", lambda one: one.sqrt_status)
+    row("as promised", lambda one: "yes" if one.as_promised else "NO")
+    return table
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to get to a server: a shared one by its address, or a private one."""
+
+from os import PathLike
+from typing import NamedTuple
+
+from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSpec
+
+from nnpa_client._server import PrivateServer
+from nnpa_client._transport import GrpcTransport
+from nnpa_client.config import endpoint
+from nnpa_client.options import (
+    AccumulateOption,
+    LogLevelOption,
+    NumericsOption,
+    ProgramCheckOption,
+    session_options,
+)
+from nnpa_client.session import Session
+
+
+class Reach(NamedTuple):
+    """Where a server is, how to be let in, and how long to wait, seconds."""
+
+    target: str | None
+    tls_ca: str | PathLike[str] | None
+    tls_cert: str | PathLike[str] | None
+    tls_key: str | PathLike[str] | None
+    token: str | None
+    timeout: float | None
+    connect_timeout: float | None
+
+
+def _open(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
+    """Return a connection, and the private server that was started when no target is given."""
+    if reach.target is not None:
+        place = endpoint(
+            reach.target,
+            tls_ca=reach.tls_ca,
+            tls_cert=reach.tls_cert,
+            tls_key=reach.tls_key,
+            token=reach.token,
+        )
+        return GrpcTransport(place, reach.connect_timeout, reach.timeout), None
+    server = PrivateServer()
+    place = endpoint(server.target, token=reach.token)
+    return GrpcTransport(place, reach.connect_timeout, reach.timeout), server
+
+
+def _give_up(transport: GrpcTransport, server: PrivateServer | None) -> None:
+    transport.close()
+    if server is not None:
+        server.stop()
+
+
+def connect(
+    target: str | None = None,
+    machine: str | MachineSpec | None = None,
+    library: str | None = None,
+    precheck: bool = False,
+    *,
+    status_diag: int | None = None,
+    program_check: ProgramCheckOption | None = None,
+    log_level: LogLevelOption | None = None,
+    log_module: str | None = None,
+    numerics: NumericsOption | None = None,
+    jitter_seed: int | None = None,
+    accumulate: AccumulateOption | None = None,
+    tls_ca: str | PathLike[str] | None = None,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    connect_timeout: float | None = 10.0,
+) -> Session:
+    """Open a session on an emulated machine.
+
+        with connect(machine="telum1") as session:        # a private server, ends with the session
+        connect("localhost:50051")                        # a shared server, TCP
+        connect("unix:/run/nnpa/nnpa.sock")               # a shared server, Unix socket
+        connect("nnpa.example.org:443", tls_ca="ca.pem")  # TLS; or ZDNN_TLS_CA and so on
+        connect(machine=MachineSpec(max_dim1=64))         # a custom machine
+
+    `machine` is a name or alias as `nnpa info` lists them (default "telum2"), or a MachineSpec.
+    `library` is a version of zDNN (default "1.2.0"). `precheck` verifies operands before the
+    machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
+    `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
+    `accumulate` are the session options of the wire contract. `timeout` bounds each call,
+    `connect_timeout` opening and closing, seconds. Raises `TransportError`.
+    """
+    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
+    transport, server = _open(reach)
+    try:
+        options, _fields = session_options(
+            transport,
+            machine,
+            library_version=library,
+            precheck=precheck,
+            status_diag=status_diag,
+            program_check=program_check,
+            log_level=log_level,
+            log_module=log_module,
+            numerics=numerics,
+            jitter_seed=jitter_seed,
+            accumulate=accumulate,
+        )
+        return Session(transport, options, server)
+    except BaseException:
+        _give_up(transport, server)
+        raise
+
+
+def list_machines(
+    target: str | None = None,
+    *,
+    tls_ca: str | PathLike[str] | None = None,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+    connect_timeout: float | None = 10.0,
+) -> list[Machine]:
+    """List the machines of a server with what NNPA-QAF says of each; arguments as in `connect`."""
+    reach = Reach(target, tls_ca, tls_cert, tls_key, token, connect_timeout, connect_timeout)
+    transport, server = _open(reach)
+    try:
+        machines: list[Machine] = []
+        request = ListMachinesRequest(page_size=1000)
+        while True:
+            page = transport.list_machines(request)
+            machines.extend(page.machines)
+            if not page.next_page_token:
+                return machines
+            request.page_token = page.next_page_token
+    finally:
+        _give_up(transport, server)

@@ -24,17 +24,22 @@ NOT_AS_PROMISED = 1
 UNREACHABLE = 3
 REFUSED = 4
 
-_EPILOG = """Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable, 4 refused
-by the accelerator. TARGET is host:port or unix:/path; without one, a private server is started."""
+_EPILOG = """Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable,
+4 refused by the accelerator. TARGET is host:port or unix:/path; without one, a private server is
+started."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Failure(click.ClickException):
-    """An error with an exit code of ours."""
+class Unreachable(click.ClickException):
+    """The server could not be reached, or did not take the call."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = UNREACHABLE
+
+
+class RefusedByAccelerator(click.ClickException):
+    """The accelerator answered with an error."""
+
+    exit_code = REFUSED
 
 
 def _reported(action: Callable[[], Any]) -> Any:
@@ -42,9 +47,9 @@ def _reported(action: Callable[[], Any]) -> Any:
     try:
         return action()
     except TransportError as error:
-        raise Failure(str(error), UNREACHABLE) from error
+        raise Unreachable(str(error)) from error
     except (ZdnnError, ProgramCheck) as error:
-        raise Failure(str(error), REFUSED) from error
+        raise RefusedByAccelerator(str(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -97,21 +102,21 @@ def _limits_table(machines: list[Machine]) -> Table:
         "alias",
         "machine",
         "NNPA",
-        "max dim4 x dim3 x dim2 x dim1",
-        "max bytes",
+        "max dim4..dim1",
+        "max MiB",
     ):
         table.add_column(heading)
     for machine in machines:
         installed = machine.nnpa_installed
         sizes = (machine.max_dim4, machine.max_dim3, machine.max_dim2, machine.max_dim1)
-        limits = " x ".join(str(size or machine.max_dim_idx_size) for size in sizes)
+        limits = " ".join(str(size or machine.max_dim_idx_size) for size in sizes)
         table.add_row(
             _short(machine),
             ", ".join(machine.aliases),
             machine.display_name,
             "yes" if installed else "no",
             limits if installed else "",
-            str(machine.max_tensor_size) if installed else "",
+            str(machine.max_tensor_size >> 20) if installed else "",
         )
     return table
 
@@ -158,15 +163,15 @@ def _demo_table(reports: list[demo.Report]) -> Table:
     def row(heading: str, cell: Callable[[demo.Report], str]) -> None:
         table.add_row(heading, *(cell(report) for report in reports))
 
-    row("your data", lambda one: f"{_times(one.shape)} FP32, {one.dense_bytes} bytes")
-    row("stickified", lambda one: f"{_times(one.stick_shape)} DLFLOAT16, {one.stick_bytes} bytes")
-    row("equal to numpy, bit for bit", lambda one: f"{one.equal} of {one.values} values")
-    row("largest error against FP64", lambda one: f"{one.worst_error:.2g}")
-    row("round trip, 17 calls in one message", lambda one: f"{one.round_trip_ms:.1f} ms")
-    row("zdnn_sqrt, new in Telum II", lambda one: one.sqrt_status)
+    row("your data, FP32", lambda one: f"{_times(one.shape)}: {one.dense_bytes} B")
+    row("sticks, DLFLOAT16", lambda one: f"{_times(one.stick_shape)}: {one.stick_bytes} B")
+    row("equal to numpy, in bits", lambda one: f"{one.equal} of {one.values}")
+    row("worst error to FP64", lambda one: f"{one.worst_error:.2g}")
+    row("12 zDNN calls, 1 round trip", lambda one: f"{one.round_trip_ms:.1f} ms")
+    row("zdnn_sqrt (Telum II)", lambda one: one.sqrt_status)
     row("as promised", lambda one: "yes" if one.as_promised else "NO")
     return table
 
 
 def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
+    return "x".join(map(str, shape))

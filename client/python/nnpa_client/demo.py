@@ -47,8 +47,8 @@ class Report:
 def digits() -> Floats:
     """Return 200 images as rows of 64 pixels, 0 to 1."""
     with (files("nnpa_client") / "data" / "digits.npz").open("rb") as file:
-        images = np.load(file, allow_pickle=False)["images"]
-    return (images.reshape(len(images), -1) / 16).astype(np.float32)
+        images: npt.NDArray[np.uint8] = np.load(file, allow_pickle=False)["images"]
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(16)
 
 
 def dlfloat16(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -66,9 +66,10 @@ def run(target: str | None = None) -> list[Report]:
     images = digits()
     mean = np.broadcast_to(images.mean(axis=0), images.shape).astype(np.float32)
     reports: list[Report] = []
-    for machine in MACHINES:
-        with connect(target, machine) as session:
-            reports.append(_on_machine(session, machine, images, mean))
+    with connect(target) as first:
+        for machine in MACHINES:
+            with connect(first.target, machine) as session:
+                reports.append(_on_machine(session, machine, images, mean))
     return reports
 
 

@@ -4,7 +4,7 @@
     NnpaError                 everything that this package raises on purpose
       ZdnnError               the accelerator or the library answered with an error status
       ProgramCheck            the machine would have ended the program
-      TransportError          the call did not reach the accelerator, or its answer did not come back
+      TransportError          the call did not reach the accelerator, or its answer got lost
     ZdnnWarning (UserWarning) the accelerator answered with a warning; outputs are valid
 
 `python -W error` turns a `ZdnnWarning` into an exception.
@@ -76,8 +76,8 @@ class ProgramCheck(NnpaError):
 
     `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV) or "operation" (SIGILL). `op` is the C
     function without its prefix, `field`, `value`, `limit` and `constraint` say what is wrong, and
-    `precheck_status` is the status that precheck would have given, or None. `operation_index` is its
-    place in a list, 0-based: operations before it have taken effect.
+    `precheck_status` is the status that precheck would have given, or None. `operation_index` is
+    its place in a list, 0-based: operations before it have taken effect.
     """
 
     def __init__(self, message: str, metadata: Mapping[str, str]) -> None:

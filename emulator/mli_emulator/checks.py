@@ -62,6 +62,7 @@ def valid(tensor: Tensor | None, name: str) -> Tensor:
     (tensor_c6) capacity holds every element: NOT_ENGH_MEM
     (tensor_c7) SA scales are positive: BAD_TENSOR
     (tensor_c8) the data pointer is not NULL: BAD_TENSOR
+    (tensor_c9) in the 1.x kernels, fractional bits are in 0..255: BAD_TENSOR
     """
     tensor = given(tensor, name, "tensor_c1")
     bad = MliStatus.MLI_STATUS_BAD_TENSOR

@@ -47,6 +47,7 @@ from mli_emulator.tensor import (
     raw_strides,
 )
 
+_WHERE = "fully_connected"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
 
@@ -101,16 +102,38 @@ def aligned_bias(
     return align(values, bias_bits - x_bits - weight_bits, variant, rounding)
 
 
+def _given(
+    in_: Tensor | None,
+    weights: Tensor | None,
+    bias: Tensor | None,
+    out: Tensor | None,
+    variant: Variant,
+    options: Options,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Constraints 1 to 5."""
+    x, w = given(in_, "in", f"{_WHERE}_c1"), given(weights, "weights", f"{_WHERE}_c1")
+    b = given(bias, "bias", f"{_WHERE}_c1")
+    require_fx_type(x, "in", variant.io, f"{_WHERE}_c2")
+    require_fx_type(w, "weights", variant.weights, f"{_WHERE}_c2")
+    require_fx_type(b, "bias", variant.weights, f"{_WHERE}_c2")
+    require_bias_precision(x, w, b, f"{_WHERE}_c3", options)
+    for name, tensor in (("in", x), ("weights", w), ("bias", b)):
+        valid(tensor, name)
+        require_frac_bits(tensor, name, "tensor_c9")
+    y = given(out, "out", f"{_WHERE}_c5")
+    require_data(y, "out", f"{_WHERE}_c5")
+    return x, w, b, y
+
+
 def _check_shapes(x: Tensor, weights: Tensor, bias: Tensor) -> tuple[int, int]:
     """Constraints 6 to 9; returns (M, N)."""
-    where = "fully_connected"
-    require(weights.rank == 2, f"{where}_c6", _SHAPE, "weights.rank", weights.rank, 2)
-    require(bias.rank == 1, f"{where}_c7", _SHAPE, "bias.rank", bias.rank, 1)
+    require(weights.rank == 2, f"{_WHERE}_c6", _SHAPE, "weights.rank", weights.rank, 2)
+    require(bias.rank == 1, f"{_WHERE}_c7", _SHAPE, "bias.rank", bias.rank, 1)
     m, n = dims(weights)
     elements = count(x)
-    require(elements == n, f"{where}_c8", _SHAPE, "in element count", elements, f"{n} (weights)")
+    require(elements == n, f"{_WHERE}_c8", _SHAPE, "in element count", elements, f"{n} (weights)")
     length = dims(bias)[0]
-    require(length == m, f"{where}_c9", _SHAPE, "bias.shape[0]", length, f"{m} (weights)")
+    require(length == m, f"{_WHERE}_c9", _SHAPE, "bias.shape[0]", length, f"{m} (weights)")
     return m, n
 
 
@@ -118,24 +141,24 @@ def _check_memory(
     x: Tensor, weights: Tensor, bias: Tensor, out: Tensor, m: int, variant: Variant
 ) -> None:
     """Constraints 10 to 17."""
-    where = "fully_connected"
-    require_contiguous(x, "in", f"{where}_c10")
+    require_contiguous(x, "in", f"{_WHERE}_c10")
     strides = raw_strides(weights, 2)
     inner_ok = is_inner_dense(weights, 2)
-    require(inner_ok, f"{where}_c11", _INCOMPATEBLE, "weights.mem_stride", strides, "1 or 0 inside")
-    require_contiguous(bias, "bias", f"{where}_c12")
-    require_contiguous_output(out, "out", 1, f"{where}_c13")
+    require(
+        inner_ok, f"{_WHERE}_c11", _INCOMPATEBLE, "weights.mem_stride", strides, "1 or 0 inside"
+    )
+    require_contiguous(bias, "bias", f"{_WHERE}_c12")
+    require_contiguous_output(out, "out", 1, f"{_WHERE}_c13")
     result_bytes = m * element_size(variant.io)
-    require_capacity(out, "out", result_bytes, f"{where}_c14")
-    reach = require_memory(weights, "weights", dims(weights), strides, f"{where}_c15")
-    require_frac_bits(out, "out", f"{where}_c16")
+    require_capacity(out, "out", result_bytes, f"{_WHERE}_c14")
+    reach = require_memory(weights, "weights", dims(weights), strides, f"{_WHERE}_c15")
+    require_frac_bits(out, "out", f"{_WHERE}_c16")
     read = {"in": (x, used_bytes(x)), "weights": (weights, reach), "bias": (bias, used_bytes(bias))}
-    require_apart({"out": (out, result_bytes)}, read, frozenset(), f"{where}_c17")
+    require_apart({"out": (out, result_bytes)}, read, frozenset(), f"{_WHERE}_c17")
 
 
 def _specialise(variant: Variant) -> FullyConnected:
     """Make the kernel of one data type."""
-    where = "fully_connected"
 
     @kernel(f"krn_fully_connected_{variant.name}")
     def krn_fully_connected(
@@ -172,16 +195,7 @@ def _specialise(variant: Variant) -> FullyConnected:
         (fully_connected_c17) out overlaps no other tensor: INCOMPATEBLE_TENSORS
         (fully_connected_c18) debug level FULL: no partial sum overflows: NOT_SUPPORTED
         """
-        x, w = given(in_, "in", f"{where}_c1"), given(weights, "weights", f"{where}_c1")
-        b = given(bias, "bias", f"{where}_c1")
-        require_fx_type(x, "in", variant.io, f"{where}_c2")
-        require_fx_type(w, "weights", variant.weights, f"{where}_c2")
-        require_fx_type(b, "bias", variant.weights, f"{where}_c2")
-        require_bias_precision(x, w, b, f"{where}_c3", options)
-        for name, tensor in (("in", x), ("weights", w), ("bias", b)):
-            valid(tensor, name)
-        y = given(out, "out", f"{where}_c5")
-        require_data(y, "out", f"{where}_c5")
+        x, w, b, y = _given(in_, weights, bias, out, variant, options)
         m, n = _check_shapes(x, w, b)
         _check_memory(x, w, b, y, m, variant)
         start = aligned_bias(x, w, b, variant, options.rounding)
@@ -190,9 +204,10 @@ def _specialise(variant: Variant) -> FullyConnected:
         total, overflow = accumulate(
             start[None, :], integers(x, (1, n)), rows, bits, options.accumulator
         )
-        require_accumulator(overflow, f"{where}_c18", bits, options)
-        shift = _result_shift(x, w, y)
-        _write(y, scale_rounded(total[0], shift, variant.io_bits, options.rounding), variant)
+        require_accumulator(overflow, f"{_WHERE}_c18", bits, options)
+        result = scale_rounded(total[0], _result_shift(x, w, y), variant.io_bits, options.rounding)
+        fill(y, (m,), variant)
+        integers(y, (m,))[...] = result
         return Remarks(overflow)
 
     return krn_fully_connected
@@ -205,12 +220,6 @@ def _result_shift(x: Tensor, weights: Tensor, out: Tensor) -> int:
         + require_frac_bits(weights, "weights", "tensor_c9")
         - require_frac_bits(out, "out", "fully_connected_c16")
     )
-
-
-def _write(out: Tensor, values: IntArray, variant: Variant) -> None:
-    """Store [M] values and fill the fields; strides stay as they are."""
-    fill(out, values.shape, variant)
-    integers(out, values.shape)[...] = values
 
 
 def fill(out: Tensor, shape: tuple[int, ...], variant: Variant, bits: int | None = None) -> None:

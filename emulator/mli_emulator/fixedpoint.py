@@ -16,7 +16,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 _EXACT_TERMS = 1 << 22  # products of two int16 stay under 2^30, so 2^22 of them under 2^53
-_BLOCK_ELEMENTS = 1 << 22  # elements of one block of partial sums: 32 MiB of int64
+_BLOCK_ELEMENTS = 1 << 16  # elements of one block of partial sums: 512 KiB, within the cache
 
 
 class Rounding(Enum):
@@ -153,8 +153,9 @@ def _leaves(start: IntArray, products: FloatArray, bits: int) -> npt.NDArray[np.
     """Tell for each line whether a partial sum leaves ``bits`` bits."""
     sums = np.cumsum(products, axis=1)
     limit = 1 << (bits - 1)
-    left: npt.NDArray[np.bool_] = start + sums.min(axis=1) < -limit
-    return left | (start + sums.max(axis=1) >= limit)
+    low, high = start + sums.min(axis=1), start + sums.max(axis=1)
+    left: npt.NDArray[np.bool_] = (low < -limit) | (high >= limit)
+    return left
 
 
 def _hardware(start: IntArray, products: IntArray, bits: int) -> IntArray:

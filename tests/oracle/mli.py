@@ -156,8 +156,7 @@ def lstm(
     up: bool,
 ) -> tuple[list[list[int]], list[int]]:
     """Outputs of all frames and the cell; ``bits``: in, prev_out, weights, bias, cell."""
-    full, gate, fcell = kind.io - 1, kind.io - 4, bits[4]
-    m = len(h)
+    gate, m = kind.io - 4, len(h)
     state, c = list(h), list(cell)
     outputs: list[list[int]] = []
     for x in frames:
@@ -165,17 +164,26 @@ def lstm(
         names = ["sigm"] * m + ["tanh"] * m + ["sigm"] * 2 * m
         gates = [activation(n, v, gate, kind.io, up) for n, v in zip(names, raw, strict=True)]
         i, g, f, o = (gates[k * m : (k + 1) * m] for k in range(4))
-        for k in range(m):
-            t = saturate(nearest(i[k] * g[k] / power(full - fcell), up), 32) + f[k] * c[k]
-            c[k] = saturate(nearest(t / power(full), up), kind.io)
-        if act == "none":
-            shift = fcell + full - bits[1]
-            state = [saturate(nearest(c[k] * o[k] / power(shift), up), kind.io) for k in range(m)]
-        else:
-            a = [activation(act, v, fcell, kind.io, up) for v in c]
-            state = [saturate(nearest(a[k] * o[k] / power(full), up), kind.io) for k in range(m)]
+        c = [update(kind, i[k], g[k], f[k], c[k], bits[4], up) for k in range(m)]
+        state = [output(kind, c[k], o[k], bits[4], bits[1], act, up) for k in range(m)]
         outputs.append(state)
     return outputs, c
+
+
+def update(kind: Kind, i: int, g: int, f: int, c: int, bits: int, up: bool) -> int:
+    """One element of the new cell: two roundings, one saturation of the sum."""
+    full = kind.io - 1
+    total = saturate(nearest(i * g / power(full - bits), up), 32) + f * c
+    return saturate(nearest(total / power(full), up), kind.io)
+
+
+def output(kind: Kind, c: int, o: int, bits: int, state_bits: int, act: str, up: bool) -> int:
+    """One element of the output: the cell, activated or not, times the output gate."""
+    full = kind.io - 1
+    if act == "none":
+        return saturate(nearest(c * o / power(bits + full - state_bits), up), kind.io)
+    a = activation(act, c, bits, kind.io, up)
+    return saturate(nearest(a * o / power(full), up), kind.io)
 
 
 def convert(

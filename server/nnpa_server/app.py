@@ -2,6 +2,7 @@
 """The server as a whole: listeners, health, reflection, and a graceful end."""
 
 import ctypes
+import gc
 import logging
 import os
 import select
@@ -29,7 +30,7 @@ from nnpa_server.store import Store
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, "")
-_GRACE = 1.0  # seconds that a call, refused or timed out while draining, has to send its last words
+_GRACE = 0.5  # seconds that calls refused or cut off while draining have for their last words
 
 
 class CannotListen(Exception):
@@ -41,8 +42,8 @@ class Server:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.store = Store(config.limits)
-        self.interceptor = Interceptor(config.max_streams)
+        self.store = Store(config.limits, config.max_session_calls)
+        self.interceptor = Interceptor(config.max_streams, config.limits.idle_timeout)
         self.health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
         self._grpc = grpc.server(
@@ -80,6 +81,7 @@ class Server:
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
         self._grpc.stop(_GRACE).wait()
+        self.interceptor.close()
         self.store.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         return finished
@@ -134,6 +136,17 @@ def tune_malloc() -> None:
         mallopt(option, value)
 
 
+def tune_collector() -> None:
+    """Have the cycle collector leave alone what was imported, and come seldom.
+
+    Messages make many objects and hardly a cycle; sessions break their own when they end.
+    Measured: lists of 100 small operations take a third of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 def watch_parent(ended: threading.Event) -> None:
     """Set `ended` when the process that started this one ends, however it ends.
 
@@ -184,6 +197,7 @@ def serve(config: Config) -> int:
     if config.exit_with_parent:
         watch_parent(ended)
     warmup.start(ended)
+    tune_collector()
     ended.wait()
     _log.info("draining, for at most %g s", config.drain_timeout)
     finished = server.drain()

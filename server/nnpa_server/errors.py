@@ -11,6 +11,7 @@ finds the story in the server's log, and no text of ours for strangers.
 
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
@@ -46,6 +47,7 @@ CODES: Mapping[int, grpc.StatusCode] = {
     wire.ERROR_REASON_SERVER_DRAINING: _CODE.UNAVAILABLE,
     wire.ERROR_REASON_TOKEN_INVALID: _CODE.UNAUTHENTICATED,
     wire.ERROR_REASON_INTERNAL: _CODE.INTERNAL,
+    wire.ERROR_REASON_CALL_QUOTA_EXCEEDED: _CODE.RESOURCE_EXHAUSTED,
 }
 
 
@@ -68,15 +70,19 @@ class CallRefused(Exception):
         """The reason as ErrorInfo carries it."""
         return wire.ErrorReason.Name(wire.ErrorReason.ValueType(self.reason)).removeprefix(_PREFIX)
 
-    def status(self) -> grpc.Status:
-        """Return what `context.abort_with_status` takes."""
+    def status(self, *trailing: tuple[str, str]) -> grpc.Status:
+        """Return what `context.abort_with_status` takes, with more trailing metadata."""
         info = error_details_pb2.ErrorInfo(reason=self.name, domain=DOMAIN, metadata=self.metadata)
         detail = any_pb2.Any()
         detail.Pack(info)
         code: int = self.code.value[0]
-        return rpc_status.to_status(
+        status: Any = rpc_status.to_status(
             status_pb2.Status(code=code, message=self.message, details=[detail])
         )
+        told: grpc.Status = status._replace(
+            trailing_metadata=(*status.trailing_metadata, *trailing)
+        )
+        return told
 
 
 class CallCancelled(Exception):
@@ -98,6 +104,17 @@ def invalid(field: str, value: object, limit: str, **metadata: object) -> CallRe
     reason = wire.ERROR_REASON_FIELD_INVALID
     text = f"{field} is {value}, must be {limit}"
     return CallRefused(reason, text, field=field, value=value, limit=limit, **metadata)
+
+
+def too_many_calls(field: str, limit: int) -> CallRefused:
+    """Return the error for one call more than may be at a time."""
+    return CallRefused(
+        wire.ERROR_REASON_CALL_QUOTA_EXCEEDED,
+        f"{field}, {limit}, are under way: retry with a pause",
+        field=field,
+        value=limit + 1,
+        limit=limit,
+    )
 
 
 def from_exception(error: Exception, **metadata: object) -> CallRefused:

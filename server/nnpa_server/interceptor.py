@@ -3,6 +3,9 @@
 
 The request id is the caller's `x-request-id` if it is one, else a new one; it goes back in the
 trailing metadata and stands in the log. A session's name is its key, so logs show a hash of it.
+
+A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
+for as long as a session may be is cancelled.
 """
 
 import logging
@@ -20,7 +23,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
+from nnpa_server.errors import (
+    CallCancelled,
+    CallRefused,
+    from_exception,
+    invalid,
+    too_many_calls,
+)
 from nnpa_server.store import session_tag
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
@@ -35,16 +44,24 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = "/nnpa."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
-    """What is told about one call: filled in while it runs."""
+    """One call: what is told about it, filled in while it runs.
+
+    `touched` is when its client last sent or took a message, `waiting` whether it waits for the
+    next one of a stream, both of use for streams only.
+    """
 
     method: str
+    context: Any
+    streaming: bool
     request_id: str
     started: float = field(default_factory=time.perf_counter)
     session: str = "-"
     operations: int = 0
     status: str = "OK"
+    touched: float = field(default_factory=time.monotonic)
+    waiting: bool = False
 
 
 class Garbage:
@@ -52,92 +69,140 @@ class Garbage:
 
 
 class Interceptor(_ServerInterceptor):
-    """The one interceptor. `max_streams` bounds calls that keep a thread while they wait."""
+    """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s."""
 
-    def __init__(self, max_streams: int) -> None:
+    def __init__(self, max_streams: int, idle_timeout: float) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
         self._max_streams = max_streams
+        self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.Condition()
         self._running = 0
-        self._streams = 0
+        self._streams: set[Call] = set()
         self._draining = False
-        self.counts: Counter[tuple[str, str]] = Counter()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
     def drain(self, timeout: float) -> bool:
-        """Refuse new calls and wait for the running ones; tell whether all of them ended."""
+        """Refuse new calls and wait for the running ones; tell whether all of them ended.
+
+        A stream of lists that waits for its next list has nothing under way and is not waited for.
+        """
         with self._lock:
             self._draining = True
-            return self._lock.wait_for(lambda: self._running == 0, timeout)
+            return self._lock.wait_for(lambda: self._busy() == 0, timeout)
+
+    def _busy(self) -> int:
+        return self._running - sum(
+            one.waiting and one.method == "ExecuteStream" for one in self._streams
+        )
+
+    def close(self) -> None:
+        """Stop looking for idle streams."""
+        self._stopped.set()
+
+    def _reap(self) -> None:
+        while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
+            oldest = time.monotonic() - self._idle_timeout
+            with self._lock:
+                idle = [one for one in self._streams if one.touched < oldest]
+            for call in idle:
+                call.context.cancel()
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> Any:
         """Return the method's handler, wrapped; health and reflection pass as they are."""
         method: str = handler_call_details.method
-        if not method.startswith(_OURS):
-            return continuation(handler_call_details)
         wrapped = self._handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
-            if handler is None:
-                return None
+            if handler is None or not method.startswith(_OURS):
+                return handler
             wrapped = self._handlers[method] = self._wrap(handler, method.rpartition("/")[2])
         return wrapped
 
     def _wrap(self, handler: Handler, method: str) -> Handler:
-        kind = ("stream" if handler.request_streaming else "unary") + (
-            "_stream" if handler.response_streaming else "_unary"
-        )
-        behaviour = getattr(handler, kind)
-        wrap = self._answering_stream if handler.response_streaming else self._answering_once
+        reads, writes = handler.request_streaming, handler.response_streaming
+        kind = f"{'stream' if reads else 'unary'}_{'stream' if writes else 'unary'}"
+        told = self._requests if reads else _note
+        answer = self._answering_stream if writes else self._answering_once
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-        streaming: bool = handler.request_streaming or handler.response_streaming
         return make(
-            wrap(behaviour, method, streaming, handler.request_streaming),
+            answer(getattr(handler, kind), method, reads or writes, told),
             request_deserializer=_tolerant(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
     def _answering_once(
-        self, behaviour: Callable[..., Any], method: str, streaming: bool, reads: bool
+        self,
+        behaviour: Callable[..., Any],
+        method: str,
+        streaming: bool,
+        told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Any:
-            with self._call(method, context, streaming) as call:
-                response = behaviour(_told(call, request, reads), context)
+            with self._call(Call(method, context, streaming, _request_id(context))) as call:
+                response = behaviour(told(call, request), context)
                 call.operations = len(getattr(response, "results", ()))
                 return response
 
         return answer
 
     def _answering_stream(
-        self, behaviour: Callable[..., Any], method: str, streaming: bool, reads: bool
+        self,
+        behaviour: Callable[..., Any],
+        method: str,
+        streaming: bool,
+        told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Generator[Any]:
-            with self._call(method, context, streaming) as call:
-                responses = behaviour(_told(call, request, reads), context)
+            with self._call(Call(method, context, streaming, _request_id(context))) as call:
+                responses = behaviour(told(call, request), context)
                 try:
                     for response in responses:
                         call.operations += len(getattr(response, "results", ()))
                         yield response
+                        call.touched = time.monotonic()
                 finally:
                     responses.close()
 
         return answer
 
+    def _requests(self, call: Call, requests: Iterator[Any]) -> Generator[Any]:
+        """Pass the messages of a stream on."""
+        end = object()
+        while True:
+            with self._lock:
+                call.waiting = True
+                if self._draining:
+                    self._lock.notify_all()
+            try:
+                request = next(requests, end)
+            except grpc.RpcError as error:
+                raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+            with self._lock:
+                call.waiting = False
+                if self._draining and call.method == "ExecuteStream" and request is not end:
+                    raise _draining()
+            if request is end:
+                return
+            call.touched = time.monotonic()
+            yield _note(call, request)
+
     @contextmanager
-    def _call(self, method: str, context: Any, streaming: bool) -> Generator[Call]:
+    def _call(self, call: Call) -> Generator[Call]:
         """Let a call in, and turn what it raises into its gRPC error."""
-        call = Call(method, _request_id(context))
         refused: CallRefused | None = None
-        entered = False
+        entered, trailing = False, (_REQUEST_ID, call.request_id)
         try:
-            context.set_trailing_metadata(((_REQUEST_ID, call.request_id),))
-            self._enter(streaming)
+            call.context.set_trailing_metadata((trailing,))
+            self._enter(call)
             entered = True
             yield call
         except CallCancelled as error:
             call.status = error.code.name
-            context.abort(error.code, error.code.name)
+            call.context.abort(error.code, error.code.name)
         except GeneratorExit:
             call.status = grpc.StatusCode.CANCELLED.name
             raise
@@ -146,26 +211,26 @@ class Interceptor(_ServerInterceptor):
             call.status = refused.name
             if refused.reason == wire.ERROR_REASON_INTERNAL:
                 _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
-            context.abort_with_status(refused.status())
+            call.context.abort_with_status(refused.status(trailing))
         finally:
             if entered:
-                self._leave(streaming)
+                self._leave(call)
             self._report(call, refused)
 
-    def _enter(self, streaming: bool) -> None:
+    def _enter(self, call: Call) -> None:
         with self._lock:
             if self._draining:
-                raise CallRefused(
-                    wire.ERROR_REASON_SERVER_DRAINING,
-                    "the server is shutting down: retry against another one",
-                )
+                raise _draining()
+            if call.streaming:
+                if len(self._streams) >= self._max_streams:
+                    raise too_many_calls("max_streams", self._max_streams)
+                self._streams.add(call)
             self._running += 1
-            self._streams += streaming
 
-    def _leave(self, streaming: bool) -> None:
+    def _leave(self, call: Call) -> None:
         with self._lock:
             self._running -= 1
-            self._streams -= streaming
+            self._streams.discard(call)
             if self._draining:
                 self._lock.notify_all()
 
@@ -173,13 +238,29 @@ class Interceptor(_ServerInterceptor):
         self.counts[call.method, call.status] += 1
         if not _log.isEnabledFor(logging.INFO):
             return
-        milliseconds = (time.perf_counter() - call.started) * 1e3
-        why = f" why={refused.message!r}" if refused is not None else ""
-        _log.info(
-            "method=%s session=%s operations=%d status=%s ms=%.3f id=%s%s",
-            call.method, call.session, call.operations, call.status, milliseconds,
-            call.request_id, why,
-        )  # fmt: skip
+        facts = {
+            "method": call.method,
+            "session": call.session,
+            "operations": call.operations,
+            "status": call.status,
+            "ms": round((time.perf_counter() - call.started) * 1e3, 3),
+            "id": call.request_id,
+        }
+        if refused is not None:
+            facts["why"] = refused.message
+        text = " ".join(f"{key}={_plain(value)}" for key, value in facts.items())
+        _log.info("%s", text, extra={"facts": facts})
+
+
+def _plain(value: object) -> str:
+    """Return a value for a log line: quoted where it has blanks, so that no client fakes a line."""
+    text = str(value)
+    return repr(text) if " " in text or not text.isprintable() else text
+
+
+def _draining() -> CallRefused:
+    text = "the server is shutting down: retry against another one"
+    return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
 
 
 def _tolerant(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -201,26 +282,14 @@ def _request_id(context: Any) -> str:
     return secrets.token_hex(8)
 
 
-def _told(call: Call, request: Any, reads: bool) -> Any:
-    """Return the request or the requests, noting on the way whose session it is about."""
-    if reads:
-        return _told_stream(call, request)
-    _note(call, request)
-    return request
-
-
-def _told_stream(call: Call, requests: Iterator[Any]) -> Generator[Any]:
-    for number, request in enumerate(requests):
-        if number == 0 or isinstance(request, Garbage):
-            _note(call, request)
-        yield request
-
-
-def _note(call: Call, request: Any) -> None:
+def _note(call: Call, request: Any) -> Any:
+    """Note whose session a request is about, and return it; refuse one that is none."""
     if isinstance(request, Garbage):
         raise invalid("request", "no message of its type", "protocol buffer wire format")
-    about = getattr(request, "header", request)
-    name = getattr(about, "session", "") or getattr(about, "name", "")
-    name = getattr(name, "name", name)
-    if isinstance(name, str) and name.startswith("sessions/"):
-        call.session = session_tag(name)
+    if call.session == "-":
+        about = getattr(request, "header", request)
+        name = getattr(about, "session", "") or getattr(about, "name", "")
+        name = getattr(name, "name", name)
+        if isinstance(name, str) and name.startswith("sessions/"):
+            call.session = session_tag(name)
+    return request

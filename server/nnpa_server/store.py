@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import grpc
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
-from nnpa_server.errors import CallCancelled, CallRefused
+from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
@@ -45,7 +45,10 @@ def _not_found(name: str) -> CallRefused:
 
 
 class Session:
-    """A guest and its tensors. All but `name` and `options` is touched under `lock` only."""
+    """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
+
+    `told` are results without news, by arm and output id, with the tensor's state that they tell.
+    """
 
     def __init__(
         self, name: str, guest: Guest, options: accelerator_pb2.Session, limits: Limits
@@ -63,6 +66,9 @@ class Session:
         self.stored_bytes = 0
         self.staged_bytes = 0
         self.pending_bytes = 0
+        self.told: dict[
+            tuple[str, int], tuple[tuple[object, ...], operation_pb2.OperationResult]
+        ] = {}
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate
 
@@ -156,6 +162,7 @@ class Session:
         if self.lock.acquire(blocking=False):
             try:
                 self.tensors.clear()
+                self.told.clear()
                 self._held.clear()
                 self.stored_bytes = 0
             finally:
@@ -209,6 +216,8 @@ class Store:
             session = self._sessions.get(name)
             if session is None:
                 raise _not_found(name)
+            if session.calls >= self._max_session_calls:
+                raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
         try:
             yield session

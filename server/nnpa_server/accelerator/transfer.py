@@ -154,7 +154,7 @@ def _write_arrays(
         with session.running(context.time_remaining()):
             step = _transform_step(session, target.operation, "header.arrays.operation")
             values = {**step.values, "data": arrays}
-            return run_step(session, replace(step, values=values))[1]
+            return run_step(session, step._replace(values=values))[1]
 
 
 def _transform_step(session: Session, operation: operation_pb2.Operation, path: str) -> Step:
@@ -175,7 +175,7 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
 
     Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
     """
-    probe = replace(step, values={**step.values, "data": [b""] * len(sizes)})
+    probe = step._replace(values={**step.values, "data": [b""] * len(sizes)})
     try:
         return run_step(session, probe)[1]
     except Malformed as wanted:

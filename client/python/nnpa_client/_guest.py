@@ -34,6 +34,7 @@ _PACKAGE = str(Path(__file__).parent)
 # Reasons of errors that the server finds before anything of a list has run.
 NOTHING_HAS_RUN = frozenset(
     {
+        "CALL_QUOTA_EXCEEDED",
         "FIELD_INVALID",
         "FIELD_UNSPECIFIED",
         "FUNCTION_NOT_IMPLEMENTED",

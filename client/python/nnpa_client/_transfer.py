@@ -30,6 +30,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     DataTypes,
 )
 
+from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
 from nnpa_client._wire import DTYPES, dims, layout_shape
 
@@ -95,14 +96,14 @@ def _bytes_of(ztensor: "Ztensor", array: object) -> Bytes:
 
 
 def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[Bytes]) -> None:
-    def requests() -> Iterator[WriteTensorRequest]:
+    def parts() -> Iterator[Upload]:
         yield WriteTensorRequest(header=header)
         for view in views:
             for start in range(0, view.nbytes, CHUNK_BYTES):
-                yield WriteTensorRequest(chunk=view[start : start + CHUNK_BYTES].tobytes())
+                yield view[start : start + CHUNK_BYTES].data
 
     guest.flush()
-    result = guest.transport.write_tensor(requests()).result
+    result = guest.transport.write_tensor(parts()).result
     guest.settle(call, result)
     guest.judge(call, result)
 
@@ -113,10 +114,7 @@ def transform_origtensor(
     """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
     guest = ztensor.guest
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
-    if out_buf is None:
-        size = _dense_bytes(ztensor)
-    else:
-        size = _writable(out_buf).nbytes
+    size = _dense_bytes(ztensor) if out_buf is None else _writable(out_buf).nbytes
     tensors = {"ztensor": ztensor}
     if size > min(INLINE_BYTES, guest.limits.max_inline_bytes) and ztensor.id:
         guest.flush()
@@ -171,7 +169,7 @@ class _Sink:
         elif self._buffer.nbytes != total:
             raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
 
-    def take(self, chunk: bytes) -> None:
+    def take(self, chunk: bytes | memoryview) -> None:
         end = self._position + len(chunk)
         self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
         self._position = end
@@ -180,13 +178,13 @@ class _Sink:
 def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: _Sink) -> None:
     """Read a stream into the sink, then judge the status that came first."""
     result = OperationResult()
-    for message in guest.transport.read_tensor(request):
-        if message.HasField("header"):
-            result = message.header.result
-            if message.header.total_bytes:
-                sink.expect(message.header.total_bytes)
-        else:
-            sink.take(message.chunk)
+    for part in guest.transport.read_tensor(request):
+        if isinstance(part, memoryview):
+            sink.take(part)
+            continue
+        result = part.header.result
+        if part.header.total_bytes:
+            sink.expect(part.header.total_bytes)
     guest.settle(call, result)
     guest.judge(call, result)
 

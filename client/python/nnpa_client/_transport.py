@@ -21,18 +21,17 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     ListTensorsResponse,
     Machine,
     ReadTensorRequest,
-    ReadTensorResponse,
     Session,
     UpdateSessionRequest,
-    WriteTensorRequest,
     WriteTensorResponse,
 )
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
+from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
-Request = TypeVar("Request", bound=Message)
+_SERVICE = "/nnpa.zdnn.v1.AcceleratorService"
 Answer = TypeVar("Answer")
 
 
@@ -75,11 +74,11 @@ class Transport(Protocol):
         """Run operations in order."""
         ...
 
-    def write_tensor(self, requests: Iterable[WriteTensorRequest]) -> WriteTensorResponse:
+    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
         """Fill a tensor: a header, then chunks."""
         ...
 
-    def read_tensor(self, request: ReadTensorRequest) -> Iterator[ReadTensorResponse]:
+    def read_tensor(self, request: ReadTensorRequest) -> Iterator[Download]:
         """Read a tensor: a header, then chunks."""
         ...
 
@@ -127,11 +126,17 @@ class GrpcTransport:
         )
         self._channel = _channel(endpoint)
         self._stub = AcceleratorServiceStub(self._channel)
+        self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
+            f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
+        )
+        self._read: Callable[..., Iterator[Download]] = self._channel.unary_stream(
+            f"{_SERVICE}/ReadTensor", ReadTensorRequest.SerializeToString, parse_read
+        )
 
     def _call(
         self,
         method: Callable[..., Answer],
-        request: Message | Iterable[Message],
+        request: Message | Iterable[Upload],
         timeout: float | None,
     ) -> Answer:
         try:
@@ -167,13 +172,13 @@ class GrpcTransport:
         """Run operations in order."""
         return self._call(self._stub.Execute, request, self._timeout)
 
-    def write_tensor(self, requests: Iterable[WriteTensorRequest]) -> WriteTensorResponse:
+    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
         """Fill a tensor: a header, then chunks."""
-        return self._call(self._stub.WriteTensor, iter(requests), self._timeout)
+        return self._call(self._write, iter(parts), self._timeout)
 
-    def read_tensor(self, request: ReadTensorRequest) -> Iterator[ReadTensorResponse]:
+    def read_tensor(self, request: ReadTensorRequest) -> Iterator[Download]:
         """Read a tensor: a header, then chunks."""
-        call = self._call(self._stub.ReadTensor, request, self._timeout)
+        call = self._call(self._read, request, self._timeout)
         try:
             yield from call
         except grpc.RpcError as error:

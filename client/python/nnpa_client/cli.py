@@ -167,7 +167,7 @@ def _demo_table(reports: list[demo.Report]) -> Table:
     row("sticks, DLFLOAT16", lambda one: f"{_times(one.stick_shape)}: {one.stick_bytes} B")
     row("equal to numpy, in bits", lambda one: f"{one.equal} of {one.values}")
     row("worst error to FP64", lambda one: f"{one.worst_error:.2g}")
-    row("12 zDNN calls, 1 round trip", lambda one: f"{one.round_trip_ms:.1f} ms")
+    row("12 calls in 1 message", lambda one: f"{one.round_trip_ms:.1f} ms")
     row("zdnn_sqrt (Telum II)", lambda one: one.sqrt_status)
     row("as promised", lambda one: "yes" if one.as_promised else "NO")
     return table

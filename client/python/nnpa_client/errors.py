@@ -139,6 +139,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "PAGE_TOKEN_INVALID": "List again from the first page.",
         "SERVER_DRAINING": "The server is shutting down: connect to another one.",
         "TOKEN_INVALID": "Set ZDNN_TOKEN or connect(token=...).",
+        "CALL_QUOTA_EXCEEDED": "Make fewer calls at a time, or try again later.",
         "INTERNAL": "This is a defect of the server: report the correlation id.",
     }
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constants of `zdnn.h`, with zDNN's own names and numbers.
 
-Enumerations that travel come from the wire contract; what
-stands here as a number is a macro or enumeration of `zdnn.h` that only callers use.
+Enumerations that travel come from the wire contract; what stands here
+as a number is a macro or enumeration of `zdnn.h` that only callers use.
 Source: zDNN API Reference 1.2.0, "Common Types and Structs"; `zdnn.h` of zDNN 1.2.0.
 """
 

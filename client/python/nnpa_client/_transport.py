@@ -143,6 +143,8 @@ class GrpcTransport:
             return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.target) from error
+        except ValueError as error:  # what grpc raises on a closed channel
+            raise TransportError("CANCELLED", f"{self.target}: {error}") from error
 
     def list_machines(self, request: ListMachinesRequest) -> ListMachinesResponse:
         """List one page of machines."""

@@ -208,6 +208,7 @@ class Session:
     def __exit__(self, *_exception: object) -> None:
         if self._token is not None:
             _entered.reset(self._token)
+            self._token = None
         self.close()
 
     def __repr__(self) -> str:

@@ -58,11 +58,11 @@ class Ztensor:
         return self._structure
 
     def settle(self, structure: tensor_pb2.Ztensor) -> None:
-        """Take over what an operation answered about this ztensor."""
+        """Take over what an operation answered; the user's own descriptor stays as it is."""
         old = self._structure
         self._structure = structure
         structure.ClearField("contents")
-        if old is not None and not structure.HasField("pre_transformed_desc"):
+        if old is not None:
             structure.pre_transformed_desc.CopyFrom(old.pre_transformed_desc)
 
     def void(self, reason: str) -> None:

@@ -37,5 +37,5 @@ def lstm(images: Floats) -> Floats:
 
 
 def _sigmoid(x: Floats) -> Floats:
-    result: Floats = 1 / (1 + np.exp(-x))
+    result: Floats = np.float32(1) / (np.float32(1) + np.exp(-x))
     return result

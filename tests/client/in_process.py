@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's transport without a network: it calls the server's service directly."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_client._chunks import Download, Upload
+from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+from nnpa_server.accelerator.service import AcceleratorService
+from nnpa_server.accelerator.transfer import parse_write
+from nnpa_server.errors import from_exception
+from nnpa_server.store import Store
+
+Answer = TypeVar("Answer")
+
+
+class Waiting:
+    """A call whose client waits without a deadline."""
+
+    def is_active(self) -> bool:
+        """Tell that the call still runs."""
+        return True
+
+    def time_remaining(self) -> float | None:
+        """Tell that there is no deadline."""
+        return None
+
+
+def as_client_error(error: Exception) -> NnpaError:
+    """Return what a client raises for what a service raises."""
+    refused = from_exception(error)
+    if refused.name == "PROGRAM_CHECK":
+        return ProgramCheck(refused.message, refused.metadata)
+    return TransportError(refused.code.name, refused.message, refused.name, refused.metadata)
+
+
+class InProcessTransport:
+    """A server's service in this process; messages are still copied through their wire form."""
+
+    target = "in-process"
+
+    def __init__(self, store: Store) -> None:
+        self.calls = 0
+        self._service = AcceleratorService(store)
+
+    def _call(self, method: Callable[..., Answer], request: object) -> Answer:
+        self.calls += 1
+        try:
+            return method(request, Waiting())
+        except Exception as error:
+            raise as_client_error(error) from error
+
+    def list_machines(self, request: pb.ListMachinesRequest) -> pb.ListMachinesResponse:
+        """List one page of machines."""
+        return self._call(self._service.ListMachines, request)
+
+    def get_machine(self, request: pb.GetMachineRequest) -> pb.Machine:
+        """Get one machine by name or alias."""
+        return self._call(self._service.GetMachine, request)
+
+    def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
+        """Create a session."""
+        return self._call(self._service.CreateSession, request)
+
+    def get_session(self, request: pb.GetSessionRequest) -> pb.Session:
+        """Get a session with its present use."""
+        return self._call(self._service.GetSession, request)
+
+    def update_session(self, request: pb.UpdateSessionRequest) -> pb.Session:
+        """Change options of a session."""
+        return self._call(self._service.UpdateSession, request)
+
+    def delete_session(self, request: pb.DeleteSessionRequest) -> None:
+        """Delete a session with its tensors."""
+        self._call(self._service.DeleteSession, request)
+
+    def execute(self, request: pb.ExecuteRequest) -> pb.ExecuteResponse:
+        """Run operations in order."""
+        copy = pb.ExecuteRequest.FromString(request.SerializeToString())
+        return self._call(self._service.Execute, copy)
+
+    def write_tensor(self, parts: Iterable[Upload]) -> pb.WriteTensorResponse:
+        """Fill a tensor: a header, then chunks."""
+        uploads = (part if isinstance(part, memoryview) else _parsed(part) for part in parts)
+        return self._call(self._service.WriteTensor, uploads)
+
+    def read_tensor(self, request: pb.ReadTensorRequest) -> Iterator[Download]:
+        """Read a tensor: a header, then chunks."""
+        try:
+            yield from self._service.read_parts(request, Waiting())
+        except Exception as error:
+            raise as_client_error(error) from error
+
+    def list_tensors(self, request: pb.ListTensorsRequest) -> pb.ListTensorsResponse:
+        """List one page of a session's tensors."""
+        return self._call(self._service.ListTensors, request)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+def _parsed(message: pb.WriteTensorRequest) -> Upload:
+    return parse_write(message.SerializeToString())

@@ -7,6 +7,7 @@ Sources: embARC MLI documentation, "Transform (Activation) Group"; library behav
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -41,7 +42,19 @@ from mli_emulator.tensor import (
     same_start,
 )
 
-Activation = Callable[..., Outcome]
+
+class Activation(Protocol):
+    """``mli_krn_tanh_*`` and ``mli_krn_sigm_*``."""
+
+    def __call__(
+        self,
+        in_: Tensor | None,
+        out: Tensor | None,
+        *,
+        options: Options = DEFAULT,
+    ) -> Outcome:
+        """Run the kernel; the statuses are those of its numbered constraints."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Source: embARC MLI documentation 1.x, "Common Group", Basic RNN Cell; library be
 order of the checks and for what the intermediate tensor holds after the call.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -46,12 +46,28 @@ from mli_emulator.recurrent import (
 from mli_emulator.status import MliStatus, Outcome, require
 from mli_emulator.tensor import Tensor, count, dims, element_size
 
-BasicRnnCell = Callable[..., Outcome]
-
 _WHERE = "basic_rnn_cell"
 _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _TYPE = MliStatus.MLI_STATUS_TYPE_MISMATCH
 _BAD_CFG = MliStatus.MLI_STATUS_BAD_FUNC_CFG
+
+
+class BasicRnnCell(Protocol):
+    """``mli_krn_basic_rnn_cell_*``."""
+
+    def __call__(
+        self,
+        in_: Tensor | None,
+        prev_out: Tensor | None,
+        weights: Tensor | None,
+        bias: Tensor | None,
+        cfg: RnnCellCfg | None,
+        out: Tensor | None,
+        *,
+        options: Options = DEFAULT,
+    ) -> Outcome:
+        """Run the kernel; the statuses are those of its numbered constraints."""
+        ...
 
 
 def _given(

@@ -158,7 +158,7 @@ def is_contiguous_output(tensor: Tensor, rank: int) -> bool:
 
 def is_inner_dense(tensor: Tensor, rank: int) -> bool:
     """Tell whether the innermost of ``rank`` strides is 1 or derived."""
-    return rank == 0 or raw_strides(tensor, rank)[-1] in (0, 1)
+    return rank <= 0 or raw_strides(tensor, rank)[-1] in (0, 1)
 
 
 def require_contiguous(tensor: Tensor, name: str, constraint: str) -> None:

@@ -5,7 +5,7 @@ Source: embARC MLI documentation 2.0, "Utility Functions", Data Conversion Group
 behaviour (2.0 early access) for the order of the checks.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,23 @@ from mli_emulator.tensor import (
     view,
 )
 
-ConvertTensor = Callable[..., Outcome]
-
 _WHERE = "convert_tensor"
 _BAD = MliStatus.MLI_STATUS_BAD_TENSOR
 _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
+
+
+class ConvertTensor(Protocol):
+    """``mli_hlp_convert_tensor`` and ``mli_hlp_convert_tensor_safx``."""
+
+    def __call__(
+        self,
+        src: Tensor | None,
+        dst: Tensor | None,
+        *,
+        options: Options = DEFAULT,
+    ) -> Outcome:
+        """Run the kernel; the statuses are those of its numbered constraints."""
+        ...
 
 
 def _given(src: Tensor | None, dst: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ Source: embARC MLI documentation 1.x, "Common Group", Fully Connected; library b
 accumulator widths, the order of the checks and the alignment of the bias.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -52,6 +52,22 @@ _SHAPE = MliStatus.MLI_STATUS_SHAPE_MISMATCH
 _INCOMPATEBLE = MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
 
 
+class FullyConnected(Protocol):
+    """``mli_krn_fully_connected_*``."""
+
+    def __call__(
+        self,
+        in_: Tensor | None,
+        weights: Tensor | None,
+        bias: Tensor | None,
+        out: Tensor | None,
+        *,
+        options: Options = DEFAULT,
+    ) -> Outcome:
+        """Run the kernel; the statuses are those of its numbered constraints."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A data type of the fixed-point kernels.
@@ -79,8 +95,6 @@ class Variant:
 FX8 = Variant("fx8", ElType.MLI_EL_FX_8, ElType.MLI_EL_FX_8, 32)
 FX16 = Variant("fx16", ElType.MLI_EL_FX_16, ElType.MLI_EL_FX_16, 40)
 FX8W16D = Variant("fx8w16d", ElType.MLI_EL_FX_16, ElType.MLI_EL_FX_8, 32)
-
-FullyConnected = Callable[..., Outcome]
 
 
 def align(x: IntArray, shift: int, variant: Variant, rounding: Rounding) -> IntArray:

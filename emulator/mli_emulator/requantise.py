@@ -157,6 +157,6 @@ def from_float(x: Float32Array, dst: Quantisation) -> IntArray:
 
 def to_float(x: IntArray, src: Quantisation) -> Float32Array:
     """Integers to FP_32: one single-precision product of the difference and the scale."""
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         factor = np.ldexp(src.scale.astype(np.float64), -src.frac_bits).astype(np.float32)
         return (saturate(x - src.zero, 32).astype(np.float32) * factor).astype(np.float32)

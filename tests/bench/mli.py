@@ -20,10 +20,10 @@ def fully_connected() -> list[Figure]:
     )
     bias = random.integers(-32768, 32768, OUTPUTS)
     fx16, q15 = ElType.MLI_EL_FX_16, FxParams(15)
-    arguments = [mli.from_array(a, fx16, q15) for a in (x, weights, bias)]
+    in_, w, b = (mli.from_array(a, fx16, q15) for a in (x, weights, bias))
     out = mli.empty(2 * OUTPUTS, fx16, FxParams(10))
-    outcome = mli.krn_fully_connected_fx16(*arguments, out)
+    outcome = mli.krn_fully_connected_fx16(in_, w, b, out)
     if outcome.status is not MliStatus.MLI_STATUS_OK:
         raise RuntimeError(f"fully connected: {outcome.refusal}, must be accepted")
-    times = ratio(lambda: mli.krn_fully_connected_fx16(*arguments, out), lambda: weights @ x)
+    times = ratio(lambda: mli.krn_fully_connected_fx16(in_, w, b, out), lambda: weights @ x)
     return [Figure(f"{OUTPUTS}x{INPUTS}", times, floor=10.0)]

@@ -103,9 +103,7 @@ def convert_fields(case: Json) -> Verdict:
     wanted = case["lib_2_0_ea"]
     options = Options(conversion=Conversion.LIBRARY_2_0_EA)
     outcome = mli.hlp_convert_tensor(src, dst, options=options)
-    stale = wanted["status"] == MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS and (
-        case["dst_before"]["rank"] != case["src"]["rank"]
-    )
+    stale = is_stale(case["src"], case["dst_before"], wanted["status"])
     if stale and outcome.status is MliStatus.MLI_STATUS_OK:
         shape = (dst.rank, list(dst.shape))
         wanted_shape = (case["src"]["rank"], case["src"]["shape"])
@@ -125,6 +123,12 @@ def convert_fields(case: Json) -> Verdict:
     )
 
 
+def is_stale(src: Json | None, dst: Json | None, status: int) -> bool:
+    """The library looked at the rank that dst had before the call: a defect, not a condition."""
+    refused = status == MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS
+    return refused and src is not None and dst is not None and src["rank"] != dst["rank"]
+
+
 def convert_status(case: Json) -> Verdict:
     """The status of the early-access library."""
     src, dst = described(case["src"]), described(case["dst"])
@@ -133,7 +137,10 @@ def convert_status(case: Json) -> Verdict:
         if src.data is not None and src.data.nbytes < dst.capacity:
             src.data = dst.data = np.zeros(dst.capacity + ROOM, np.uint8)
     outcome = mli.hlp_convert_tensor(src, dst)
-    return compare({"status": (outcome.status, MliStatus(case["status_2_0_ea"]))})
+    wanted = MliStatus(case["status_2_0_ea"])
+    if is_stale(case["src"], case["dst"], wanted) and outcome.status is MliStatus.MLI_STATUS_OK:
+        return Verdict(True, True, "stale destination rank")
+    return compare({"status": (outcome.status, wanted)})
 
 
 def subtensor(case: Json) -> Verdict:

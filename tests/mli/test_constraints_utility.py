@@ -210,6 +210,32 @@ def test_convert_copies_floats() -> None:
     assert dst.data.view(np.uint32).tolist() == bits.tolist()
 
 
+def test_a_scalar_converts_and_slices() -> None:
+    """Rank 0 holds one element: it converts, activates and is its own slice."""
+    for target in (FX16, FP32):
+        src = mli.from_array(np.array(-37), FX8, FxParams(3))
+        dst = mli.empty(4, target, params_of(target))
+        assert mli.hlp_convert_tensor(src, dst).status is OK
+        assert (dst.shape, dst.rank) == ((), 0)
+        assert mli.to_array(dst) == {FX16: -74, FP32: -4.625}[target]
+    out = mli.empty(1, FX8)
+    assert mli.krn_tanh_fx8(src, out).status is OK
+    assert mli.to_array(out) == -128
+    assert mli.hlp_subtensor(src, SubTensorCfg((), (), 0), out).status is OK
+    assert mli.to_array(out) == -37
+
+
+def test_a_scale_beyond_single_precision_gives_infinities() -> None:
+    """SA_8 to FP_32 multiplies in single precision, also where the scale overflows."""
+    params = SaParams((1,), (32767,), (-128,))
+    src = mli.from_array([2, 0, 1], SA8, params)
+    dst = mli.empty(12, FP32)
+    assert mli.hlp_convert_tensor(src, dst).status is OK
+    values = mli.to_array(dst)
+    assert values[:2].tolist() == [np.inf, -np.inf]
+    assert np.isnan(values[2])
+
+
 def test_subtensor_c1() -> None:
     """The input is a valid tensor."""
     scene = subtensor()

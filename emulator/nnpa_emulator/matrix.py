@@ -128,13 +128,13 @@ _COMBINATIONS = (
 )
 
 
-def respond_operation(op_type: int, highest: int) -> None:
+def respond_operation(op_type: int, highest: int, label: str) -> None:
     """Answer F000 for an operation number that the machine does not know."""
     if op_type > highest:
-        raise response(0xF000, "op_type", op_type, f"0 to {highest}", "pipeline_c9")
+        raise response(0xF000, "op_type", op_type, f"0 to {highest}", label)
 
 
-def respond_combination(*tensors: Ztensor) -> bool:
+def respond_combination(label: str, *tensors: Ztensor) -> bool:
     """Answer F001 for types and formats that do not combine; tell whether they are quantized.
 
     `tensors` are input_a, input_b, input_c and output; parameter block format 1 only.
@@ -143,7 +143,7 @@ def respond_combination(*tensors: Ztensor) -> bool:
     found = tuple((desc.type & 0xFF, desc.format & 0xFF) for desc in descs)
     if found not in _COMBINATIONS:
         limit = "all DLFLOAT16 features, or input_b INT8 weights and input_a INT8 or DLFLOAT16"
-        raise response(0xF001, "types and formats", found, limit, "pipeline_c9")
+        raise response(0xF001, "types and formats", found, limit, label)
     return found != _COMBINATIONS[0]
 
 

@@ -64,10 +64,10 @@ def _respond(
     output: Ztensor,
     **_others: object,
 ) -> None:
-    """Answer F000, and where types and formats are judged together F001 and F002."""
-    respond_operation(op_type, highest)
-    if combining and respond_combination(input_a, input_b, input_c, output):
-        raise response(0xF002, "scales", 0, "numbers other than 0", "pipeline_c9")
+    """Answer F000 (c10), and where types and formats are judged together F001 and F002."""
+    respond_operation(op_type, highest, "c10")
+    if combining and respond_combination("c11", input_a, input_b, input_c, output):
+        raise response(0xF002, "scales", 0, "numbers other than 0", "c12")
 
 
 _FIELDS = {"op_type": bits_field(8)}
@@ -99,7 +99,7 @@ def matmul_op(
 
     op_type 0 is input_a * input_b + input_c; 1 GREATER, 2 GREATER_EQUAL, 3 EQUAL, 4 NOT_EQUAL,
     5 LESSER_EQUAL, 6 LESSER store 1.0 where the product has that relation to input_c, else 0. The
-    machine reads the low 8 bits; above 6 it answers F000.
+    machine reads the low 8 bits.
 
     1. input_b, input_c, then output has the dim4 of input_a, else ZDNN_INVALID_SHAPE.
     2. dim3 of input_a, input_b, input_c, then output is 1, else ZDNN_INVALID_SHAPE.
@@ -112,6 +112,7 @@ def matmul_op(
     8. The types of input_b, input_c, then output are that of input_a, else ZDNN_INVALID_TYPE; an
        input_b that is not DLFLOAT16 is judged as INT8 weights of a quantized product instead.
     9. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
+    10. The machine knows op_type: 0 to 6, else ZDNN_FUNC_RC_F000.
 
     Source: zDNN API Reference 1.2.0, zdnn_matmul_op (which says "Since 1.1.0"; the function is in
     1.0.0); the order of checks is the zDNN library's.
@@ -200,9 +201,7 @@ def matmul_bcast_op(
 
     The library takes MATMUL_OP_BCAST1 when only input_a has dim4 = 1, MATMUL_OP_BCAST23 when only
     input_b has, else MATMUL_OP. BCAST1, and BCAST23 with a comparison, need parameter block
-    format 1. Library 1.0.x knows BCAST23 alone, with additions: any other op_type is F000.
-    In format 1 the machine answers F001 for types and formats that do not combine, and F002 for
-    quantized ones, which have no scales here.
+    format 1. Library 1.0.x takes BCAST23 in format 0, whatever the operands.
 
     1. dim4, else ZDNN_INVALID_SHAPE. MATMUL_OP: that of input_a in input_b, input_c, then output.
        BCAST23: that of input_a in output, then 1 in input_b and input_c. BCAST1: 1 in input_a, then
@@ -215,6 +214,10 @@ def matmul_bcast_op(
     7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE.
     8. Types as for matmul_op, else ZDNN_INVALID_TYPE.
     9. Formats as for matmul_op, else ZDNN_INVALID_FORMAT.
+    10. The machine knows op_type: 0 to 6, else ZDNN_FUNC_RC_F000; BCAST23 in format 0 adds only.
+    11. In format 1 types and formats combine: DLFLOAT16 features, or INT8 weights as input_b and
+        INT8 or DLFLOAT16 features as input_a, else ZDNN_FUNC_RC_F001.
+    12. In format 1 operands are not quantized, as there are no scales, else ZDNN_FUNC_RC_F002.
 
     Source: zDNN API Reference 1.2.0, zdnn_matmul_bcast_op (which says "Since 1.1.0"; the function
     is in 1.0.0); function codes, formats and the order of checks are the zDNN library's.
@@ -258,6 +261,10 @@ def matmul_transpose_op(
     7. Not both input_a DLFLOAT16 and input_b INT8, else ZDNN_INVALID_SCALE.
     8. Types as for matmul_op, else ZDNN_INVALID_TYPE.
     9. Formats as for matmul_op, else ZDNN_INVALID_FORMAT.
+    10. The machine knows op_type: 0 to 6, else ZDNN_FUNC_RC_F000.
+    11. Types and formats combine: DLFLOAT16 features, or INT8 weights as input_b and
+        INT8 or DLFLOAT16 features as input_a, else ZDNN_FUNC_RC_F001.
+    12. Operands are not quantized, as there are no scales, else ZDNN_FUNC_RC_F002.
 
     Source: zDNN API Reference 1.2.0, zdnn_matmul_transpose_op (which says "Since 1.0.0"; the
     function is in 1.1.0); the order of checks is the zDNN library's.

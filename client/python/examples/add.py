@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-
 from nnpa_client import connect, zdnn
 
 

@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-
 from nnpa_client import connect, zdnn
 
 INT8_MIN, INT8_MAX = -128, 127

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: A001, A002 - names of the C program
-"""Multiply stacks, quantized on the way, biases pre-computed: python quantized_matmul_pre_computed_on_the_fly.py [target].
+"""Multiply stacks, quantized on the way, biases pre-computed: python <this> [target].
 
 The zDNN API Reference 1.2.0's "Example of calling the zdnn_quantized_matmul_op with
 pre_computed=true API (on-the-fly)", line by line. `dequantize`, which the C program leaves out of
@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-
 from nnpa_client import connect, zdnn
 
 INT8_MIN, INT8_MAX = -128, 127

@@ -8,7 +8,6 @@ line. Each assert of a status is what the Python functions do by themselves: the
 import sys
 
 import numpy as np
-
 from nnpa_client import Ztensor, connect, zdnn
 
 

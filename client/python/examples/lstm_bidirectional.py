@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: A001 - names of the C program
+"""Run an LSTM layer both ways: python lstm_bidirectional.py [target].
+
+The zDNN API Reference 1.2.0's "Example of an application calling the zdnn_lstm API
+(bi-directional)", line by line. One line had to change: C describes cf_output as ZDNN_3DS, of which
+the sizes 1, 2, 3 make a tensor too small for the cell states; the multi-layer program and the
+description of zdnn_lstm say ZDNN_4DS, and so does this one. Buffers with a direction are twice as
+large as in C, which allocates, and would read beyond, those of one direction. Buffers that the C
+program leaves unfilled hold `fill`. Each assert of a status is what the Python functions do by
+themselves: they raise.
+"""
+
+import sys
+
+import numpy as np
+import numpy.typing as npt
+from nnpa_client import connect, zdnn
+
+
+def fill(count: int, start: int) -> npt.NDArray[np.float32]:
+    """Return count numbers: element i is ((i + start) * 7 modulo 23, less 11) / 32."""
+    return (((np.arange(count) + start) * 7 % 23 - 11) / 32).astype(np.float32)
+
+
+def main() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Run the layer, and return all hidden states and the last cell states."""
+    # ---------------------------------------------------------------------
+    # LSTM (BI-DIR):
+    #
+    # INPUTS --------------------------------------------------------------
+    # input           |  ZDNN_3DS  | (num_timesteps, num_batches, num_features)
+    # h0              |  ZDNN_3DS  | (2, num_batches, num_hidden)
+    # c0              |  ZDNN_3DS  | (2, num_batches, num_hidden)
+    # weights         |  ZDNN_3DS  | (2, num_features, num_hidden)
+    # biases          |  ZDNN_2DS  | (2, num_hidden)
+    # hidden_weights  |  ZDNN_3DS  | (2, num_hidden, num_hidden)
+    # hidden_biases   |  ZDNN_2DS  | (2, num_hidden)
+    #
+    # OUTPUTS -------------------------------------------------------------
+    # hn_output       |  ZDNN_4DS  | (num_timesteps, 2, num_batches, num_hidden)
+    #                 |            | or (1, 2, num_batches, num_hidden)
+    # cf_output       |  ZDNN_4DS  | (1, 2, num_batches, num_hidden)
+    # ---------------------------------------------------------------------
+
+    # ---------------------------------------------------------------------
+    # Create the input
+    # ---------------------------------------------------------------------
+    num_timesteps = 5
+    num_batches = 3
+    num_features = 32
+    num_hidden = 5
+
+    type = zdnn.FP32
+
+    dir = zdnn.BIDIR
+    num_dirs = 2
+
+    input_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_3DS, type, num_timesteps, num_batches, num_features
+    )
+    input_tfrmd_desc = zdnn.generate_transformed_desc(input_pre_tfrmd_desc)
+    input = zdnn.init_ztensor_with_malloc(input_pre_tfrmd_desc, input_tfrmd_desc)
+
+    input_data_size = num_timesteps * num_batches * num_features
+    input_data = fill(input_data_size, 0)
+
+    zdnn.transform_ztensor(input, input_data)
+
+    # ---------------------------------------------------------------------
+    # Create the initial hidden and cell states
+    # ---------------------------------------------------------------------
+    h0c0_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_3DS, type, num_dirs, num_batches, num_hidden
+    )
+    h0c0_tfrmd_desc = zdnn.generate_transformed_desc(h0c0_pre_tfrmd_desc)
+
+    h0 = zdnn.init_ztensor_with_malloc(h0c0_pre_tfrmd_desc, h0c0_tfrmd_desc)
+    c0 = zdnn.init_ztensor_with_malloc(h0c0_pre_tfrmd_desc, h0c0_tfrmd_desc)
+
+    h0c0_data_size = num_dirs * num_batches * num_hidden
+    hidden_state_data = fill(h0c0_data_size, 1)
+    cell_state_data = fill(h0c0_data_size, 2)
+
+    zdnn.transform_ztensor(h0, hidden_state_data)
+    zdnn.transform_ztensor(c0, cell_state_data)
+
+    # ---------------------------------------------------------------------
+    # Create the input weights, gates concatenated
+    # ---------------------------------------------------------------------
+    weights_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_3DS, type, num_dirs, num_features, num_hidden
+    )
+    weights_tfrmd_desc = zdnn.generate_transformed_desc_concatenated(
+        weights_pre_tfrmd_desc, zdnn.RNN_TYPE_LSTM | zdnn.USAGE_WEIGHTS | zdnn.PREV_LAYER_NONE
+    )
+
+    weights = zdnn.init_ztensor_with_malloc(weights_pre_tfrmd_desc, weights_tfrmd_desc)
+
+    weights_data_size = num_dirs * num_features * num_hidden
+    weights_data_f = fill(weights_data_size, 3)
+    weights_data_i = fill(weights_data_size, 4)
+    weights_data_c = fill(weights_data_size, 5)
+    weights_data_o = fill(weights_data_size, 6)
+
+    zdnn.transform_ztensor(weights, weights_data_f, weights_data_i, weights_data_c, weights_data_o)
+
+    # ---------------------------------------------------------------------
+    # Create the input biases, gates concatenated
+    # ---------------------------------------------------------------------
+    biases_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_2DS, type, num_dirs, num_hidden
+    )
+    biases_tfrmd_desc = zdnn.generate_transformed_desc_concatenated(
+        biases_pre_tfrmd_desc, zdnn.RNN_TYPE_LSTM | zdnn.USAGE_BIASES | zdnn.PREV_LAYER_NONE
+    )
+
+    biases = zdnn.init_ztensor_with_malloc(biases_pre_tfrmd_desc, biases_tfrmd_desc)
+
+    biases_data_size = num_dirs * num_hidden
+    biases_data_f = fill(biases_data_size, 7)
+    biases_data_i = fill(biases_data_size, 8)
+    biases_data_c = fill(biases_data_size, 9)
+    biases_data_o = fill(biases_data_size, 10)
+
+    zdnn.transform_ztensor(biases, biases_data_f, biases_data_i, biases_data_c, biases_data_o)
+
+    # ---------------------------------------------------------------------
+    # Create the hidden weights, gates concatenated
+    # ---------------------------------------------------------------------
+    hidden_weights_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_3DS, type, num_dirs, num_hidden, num_hidden
+    )
+    hidden_weights_tfrmd_desc = zdnn.generate_transformed_desc_concatenated(
+        hidden_weights_pre_tfrmd_desc,
+        zdnn.RNN_TYPE_LSTM | zdnn.USAGE_HIDDEN_WEIGHTS | zdnn.PREV_LAYER_NONE,
+    )
+
+    hidden_weights = zdnn.init_ztensor_with_malloc(
+        hidden_weights_pre_tfrmd_desc, hidden_weights_tfrmd_desc
+    )
+
+    hidden_weights_data_size = num_dirs * num_hidden * num_hidden
+    hidden_weights_data_f = fill(hidden_weights_data_size, 11)
+    hidden_weights_data_i = fill(hidden_weights_data_size, 12)
+    hidden_weights_data_c = fill(hidden_weights_data_size, 13)
+    hidden_weights_data_o = fill(hidden_weights_data_size, 14)
+
+    zdnn.transform_ztensor(
+        hidden_weights,
+        hidden_weights_data_f,
+        hidden_weights_data_i,
+        hidden_weights_data_c,
+        hidden_weights_data_o,
+    )
+
+    # ---------------------------------------------------------------------
+    # Create the hidden biases, gates concatenated
+    # ---------------------------------------------------------------------
+    hidden_biases_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_2DS, type, num_dirs, num_hidden
+    )
+    hidden_biases_tfrmd_desc = zdnn.generate_transformed_desc_concatenated(
+        hidden_biases_pre_tfrmd_desc,
+        zdnn.RNN_TYPE_LSTM | zdnn.USAGE_HIDDEN_BIASES | zdnn.PREV_LAYER_NONE,
+    )
+
+    hidden_biases = zdnn.init_ztensor_with_malloc(
+        hidden_biases_pre_tfrmd_desc, hidden_biases_tfrmd_desc
+    )
+
+    hidden_biases_data_size = num_dirs * num_hidden
+    hidden_biases_data_f = fill(hidden_biases_data_size, 15)
+    hidden_biases_data_i = fill(hidden_biases_data_size, 16)
+    hidden_biases_data_c = fill(hidden_biases_data_size, 17)
+    hidden_biases_data_o = fill(hidden_biases_data_size, 18)
+
+    zdnn.transform_ztensor(
+        hidden_biases,
+        hidden_biases_data_f,
+        hidden_biases_data_i,
+        hidden_biases_data_c,
+        hidden_biases_data_o,
+    )
+
+    # ---------------------------------------------------------------------
+    # Create the output
+    # ---------------------------------------------------------------------
+    hn_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_4DS, type, num_timesteps, 2, num_batches, num_hidden
+    )
+    hn_tfrmd_desc = zdnn.generate_transformed_desc(hn_pre_tfrmd_desc)
+
+    # C says ZDNN_3DS here, which drops num_hidden: see above
+    cf_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(
+        zdnn.ZDNN_4DS, type, 1, 2, num_batches, num_hidden
+    )
+    cf_tfrmd_desc = zdnn.generate_transformed_desc(cf_pre_tfrmd_desc)
+
+    hn_output_ztensor = zdnn.init_ztensor_with_malloc(hn_pre_tfrmd_desc, hn_tfrmd_desc)
+    cf_output_ztensor = zdnn.init_ztensor_with_malloc(cf_pre_tfrmd_desc, cf_tfrmd_desc)
+
+    # ---------------------------------------------------------------------
+    # Call the zAIU
+    # ---------------------------------------------------------------------
+    work_area = None
+
+    zdnn.lstm(
+        input,
+        h0,
+        c0,
+        weights,
+        biases,
+        hidden_weights,
+        hidden_biases,
+        dir,
+        work_area,
+        hn_output_ztensor,
+        cf_output_ztensor,
+    )
+
+    # ---------------------------------------------------------------------
+    # Output and cleanup
+    # ---------------------------------------------------------------------
+    hn_output_data = np.empty((num_timesteps, 2, num_batches, num_hidden), np.float32)
+    cf_output_data = np.empty((1, 2, num_batches, num_hidden), np.float32)
+
+    zdnn.transform_origtensor(hn_output_ztensor, hn_output_data)
+    zdnn.transform_origtensor(cf_output_ztensor, cf_output_data)
+
+    zdnn.free_ztensor_buffer(input)
+    zdnn.free_ztensor_buffer(h0)
+    zdnn.free_ztensor_buffer(c0)
+    zdnn.free_ztensor_buffer(weights)
+    zdnn.free_ztensor_buffer(biases)
+    zdnn.free_ztensor_buffer(hidden_weights)
+    zdnn.free_ztensor_buffer(hidden_biases)
+    zdnn.free_ztensor_buffer(hn_output_ztensor)
+    zdnn.free_ztensor_buffer(cf_output_ztensor)
+    return hn_output_data, cf_output_data
+
+
+if __name__ == "__main__":
+    with connect(sys.argv[1] if len(sys.argv) > 1 else None):
+        print(main())

@@ -234,6 +234,11 @@ class Store:
             raise _not_found(name)
         session.clear()
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all sessions."""
+        with self._lock:
+            return tuple(self._sessions)
+
     def counts(self) -> Counts:
         """Count what the store holds at this moment."""
         with self._lock:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real server processes for tests: started, spoken to, ended."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+READY = "nnpa-server listening on "
+PATIENCE = 60.0
+NO_ENV: Mapping[str, str] = {}
+
+
+class ServerProcess:
+    """`python -m nnpa_server` with flags; `addresses` are those of its ready lines."""
+
+    def __init__(
+        self, *flags: str, log: Path, listeners: int = 1, env: Mapping[str, str] = NO_ENV
+    ) -> None:
+        self.log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "nnpa_server", *flags],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **env},
+            )
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout
+        lines = [self.stdout.readline().decode() for _ in range(listeners)]
+        assert all(line.startswith(READY) for line in lines), (lines, self.log_text())
+        self.addresses = [line.removeprefix(READY).strip() for line in lines]
+        self.address = self.addresses[0]
+
+    def log_text(self) -> str:
+        """Return what the server has logged so far."""
+        return self.log.read_text(errors="replace")
+
+    def stop(self) -> int:
+        """Ask the server to end, and return its exit code."""
+        self.process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the server's end, and return its exit code."""
+        code = self.process.wait(PATIENCE)
+        self.stdout.close()
+        return code
+
+
+@contextmanager
+def serving(
+    tmp_path: Path,
+    *flags: str,
+    listeners: int = 1,
+    env: Mapping[str, str] = NO_ENV,
+) -> Iterator[ServerProcess]:
+    """Run a server process; it is killed if the test did not end it."""
+    server = ServerProcess(*flags, log=tmp_path / "server.log", listeners=listeners, env=env)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.wait()

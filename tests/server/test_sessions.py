@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: isolation, options, listings, limits of their number, and their end."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import field_mask_pb2
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_server.config import Limits
+from nnpa_server.store import Counts
+
+from tests.server.conftest import LIMITS, Running
+from tests.server.wire import Client, New, init, load, number, op, refused
+
+CODE = grpc.StatusCode
+DATA = np.ones((1, 1, 2, 3), np.float32)
+
+
+def test_tensors_are_invisible_to_other_sessions(client: Client) -> None:
+    """Ids belong to a session: the same number is another tensor, or none, elsewhere."""
+    other = client.other()
+    client.run(*load(1, DATA), *load(2, DATA))
+    other.run(*load(1, 5 * DATA))
+    with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND", tensor=2):
+        other.run(op("exp", input=2, output=1))
+    assert np.array_equal(client.array(1), DATA.ravel())
+    listed = other.stub.ListTensors(pb.ListTensorsRequest(session=other.session))
+    assert [one.id for one in listed.tensors] == [1]
+
+
+def test_names_cannot_be_guessed(client: Client) -> None:
+    """Names carry 192 random bits, and share nothing but the prefix."""
+    names = {client.session, *(client.other().session for _ in range(5))}
+    assert len({name[:14] for name in names}) == 6
+    assert all(len(name) == len("sessions/") + 32 for name in names)
+
+
+def test_defaults_and_limits_are_told(client: Client) -> None:
+    """CreateSession answers machine, library, limits, version and times."""
+    state = client.state()
+    assert state.machine.name == "machines/telum2"
+    assert state.library_version == "1.2.0"
+    assert state.limits.max_tensors == LIMITS.max_session_tensors
+    assert state.limits.max_bytes == LIMITS.max_session_bytes
+    assert state.limits.idle_timeout.seconds == LIMITS.idle_timeout
+    assert state.server_version
+    assert state.expire_time.seconds > state.create_time.seconds
+
+
+@pytest.mark.parametrize("name", ["telum1", "telum2", "z15", "telum1-nonnpa", "telum2-nonnpa"])
+def test_machines_by_model(client: Client, name: str) -> None:
+    """A session runs on the model that it chose, as GetMachine tells it."""
+    model = pb.MachineModel.Value(f"MACHINE_MODEL_{name.upper().replace('-', '_')}")
+    other = client.other(pb.Session(machine_spec=pb.MachineSpec(model=model)))
+    machine = other.stub.GetMachine(pb.GetMachineRequest(name=f"machines/{name}"))
+    assert other.state().machine == machine
+    assert len(machine.qaf_block) == 256
+    (installed,) = other.run(op("is_nnpa_installed"))
+    assert installed.boolean == machine.nnpa_installed == ("telum" in name and "non" not in name)
+
+
+def test_aliases_and_pages_of_machines(client: Client) -> None:
+    """Aliases name the same machine, and pages of any size list all machines once."""
+    stub = client.stub
+    z16 = stub.GetMachine(pb.GetMachineRequest(name="machines/z16"))
+    assert z16.name == "machines/telum1"
+    assert z16.functions_vector == z16.qaf_block[:32]
+    assert z16.parmblk_formats_mask.to_bytes(4, "big") == z16.qaf_block[32:36]
+    names: list[str] = []
+    token = ""
+    while True:
+        page = stub.ListMachines(pb.ListMachinesRequest(page_size=2, page_token=token))
+        names += [machine.name for machine in page.machines]
+        token = page.next_page_token
+        if not token:
+            break
+    whole = stub.ListMachines(pb.ListMachinesRequest(page_size=5000))
+    assert names == [machine.name for machine in whole.machines]
+    assert len(set(names)) == 5
+
+
+def test_custom_machine(client: Client) -> None:
+    """Overrides show in the answer, which has no machine's name, and in what operations do."""
+    spec = pb.MachineSpec(max_dim1=8, removed_functions=[number(33)], parmblk_formats_mask=1 << 31)
+    other = client.other(pb.Session(machine_spec=spec))
+    machine = other.state().machine
+    assert (machine.name, machine.max_dim1, machine.parmblk_formats_mask) == ("", 8, 1 << 31)
+    assert machine.model == pb.MACHINE_MODEL_TELUM2
+    assert 33 not in machine.functions
+    *_, exp = other.run(*load(1, DATA), op("exp", input=1, output=New(2)))
+    assert exp.zdnn_status == 0x000C0002
+    *_, refusal = other.run(*init(2, 9))
+    assert refusal.refusal.limit
+
+
+def test_moving_a_guest_leaves_the_librarys_copy(client: Client) -> None:
+    """After a move queries answer from the old copy until the library asks the machine again."""
+    client.run(*load(1, DATA))
+    request = pb.UpdateSessionRequest(
+        session=pb.Session(
+            name=client.session, machine_spec=pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1)
+        ),
+        update_mask=field_mask_pb2.FieldMask(paths=["machine_spec"]),
+    )
+    assert client.stub.UpdateSession(request).machine.name == "machines/telum1"
+    has_sqrt = op("is_nnpa_function_installed", function_codes=[34])
+    before, _, after = client.run(has_sqrt, op("refresh_nnpa_query_result"), has_sqrt)
+    assert (before.boolean, after.boolean) == (True, False)
+    assert client.used()[0] == 1
+
+
+def test_update_takes_masks_as_aip_134_says(client: Client) -> None:
+    """A named field that is absent goes back to its default; no mask names what is present."""
+
+    def update(session: pb.Session, *paths: str) -> pb.Session:
+        session.name = client.session
+        mask = field_mask_pb2.FieldMask(paths=paths)
+        return client.stub.UpdateSession(pb.UpdateSessionRequest(session=session, update_mask=mask))
+
+    changed = update(pb.Session(precheck=True, jitter_seed=7, status_diag=0), "precheck")
+    assert (changed.precheck, changed.jitter_seed) == (True, 0)
+    changed = update(pb.Session(jitter_seed=7, status_diag=262145))
+    assert (changed.precheck, changed.jitter_seed, changed.status_diag) == (True, 7, 262145)
+    changed = update(pb.Session(), "precheck", "status_diag")
+    assert not changed.precheck
+    assert not changed.HasField("status_diag")
+    assert changed.jitter_seed == 7
+    for path in ("library_version", "machine_spec.model", "limits", "nonsense"):
+        with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", value=path):
+            update(pb.Session(), path)
+
+
+def test_pages_of_tensors(client: Client) -> None:
+    """Tensors are listed by ascending id, each once, whatever the page size."""
+    ids = [31, 5, 2**63, 17, 8]
+    client.run(*(init(one, 4)[0] for one in ids))
+    seen: list[int] = []
+    token = ""
+    while True:
+        page = client.stub.ListTensors(
+            pb.ListTensorsRequest(session=client.session, page_size=2, page_token=token)
+        )
+        seen += [one.id for one in page.tensors]
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == sorted(ids)
+    assert page.tensors[0].ztensor.null_buffer
+
+
+def test_sessions_are_bounded(client: Client) -> None:
+    """One session more than may be is refused, and one that ends makes room."""
+    others = [client.other() for _ in range(LIMITS.max_sessions - 1)]
+    with refused(CODE.RESOURCE_EXHAUSTED, "SESSION_QUOTA_EXCEEDED", limit=LIMITS.max_sessions):
+        client.other()
+    client.others.remove(others[0])
+    others[0].delete()
+    client.other()
+
+
+def test_idle_sessions_expire(start: Callable[..., Running]) -> None:
+    """A session without a call ends and frees everything; a call makes its time start anew."""
+    running = start(limits=Limits(idle_timeout=0.6))
+    idle, busy = running.client(), running.client()
+    idle.run(*load(1, DATA))
+    busy.run(*load(1, DATA))
+    deadline = time.monotonic() + 10
+    while running.server.store.counts().sessions == 2 and time.monotonic() < deadline:
+        busy.state()
+        time.sleep(0.05)
+    with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
+        idle.state()
+    assert running.server.store.counts() == Counts(1, 1, 4096, 0)
+    busy.delete()
+    assert running.server.store.counts() == Counts()
+
+
+def long_list(client: Client) -> pb.ExecuteRequest:
+    """Return a list that takes seconds, and creates tensor 99 at its end."""
+    client.run(*load(1, np.ones((1, 32, 32, 64), np.float32)))
+    slow = op("exp", input=1, output=1)
+    return client.request(*[slow] * 40_000, *init(99, 4))
+
+
+def idle_again(client: Client) -> None:
+    """Wait until nothing runs in a session: an empty list gets its turn."""
+    client.run(timeout=30)
+
+
+def test_deadline_is_honoured_between_operations(client: Client) -> None:
+    """A list ends soon after its deadline; what ran stays, the rest never runs."""
+    request = long_list(client)
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.Execute(request, timeout=0.3)
+    assert "DEADLINE_EXCEEDED" in str(caught.value)
+    idle_again(client)
+    assert time.monotonic() - began < 5
+    assert client.used()[0] == 1
+
+
+def test_cancellation_is_honoured_between_operations(client: Client) -> None:
+    """A list ends soon after its client gave up."""
+    call = client.stub.Execute.future(long_list(client))
+    time.sleep(0.3)
+    began = time.monotonic()
+    call.cancel()
+    idle_again(client)
+    assert time.monotonic() - began < 5
+    assert client.used()[0] == 1
+
+
+def test_deleting_a_session_ends_what_runs_in_it(running: Running, client: Client) -> None:
+    """DeleteSession cancels the running list and frees its tensors when that has ended."""
+    other = client.other()
+    call = other.stub.Execute.future(long_list(other))
+    time.sleep(0.3)
+    client.others.remove(other)
+    other.delete()
+    with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
+        call.result()
+    assert running.server.store.counts() == Counts(1)
+
+
+def test_calls_of_one_session_at_a_time_are_bounded(start: Callable[..., Running]) -> None:
+    """One session cannot take all threads: calls beyond its share are refused at once."""
+    running = start(workers=8)
+    client, neighbour = running.client(), running.client()
+    calls = [client.stub.Execute.future(long_list(client))]
+    calls += [client.stub.Execute.future(client.request(), timeout=20) for _ in range(6)]
+    neighbour.run(op("is_nnpa_installed"), timeout=5)
+    time.sleep(0.2)
+    calls[0].cancel()
+    codes = [one.code() for one in calls[1:]]
+    assert CODE.RESOURCE_EXHAUSTED in codes
+    assert CODE.OK in codes
+
+
+def test_streams_are_bounded_and_leave_room_for_calls(start: Callable[..., Running]) -> None:
+    """Open streams take half of the threads at most; unary calls are answered all the while."""
+    running = start(workers=4)
+    client = running.client()
+
+    def forever() -> Iterator[pb.ExecuteRequest]:
+        yield client.request()
+        time.sleep(3)
+
+    streams = [client.stub.ExecuteStream(forever()) for _ in range(2)]
+    for stream in streams:
+        next(stream)
+    with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=2):
+        next(client.stub.ExecuteStream(forever()))
+    client.run(op("is_nnpa_installed"), timeout=5)
+    for stream in streams:
+        stream.cancel()
+
+
+def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
+    """A stream that says nothing for as long as a session may be idle is ended."""
+    running = start(limits=Limits(idle_timeout=0.5))
+    client = running.client()
+
+    def silent() -> Iterator[pb.ExecuteRequest]:
+        yield client.request()
+        time.sleep(4)
+
+    stream = client.stub.ExecuteStream(silent())
+    next(stream)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(stream)
+    assert "CANCELLED" in str(caught.value)

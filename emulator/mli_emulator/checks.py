@@ -7,7 +7,6 @@ Kernel"; library behaviour (``mli_check.c``) for the order and for the statuses.
 
 from math import prod
 
-from mli_emulator.fixedpoint import Accumulator
 from mli_emulator.pipeline import Options
 from mli_emulator.status import DebugLevel, MliStatus, require
 from mli_emulator.tensor import (
@@ -270,7 +269,7 @@ def require_accumulator(overflow: bool, constraint: str, bits: int, options: Opt
         not (overflow and options.debug is DebugLevel.FULL),
         constraint,
         MliStatus.MLI_STATUS_NOT_SUPPORTED,
-        f"accumulator ({Accumulator.EXACT.value} sum)",
+        "partial sum",
         f"beyond {bits} bits",
         f"within {bits} bits",
     )

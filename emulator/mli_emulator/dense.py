@@ -98,7 +98,7 @@ FX8W16D = Variant("fx8w16d", ElType.MLI_EL_FX_16, ElType.MLI_EL_FX_8, 32)
 
 
 def align(x: IntArray, shift: int, variant: Variant, rounding: Rounding) -> IntArray:
-    """X / 2^shift in the accumulator's width: 32 bits round, 40 bits truncate."""
+    """Return x / 2^shift in the accumulator's width: 32 bits round, 40 bits truncate."""
     bits = variant.accumulator_bits
     if bits == 40:
         return scale_floored(x, shift, bits)
@@ -108,7 +108,7 @@ def align(x: IntArray, shift: int, variant: Variant, rounding: Rounding) -> IntA
 def aligned_bias(
     x: Tensor, weights: Tensor, bias: Tensor, variant: Variant, rounding: Rounding
 ) -> IntArray:
-    """All bias values, with the fractional bits of the products of x and weights."""
+    """Align all bias values to the fractional bits of the products of x and weights."""
     x_bits = require_frac_bits(x, "in", "tensor_c9")
     weight_bits = require_frac_bits(weights, "weights", "tensor_c9")
     bias_bits = require_frac_bits(bias, "bias", "tensor_c9")

@@ -66,7 +66,7 @@ def saturate(x: IntArray, bits: int) -> IntArray:
 
 
 def round_shift(x: IntArray, n: IntArray | int, rounding: Rounding) -> IntArray:
-    """X / 2^n as the nearest integer, for n >= 0 and magnitudes below 2^61."""
+    """Return x / 2^n as the nearest integer, for n >= 0 and magnitudes below 2^61."""
     count = np.minimum(n, 62)  # beyond it every such magnitude rounds to 0, as at 62
     quotient = x >> count
     twice_rest = (x - (quotient << count)) << 1
@@ -79,7 +79,7 @@ def round_shift(x: IntArray, n: IntArray | int, rounding: Rounding) -> IntArray:
 
 
 def shift_left_saturated(x: IntArray, n: IntArray | int, bits: int) -> IntArray:
-    """X * 2^n for n >= 0, clamped to ``bits`` bits; no count is too large."""
+    """Return x * 2^n for n >= 0, clamped to ``bits`` bits; no count is too large."""
     count = np.minimum(n, bits)
     limit = 1 << (bits - 1)
     low, high = -(np.int64(limit) >> count), np.int64(limit - 1) >> count
@@ -87,7 +87,7 @@ def shift_left_saturated(x: IntArray, n: IntArray | int, bits: int) -> IntArray:
 
 
 def scale_rounded(x: IntArray, n: IntArray | int, bits: int, rounding: Rounding) -> IntArray:
-    """X / 2^n rounded, then clamped to ``bits`` bits; a negative n multiplies."""
+    """Return x / 2^n rounded, then clamped to ``bits`` bits; a negative n multiplies."""
     right = saturate(round_shift(x, np.maximum(n, 0), rounding), bits)
     return np.where(
         np.less(n, 0), shift_left_saturated(x, np.maximum(np.negative(n), 0), bits), right
@@ -95,7 +95,7 @@ def scale_rounded(x: IntArray, n: IntArray | int, bits: int, rounding: Rounding)
 
 
 def scale_floored(x: IntArray, n: int, bits: int) -> IntArray:
-    """X / 2^n truncated toward minus infinity, then clamped; a negative n multiplies."""
+    """Return x / 2^n truncated toward minus infinity, then clamped; a negative n multiplies."""
     if n < 0:
         return shift_left_saturated(x, -n, bits)
     return saturate(x >> min(n, 63), bits)
@@ -135,7 +135,7 @@ def accumulate(
 
 
 def _exact_products(x: FloatArray, w: FloatArray) -> IntArray:
-    """X @ w.T of integers, in float64 blocks short enough that every sum is exact."""
+    """Multiply x @ w.T of integers, in float64 blocks short enough that every sum is exact."""
     total = np.zeros((x.shape[0], w.shape[0]), np.int64)
     for first in range(0, x.shape[1], _EXACT_TERMS):
         part = slice(first, first + _EXACT_TERMS)

@@ -41,7 +41,7 @@ class Remarks:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One entry of the table: the seed's name without ``mli_``, other names, the function."""
+    """One entry of the table: documented name without ``mli_``, other names, the function."""
 
     name: str
     aliases: tuple[str, ...]

@@ -32,9 +32,11 @@ class MliStatus(IntEnum):
 class DebugLevel(IntEnum):
     """``MLI_DEBUG_MODE``: how a build of the library answers a violated condition.
 
-    RELEASE always answers OK; RET_CODES (the default here) returns status codes; ASSERT and
-    above stop at the first violation; DEBUG and above also print messages; FULL also asserts
-    inside the loops (here: accumulator overflow).
+    RELEASE always answers OK. There the library computes on with whatever it finds; here it
+    writes nothing and the outcome names the condition, but for a bias with too many fractional
+    bits, which is well defined and computed. RET_CODES (the default here) returns status codes.
+    ASSERT and above stop at the first violation. DEBUG and above also give messages. FULL also
+    asserts inside the loops (here: accumulator overflow).
     """
 
     RELEASE = 0
@@ -82,10 +84,9 @@ class Outcome:
     """The answer of one kernel.
 
     ``status`` is what the C function returns. ``refusal`` names the violated constraint, also
-    under RELEASE, where the status is OK and nothing is written (the library's behaviour is
-    undefined there). ``accumulator_overflow`` says that a partial sum left the accumulator's
-    width, which the library's manual leaves undefined. ``messages`` are the remarks of debug
-    level DEBUG and above.
+    under RELEASE, where the status is OK and nothing is written. ``accumulator_overflow`` says
+    that a partial sum left the accumulator's width, which the library's manual leaves undefined.
+    ``messages`` are the remarks of debug level DEBUG and above.
     """
 
     status: MliStatus

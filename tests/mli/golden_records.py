@@ -47,7 +47,7 @@ def differs(what: str, found: object, wanted: object) -> Verdict:
 
 
 def call(name: str, **arguments: object) -> Outcome:
-    """Call a kernel by its seed name."""
+    """Call a kernel by its documented name."""
     outcome = mli.find(name).function(**arguments)
     assert isinstance(outcome, Outcome)
     return outcome

@@ -15,7 +15,7 @@ from mli_emulator.pipeline import listed
 import tests.mli
 from tests.mli.scenes import Scene, basic_rnn, convert, fully_connected, lstm
 
-SEED_NAMES = [
+DOCUMENTED = [
     *(f"krn_fully_connected_{v}" for v in ("fx8", "fx16", "fx8w16d")),
     *(f"krn_lstm_cell_{v}" for v in ("fx8", "fx16", "fx8w16d")),
     *(f"krn_basic_rnn_cell_{v}" for v in ("fx8", "fx16", "fx8w16d")),
@@ -54,10 +54,10 @@ def test_every_constraint_has_a_test() -> None:
     assert set(defined) == named_by_tests()
 
 
-def test_every_seed_name_is_a_kernel() -> None:
+def test_every_documented_name_is_a_kernel() -> None:
     """The names of the documentation are in the table and in the package, with and without mli_."""
-    assert set(mli.KERNELS) == set(SEED_NAMES)
-    for name in SEED_NAMES:
+    assert set(mli.KERNELS) == set(DOCUMENTED)
+    for name in DOCUMENTED:
         assert mli.find(name) is mli.find(f"mli_{name}") is mli.KERNELS[name]
         assert getattr(mli, name) is mli.KERNELS[name].function
     assert mli.find("hlp_create_subtensor") is mli.find("hlp_subtensor")

@@ -3,14 +3,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 _READY = "nnpa-server listening on "
 
 
 @contextmanager
-def serving(listen: Sequence[str], *flags: str) -> Iterator[list[str]]:
+def serving(listen: Sequence[str], *flags: str) -> Generator[list[str]]:
     """Run a server, yield the addresses of its ready lines, and end it."""
     command = [sys.executable, "-m", "nnpa_server", "--exit-with-parent", *flags]
     for address in listen:

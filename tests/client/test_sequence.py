@@ -219,7 +219,7 @@ def test_saturation_and_flags(open_session: Open) -> None:
     pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_1D, zdnn.FP32, 3)
     ztensor = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     zdnn.transform_ztensor_with_saturation(ztensor, np.array([1e30, -1e30, 1], np.float32))
-    limit = zdnn.get_max_limit(zdnn.ZDNN_DLFLOAT16, zdnn.FP32)
+    limit = float(zdnn.get_max_limit(zdnn.ZDNN_DLFLOAT16, zdnn.FP32))
     np.testing.assert_array_equal(ztensor.numpy(), np.array([limit, -limit, 1], np.float32))
     zdnn.reset_ztensor(ztensor)
     zdnn.transform_ztensor(ztensor, np.array([1e-30, 1, 1], np.float32))

@@ -129,7 +129,7 @@ class GrpcTransport:
         self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
             f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
         )
-        self._read: Callable[..., Iterator[Download]] = self._channel.unary_stream(
+        self._read: Callable[..., Iterable[Download]] = self._channel.unary_stream(
             f"{_SERVICE}/ReadTensor", ReadTensorRequest.SerializeToString, parse_read
         )
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `nnpa`: what it prints and how it ends."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnpa_client import demo
+from nnpa_client.cli import main
+from nnpa_client.errors import ZdnnError
+
+
+def run(*arguments: str) -> Result:
+    """Run `nnpa` in this process on a wide terminal."""
+    return CliRunner().invoke(main, arguments, env={"COLUMNS": "120"})
+
+
+def test_version() -> None:
+    """--version tells the distribution's version."""
+    assert run("--version").output == f"nnpa {version('nnpa')}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["info", "--help"], ["demo", "--help"]])
+def test_help_tells_exit_codes(arguments: list[str]) -> None:
+    """Every help page lists the exit codes."""
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "3 server unreachable" in " ".join(result.output.split())
+
+
+def test_info_is_a_readable_table(server_target: str) -> None:
+    """`nnpa info` shows machines with aliases and limits, and who has which function."""
+    result = run("info", server_target)
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.output.splitlines()]
+    assert any(line[:2] == ["telum2", "z17"] and "2097152" in line for line in lines)
+    assert ["NNPA_SQRT", "34", "-", "yes"] in lines
+    assert any(line[:1] == ["z15"] and "no" in line for line in lines)
+
+
+def test_info_as_json(server_target: str) -> None:
+    """`nnpa info --json` is the machines as the wire has them."""
+    machines = json.loads(run("info", server_target, "--json").output)
+    assert [one["name"] for one in machines][:2] == ["machines/telum1", "machines/telum2"]
+    assert "NNPA_ADD" in machines[0]["functions"]
+
+
+def test_demo_reports_agreement(server_target: str) -> None:
+    """`nnpa demo` agrees with numpy on every value on both machines."""
+    result = run("demo", server_target, "--json")
+    assert result.exit_code == 0
+    reports = json.loads(result.output)
+    assert [one["machine"] for one in reports] == ["telum1", "telum2"]
+    for report in reports:
+        assert report["as_promised"]
+        assert report["equal"] == report["values"] == 12800
+        assert (report["dense_bytes"], report["stick_bytes"]) == (51200, 28672)
+    assert [one["sqrt_status"] for one in reports] == ["ZDNN_UNAVAILABLE_FUNCTION", "ZDNN_OK"]
+
+
+def test_demo_prints_a_report(server_target: str) -> None:
+    """Without --json the demo prints a short table."""
+    result = run("demo", server_target)
+    assert result.exit_code == 0
+    assert "12800 of 12800" in result.output
+    assert len(result.output.splitlines()) < 20
+
+
+def test_demo_not_as_promised(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that differs from numpy ends with exit code 1."""
+    monkeypatch.setattr(demo, "dlfloat16", lambda values: np.asarray(values, np.float64) + 1)
+    result = run("demo", server_target)
+    assert result.exit_code == 1
+    assert "not as promised" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["info", "not-a-target"], ["demo", "--what"]])
+def test_usage_errors(arguments: list[str]) -> None:
+    """Unknown commands, options and targets end with exit code 2."""
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["info", "demo"])
+def test_unreachable(command: str, tmp_path: Path) -> None:
+    """A server that is not there ends with exit code 3 and one line of explanation."""
+    result = run(command, f"unix:{tmp_path}/nobody.sock")
+    assert result.exit_code == 3
+    assert "UNAVAILABLE" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_refused(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the accelerator ends with exit code 4 and its message."""
+
+    def refuse(_target: str | None) -> list[demo.Report]:
+        raise ZdnnError(0x00100004, "add")
+
+    monkeypatch.setattr(demo, "run", refuse)
+    result = run("demo", server_target)
+    assert result.exit_code == 4
+    assert "zdnn_add: ZDNN_INVALID_STATE" in result.output
+
+
+def test_demo_rounding_is_ties_away() -> None:
+    """The demo's own rounding: 10 significant bits, ties away from zero."""
+    tie = 1 + 2.0**-10
+    np.testing.assert_array_equal(
+        demo.dlfloat16([tie, -tie, np.nextafter(tie, 0), 1023.4, 0.0]),
+        [1 + 2.0**-9, -1 - 2.0**-9, 1.0, 1023.0, 0.0],
+    )
+
+
+def test_digits_are_the_packaged_ones() -> None:
+    """The packaged digits are 200 images of 64 pixels, 0 to 1 in steps of 1/16."""
+    images = demo.digits()
+    assert (images.shape, images.dtype) == ((200, 64), np.float32)
+    assert set(np.unique(images * 16)) == set(range(17))

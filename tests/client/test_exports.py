@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public face of the package."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import nnpa_client
+import pytest
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    ReadTensorHeader,
+    ReadTensorResponse,
+    WriteTensorHeader,
+    WriteTensorRequest,
+)
+from nnpa_client import _transport
+from nnpa_client._chunks import parse_read, serialize_write
+
+SOURCES = sorted(Path(nnpa_client.__file__).parent.rglob("*.py"))
+
+
+def test_all_is_sorted_and_complete() -> None:
+    """`__all__` is sorted, and everything in it exists and is documented."""
+    names = nnpa_client.__all__
+    assert names == sorted(names, key=lambda name: (not name[0].isupper(), name))
+    for name in names:
+        value = getattr(nnpa_client, name)
+        assert isinstance(value, str) or inspect.getdoc(value), name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_only_config_reads_the_environment(path: Path) -> None:
+    """No module but config mentions the environment."""
+    words = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    assert path.stem == "config" or not words & {"environ", "getenv"}
+
+
+def test_the_seam_is_whole() -> None:
+    """The gRPC transport has every method of the seam, under the same signature."""
+    for name, method in vars(_transport.Transport).items():
+        if not name.startswith("_") and callable(method):
+            ours = inspect.signature(getattr(_transport.GrpcTransport, name))
+            assert list(ours.parameters) == list(inspect.signature(method).parameters), name
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 16383, 16384, 1 << 20])
+def test_chunks_are_what_protobuf_writes(size: int) -> None:
+    """A chunk framed by hand is the message that protobuf would make, both ways."""
+    data = bytes(range(256)) * (size // 256 + 1)
+    chunk = data[:size]
+    written = serialize_write(memoryview(chunk))
+    assert written == WriteTensorRequest(chunk=chunk).SerializeToString()
+    read = parse_read(ReadTensorResponse(chunk=chunk).SerializeToString())
+    assert isinstance(read, memoryview)
+    assert read == chunk
+
+
+def test_headers_are_messages() -> None:
+    """Headers, and what is no plain chunk, go through protobuf."""
+    header = WriteTensorRequest(header=WriteTensorHeader(session="sessions/x"))
+    assert WriteTensorRequest.FromString(serialize_write(header)) == header
+    answer = ReadTensorResponse(header=ReadTensorHeader(total_bytes=5))
+    assert parse_read(answer.SerializeToString()) == answer
+    twice = ReadTensorResponse(chunk=b"ab").SerializeToString() * 2
+    assert parse_read(twice) == ReadTensorResponse(chunk=b"ab")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing is left behind: tensors, sessions, servers, sockets."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
+from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
+from nnpa_server.config import Limits
+from nnpa_server.store import Store
+
+from tests.client.in_process import InProcessTransport
+
+ONES = np.ones(3, np.float32)
+
+
+def count(session: Session) -> int:
+    """Return how many tensors the session holds, after a call that frees what was dropped."""
+    gc.collect()
+    session.execute([])
+    return session.status().tensor_count
+
+
+def test_dropped_ztensors_are_freed(session: Session) -> None:
+    """A dropped ztensor is forgotten with the next call, whichever way it was made."""
+
+    def work() -> None:
+        a = session.ztensor(ONES)
+        zdnn.add(a, zdnn.exp(a))
+
+    for _ in range(5):
+        work()
+    assert count(session) == 0
+
+
+def test_kept_ztensors_stay(session: Session) -> None:
+    """A ztensor that is still referenced is not freed by the freeing of others."""
+    kept = session.ztensor(ONES)
+    session.ztensor(ONES)
+    assert count(session) == 1
+    np.testing.assert_array_equal(kept.numpy(), ONES)
+
+
+def test_explicit_free_is_not_repeated(session: Session) -> None:
+    """A freed ztensor that is then dropped is not freed twice."""
+    a = session.ztensor(ONES)
+    zdnn.free_ztensor_buffer(a)
+    del a
+    assert count(session) == 0
+
+
+def test_failures_leave_nothing(session: Session) -> None:
+    """Failed transforms, operations and lists leave no tensor behind."""
+
+    def fail() -> None:
+        with pytest.raises(ZdnnError):
+            session.ztensor(np.array([[np.inf]], np.float32).repeat(3, 0))
+        a = session.ztensor(ONES)
+        with pytest.raises(ZdnnError), session.pipeline():  # noqa: PT012 - a list
+            zdnn.add(a, a)
+            zdnn.transform_ztensor(a, ONES)
+            zdnn.add(a, a)
+
+    for _ in range(3):
+        fail()
+    assert count(session) == 0
+
+
+class Losing(InProcessTransport):
+    """A transport that loses answers: what was asked has happened."""
+
+    lose = False
+
+    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+        """Run operations, and lose the answer when told to."""
+        answer = super().execute(request)
+        if self.lose:
+            raise TransportError("UNAVAILABLE", "connection lost.")
+        return answer
+
+
+def test_a_lost_answer_frees_nothing_twice() -> None:
+    """When the answer to a list is lost, the client finds out what has happened, and goes on."""
+    transport = Losing(Store(Limits()))
+    session = Session(transport)
+    kept, dropped = session.ztensor(ONES), session.ztensor(ONES)
+    zdnn.reset_ztensor(kept)
+    del dropped
+    transport.lose = True
+    with pytest.raises(TransportError, match="connection lost"):
+        zdnn.transform_ztensor(kept, ONES)
+    transport.lose = False
+    assert kept.is_transformed
+    assert count(session) == 1
+    np.testing.assert_array_equal(kept.numpy(), ONES)
+
+
+def test_close_may_be_repeated_and_deletes(session: Session) -> None:
+    """Closing deletes the session at the server; closing again does nothing."""
+    session.close()
+    session.close()
+    with pytest.raises(TransportError):
+        session.status()
+
+
+def test_garbage_collection_needs_no_session(session: Session) -> None:
+    """Ztensors that outlive their session can be dropped."""
+    a = session.ztensor(ONES)
+    session.close()
+    del a
+    gc.collect()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Return whether the condition becomes true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_private_server_ends_with_its_session() -> None:
+    """`connect()` starts a server that is gone, with its socket, when the session closes."""
+    before = set(psutil.Process().children())
+    with connect() as session:
+        (server,) = set(psutil.Process().children()) - before
+        socket = Path(session.target.removeprefix("unix:"))
+        assert socket.exists()
+        np.testing.assert_array_equal(session.ztensor(ONES).numpy(), ONES)
+    assert not server.is_running()
+    assert not socket.exists()
+    assert not socket.parent.exists()
+
+
+def test_private_server_ends_when_connecting_fails() -> None:
+    """A connect() that fails after its server has started ends the server."""
+    before = set(psutil.Process().children())
+    with pytest.raises(TransportError, match="MACHINE_NOT_FOUND"):
+        connect(machine="telum9")
+    assert set(psutil.Process().children()) == before
+
+
+def test_private_server_ends_with_a_killed_client() -> None:
+    """A client that is killed by SIGKILL takes its private server with it."""
+    program = (
+        "import time\nfrom nnpa_client import connect\n"
+        "session = connect()\nprint(session._server.pid, flush=True)\ntime.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        server = psutil.Process(int(client.stdout.readline()))
+        assert server.is_running()
+        os.kill(client.pid, signal.SIGKILL)
+        client.wait(10)
+        gone = wait_until(lambda: not server.is_running())
+    assert gone
+
+
+def test_a_server_that_cannot_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the private server ends at once, the error tells its code and last words."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TransportError, match="private server ended with code 1"):
+        connect()

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to a server: TCP, Unix sockets, TLS, mutual TLS."""
+
+import datetime
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from nnpa_client import Session, TransportError, connect, list_machines, zdnn
+from nnpa_client.config import Endpoint, endpoint
+
+from tests.client.server_process import serving
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A certificate and its key, as files and as objects."""
+
+    certificate: Path
+    key: Path
+    signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def party(folder: Path, name: str, issuer: Party | None = None) -> Party:
+    """Make a key and a certificate for localhost, signed by an issuer or by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer = issuer.signer if issuer is not None else None
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signer[0].subject if signer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(signer[1] if signer else key, hashes.SHA256())
+    )
+    made = Party(folder / f"{name}.crt", folder / f"{name}.key", (certificate, key))
+    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    made.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """A certificate authority, a server and a client that it vouches for."""
+
+    ca: Party
+    server: Party
+    client: Party
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    """Certificates for tests that use TLS."""
+    folder = tmp_path_factory.mktemp("tls")
+    ca = party(folder, "ca")
+    return Parties(ca, party(folder, "server", ca), party(folder, "client", ca))
+
+
+@pytest.fixture(scope="module")
+def tls_target(parties: Parties) -> Iterator[str]:
+    """A server that asks clients for a certificate."""
+    with serving(
+        ["127.0.0.1:0"],
+        "--tls-cert",
+        str(parties.server.certificate),
+        "--tls-key",
+        str(parties.server.key),
+        "--tls-client-ca",
+        str(parties.ca.certificate),
+    ) as targets:
+        yield targets[0]
+
+
+def round_trip(session: Session) -> None:
+    """Send small and large data and compare what comes back; close the session."""
+    with session:
+        for rows in (1, 600):
+            array = np.ones((rows, 1024), np.float32)
+            a = session.ztensor(array)
+            np.testing.assert_array_equal(zdnn.add(a, a).numpy(), 2 * array)
+
+
+def test_tcp_and_unix_of_one_server(tmp_path: Path) -> None:
+    """A server on TCP and on a Unix socket serves clients on both."""
+    with serving(["127.0.0.1:0", f"unix:{tmp_path}/n.sock"]) as targets:
+        assert targets[1] == f"unix:{tmp_path}/n.sock"
+        for target in targets:
+            round_trip(connect(target))
+            assert list_machines(target)[0].name == "machines/telum1"
+
+
+def test_mutual_tls(tls_target: str, parties: Parties) -> None:
+    """With the authority's certificate and one of its own, a client is let in."""
+    session = connect(
+        tls_target,
+        tls_ca=parties.ca.certificate,
+        tls_cert=parties.client.certificate,
+        tls_key=parties.client.key,
+    )
+    round_trip(session)
+
+
+def test_tls_without_a_certificate(tls_target: str, parties: Parties) -> None:
+    """A client that shows no certificate, or speaks plainly, is not let in."""
+    for ca in (parties.ca.certificate, None):
+        with pytest.raises(TransportError) as caught:
+            connect(tls_target, tls_ca=ca)
+        assert caught.value.code == "UNAVAILABLE"
+
+
+def test_environment_describes_tls(parties: Parties) -> None:
+    """ZDNN_TLS_* and ZDNN_TOKEN are used where arguments are left out; arguments win."""
+    environment = {
+        "ZDNN_TLS_CA": str(parties.ca.certificate),
+        "ZDNN_TLS_CERT": str(parties.client.certificate),
+        "ZDNN_TLS_KEY": str(parties.client.key),
+        "ZDNN_TOKEN": "secret",
+    }
+    found = endpoint("host:1", environment=environment)
+    ca, client = parties.ca.certificate, parties.client
+    assert found == Endpoint("host:1", ca, client.certificate, client.key, "secret")
+    assert endpoint("host:1", tls_ca="other", environment=environment).tls_ca == Path("other")
+    assert endpoint("unix:/path", environment=environment).tls_ca is None
+    assert endpoint("host:1", environment={}) == Endpoint("host:1")
+
+
+@pytest.mark.parametrize("target", ["", "host", "unix:", "host:", "host:port"])
+def test_bad_targets_are_refused(target: str) -> None:
+    """A target is host:port or unix:/path."""
+    with pytest.raises(ValueError, match=r"target: .* expected host:port or unix:/path"):
+        connect(target)
+
+
+def test_half_a_certificate_is_refused() -> None:
+    """A certificate needs its key and an authority."""
+    with pytest.raises(ValueError, match="tls_cert: given alone"):
+        Endpoint("host:1", Path("ca"), Path("cert"))
+    with pytest.raises(ValueError, match="tls_ca: not given"):
+        Endpoint("host:1", None, Path("cert"), Path("key"))
+
+
+@pytest.mark.parametrize(
+    ("target", "loopback"),
+    [
+        ("127.0.0.1:1", True),
+        ("[::1]:1", True),
+        ("unix:/x", True),
+        ("localhost:1", True),
+        ("h:1", False),
+    ],
+)
+def test_loopback_needs_no_proxy(target: str, loopback: bool) -> None:
+    """Targets on this machine are known as such."""
+    assert Endpoint(target).is_loopback is loopback

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64, inlined, kernel
+from nnpa_emulator.kernels.order import LEAST_KEY, NINF16, from_ordered, ordered
 
 Doubles = npt.NDArray[np.float64]
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
 
 PAGE_CELLS = 2048
-NINF16 = np.uint16(0x7FFF)
 LOG2_E = 1.4426950408889634
 # ln 2 in two parts, the first with trailing zeros, so that k * LN2_HIGH is exact.
 # Source: W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980, chapter 6.
@@ -48,18 +48,6 @@ def _exp(value: float) -> float:
     bits = np.float64(shifted).view(np.int64)
     scale = np.int64((bits + BIAS) << FRACTION_BITS).view(np.float64)
     return series * scale
-
-
-@inlined
-def ordered(code: np.uint16) -> np.int16:
-    """Map codes to integers of the same order, -0 below +0."""
-    return np.int16(np.int16(code) ^ (np.int16(np.int16(code) >> 15) & np.int16(0x7FFF)))
-
-
-@inlined
-def from_ordered(key: np.int16) -> np.uint16:
-    """Undo `ordered`."""
-    return np.uint16(key ^ (np.int16(key >> 15) & np.int16(0x7FFF)))
 
 
 @kernel
@@ -93,7 +81,7 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
 @kernel
 def _load(codes: Codes, cell: int, step: int, count: int, row: Doubles) -> float:
     """Widen the first `count` cells of a vector into `row`; return the greatest, NaN with NINF."""
-    greatest = np.int16(-32768)
+    greatest = LEAST_KEY
     largest = np.uint16(0)
     for first in range(0, count, 64):
         at = np.uintp(cell + first // 64 * step)

@@ -3,20 +3,24 @@
 
 from nnpa_emulator.ops import (
     activation,
+    convolution,
     elementwise,
     environment,
     lifecycle,
     matmul,
+    pooling,
     reshape,
     transform,
 )
 
 __all__ = [
     "activation",
+    "convolution",
     "elementwise",
     "environment",
     "lifecycle",
     "matmul",
+    "pooling",
     "reshape",
     "transform",
 ]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that slide over dim3 (height) and dim2 (width): how many, where, and what is refused.
+
+A stride of 0 means one window over the whole input. VALID windows lie inside the input; SAME has
+ceil(input / stride) windows and pads the input, the odd element behind.
+Source: zDNN API Reference 1.2.0, "AvgPool2D Parameter Restrictions" and "Convolution 2D
+Requirements"; the order of checks is the zDNN library's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnpa_emulator.status import Refused, Status
+
+VALID_PADDING, SAME_PADDING = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial dimension of a call, in elements; `field` is what holds the window's size."""
+
+    dimension: int
+    field: str
+    window: int
+    stride: int
+    size: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The numbers of the constraints on windows in an operation's docstring."""
+
+    whole: str
+    padding: str
+    strides: str
+    fits: str
+    count: str
+
+
+def count(size: int, window: int, stride: int, padding: int) -> int:
+    """Return how many windows there are, 0 where a VALID window does not fit."""
+    if stride == 0:
+        return 1
+    reach = size if padding == SAME_PADDING else size - window + 1
+    return max(0, -(-reach // stride))
+
+
+def before(size: int, window: int, stride: int, padding: int) -> int:
+    """Return how many padding elements lie before the input."""
+    if padding != SAME_PADDING or stride == 0:
+        return 0
+    covered = (count(size, window, stride, padding) - 1) * stride + window
+    return max(covered - size, 0) // 2
+
+
+def require_windows(axes: Sequence[Axis], padding: int, labels: Labels) -> None:
+    """Refuse windows, strides and padding that contradict each other; `axes` width first.
+
+    A padding that is neither VALID nor SAME is left to the machine where strides are positive.
+    """
+    shape = Status.ZDNN_INVALID_SHAPE
+    zeros = [axis.stride == 0 for axis in axes]
+    if all(zeros):
+        for axis in axes:
+            if axis.window != axis.size:
+                limit = f"{axis.size} (input.dim{axis.dimension})"
+                raise Refused(shape, axis.field, axis.window, limit, labels.whole)
+        _require_counts(axes, padding, labels.whole)
+        if padding != VALID_PADDING:
+            raise Refused(
+                Status.ZDNN_INVALID_STRIDE_PADDING, "padding_type", padding,
+                "VALID_PADDING with strides 0", labels.padding,
+            )  # fmt: skip
+    elif any(zeros):
+        strides = tuple(axis.stride for axis in reversed(axes))
+        limit = "both 0 or both positive"
+        raise Refused(
+            Status.ZDNN_INVALID_STRIDES, "strides (height, width)", strides, limit, labels.strides
+        )
+    else:
+        for axis in axes:
+            if padding == VALID_PADDING and axis.window > axis.size:
+                limit = f"at most {axis.size} (input.dim{axis.dimension})"
+                raise Refused(shape, axis.field, axis.window, limit, labels.fits)
+        if padding in (VALID_PADDING, SAME_PADDING):
+            _require_counts(axes, padding, labels.count)
+
+
+def _require_counts(axes: Sequence[Axis], padding: int, label: str) -> None:
+    """Refuse an output that does not have one element per window."""
+    for axis in axes:
+        wanted = count(axis.size, axis.window, axis.stride, padding)
+        if axis.output != wanted:
+            field = f"output.transformed_desc.dim{axis.dimension}"
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, str(wanted), label)

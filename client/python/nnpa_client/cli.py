@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nnpa_client import __version__, demo
+from nnpa_client.check import check
 from nnpa_client.connection import list_machines
 from nnpa_client.errors import ProgramCheck, TransportError, ZdnnError
 
@@ -64,6 +65,9 @@ def main() -> None:
 
     `nnpa demo` shows it at work; `nnpa-server` serves it to others.
     """
+
+
+main.add_command(check)
 
 
 @main.command(epilog=_EPILOG)

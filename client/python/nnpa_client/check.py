@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa check`: what of a program or a list of functions runs on which machine, and why not."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import click
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nnpa_client import availability
+from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict, find_host
+
+__all__ = ["check", "functions_of", "symbols"]
+
+NOT_AS_PROMISED = 1
+_SHOWN = ("telum1", "telum2", "z15")
+_PREFIX = "zdnn_"
+_ELF_MAGIC = b"\x7fELF"
+
+
+class NothingToCheck(ValueError):
+    """An input has no zDNN function in it; the text says why that may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is to be said of one function: its verdict on each machine, by name."""
+
+    name: str
+    since: str
+    verdicts: dict[str, Verdict]
+
+
+def symbols(program: bytes) -> tuple[set[str], set[str]]:
+    """Return the zdnn_ symbols that an ELF file wants from elsewhere, and those it defines.
+
+    Any machine, byte order and kind: program, shared library, object file. Raises NothingToCheck
+    when the bytes are no sound ELF file.
+    """
+    wanted: set[str] = set()
+    defined: set[str] = set()
+    try:
+        for section in ELFFile(BytesIO(program)).iter_sections():
+            if isinstance(section, SymbolTableSection):
+                for symbol in section.iter_symbols():
+                    name = str(symbol.name).partition("@")[0]  # less a symbol version
+                    if name.startswith(_PREFIX):
+                        undefined = symbol["st_shndx"] == "SHN_UNDEF"
+                        (wanted if undefined else defined).add(name)
+    except (ELFError, UnicodeDecodeError, ValueError, KeyError, IndexError) as error:
+        raise NothingToCheck(f"not a sound ELF file: {error}") from error
+    return wanted, defined
+
+
+def functions_of(source: str, content: bytes) -> list[str]:
+    """Return the functions, without prefix and sorted, that a program uses or a list names.
+
+    A list is words between blanks, commas or line ends, "zdnn_" optional; "#" begins a comment.
+    """
+    if content.startswith(_ELF_MAGIC):
+        wanted, defined = symbols(content)
+        if not wanted:
+            why = "linked statically, so it brings its own" if defined else "no zdnn_ symbol at all"
+            raise NothingToCheck(f"{source}: uses no zDNN function from a library ({why})")
+        return sorted(name.removeprefix(_PREFIX) for name in wanted)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise NothingToCheck(f"{source}: neither an ELF file nor a text") from None
+    words = re.split(r"[\s,]+", re.sub(r"#.*", "", text))
+    names = sorted({word.removeprefix(_PREFIX) for word in words if word})
+    strange = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
+    if strange or not names:
+        raise NothingToCheck(
+            f"{source}: {strange[0]!r} is no name" if strange else f"{source}: empty"
+        )
+    return names
+
+
+def rows(names: Iterable[str], hosts: Sequence[Host], library: str) -> list[Row]:
+    """Judge each function on each machine."""
+    found: list[Row] = []
+    for name in names:
+        known = availability.FUNCTIONS.get(name)
+        verdicts = {host.name: availability.verdict(name, host, library) for host in hosts}
+        found.append(Row(name, known.since if known else "", verdicts))
+    return found
+
+
+def _read(sources: Sequence[str]) -> list[str]:
+    """Return the functions of all arguments: files, "-" for standard input, or plain names."""
+    names: set[str] = set()
+    for source in sources or ("-",):
+        if source == "-":
+            names.update(functions_of("standard input", sys.stdin.buffer.read()))
+        elif Path(source).is_file():
+            names.update(functions_of(source, Path(source).read_bytes()))
+        elif re.fullmatch(r"[A-Za-z_]\w*", source):
+            names.add(source.removeprefix(_PREFIX))
+        else:
+            raise click.UsageError(f"{source}: no such file, and no function name")
+    return sorted(names)
+
+
+@click.command()
+@click.argument("sources", metavar="[PROGRAM-OR-LIST]...", nargs=-1)
+@click.option("--machine", "machines", multiple=True, help="Judge for this machine; repeatable.")
+@click.option("--library", default=LIBRARIES[-1], show_default=True, help="Version of zDNN.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_json: bool) -> None:
+    """Tell what of a program runs on which machine, and why not.
+
+    PROGRAM is a compiled program, library or object file (ELF, also of another architecture): its
+    calls into zDNN are judged. A list of function names may stand in a file, on standard input
+    ("-" or nothing), or on the command line. No server is asked.
+
+    Exit codes: 0 ok, 1 a function does not run on a machine that --machine names, 2 usage.
+    """
+    try:
+        hosts = [find_host(name) for name in machines or _SHOWN]
+        judged = rows(_read(sources), hosts, library)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(_document(judged, hosts, library), indent=2))
+    else:
+        _print(judged, hosts, library)
+    answers = [one.answer for row in judged for one in row.verdicts.values()]
+    if machines and Answer.NO in answers:
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _overall(judged: Sequence[Row], host: Host) -> Answer:
+    return availability.worst(row.verdicts[host.name].answer for row in judged)
+
+
+def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dict[str, Any]:
+    return {
+        "library": library,
+        "machines": {host.name: {"runs": _overall(judged, host)} for host in hosts},
+        "functions": [
+            {
+                "name": _PREFIX + row.name,
+                "since": row.since or None,
+                "machines": {
+                    name: {"runs": one.answer, "reason": one.reason}
+                    for name, one in row.verdicts.items()
+                },
+            }
+            for row in judged
+        ],
+    }
+
+
+def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
+    console = Console()
+    title = f"{len(judged)} functions with zDNN {library}"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", show_footer=True)
+    table.add_column("function", footer="all together")
+    table.add_column("since")
+    for host in hosts:
+        table.add_column(host.name, footer=_overall(judged, host))
+    for row in judged:
+        table.add_row(_PREFIX + row.name, row.since or "-", *_answers(row, hosts))
+    console.print(table)
+    for reason, names in _reasons(judged).items():
+        console.print(f"{', '.join(names)}\n  {reason}", soft_wrap=True, highlight=False)
+
+
+def _answers(row: Row, hosts: Sequence[Host]) -> list[str]:
+    return [row.verdicts[host.name].answer for host in hosts]
+
+
+def _reasons(judged: Sequence[Row]) -> dict[str, list[str]]:
+    """Return who shares each reason, machines named with it."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for row in judged:
+        for machine, one in row.verdicts.items():
+            if one.reason:
+                places.setdefault((row.name, one.reason), []).append(machine)
+    grouped: dict[str, list[str]] = {}
+    for (name, reason), machines in places.items():
+        grouped.setdefault(f"on {', '.join(machines)}: {reason}", []).append(name)
+    return grouped

@@ -169,12 +169,18 @@ def _arrays(data: Data, count: int, elements: int, kind: int) -> list[Array]:
     dtype = _DTYPES[kind]
     arrays: list[Array] = []
     for number, one in enumerate(data):
-        raw = memoryview(one).cast("B") if memoryview(one).nbytes else memoryview(b"")
+        raw = _raw(one)
         wanted = elements * dtype.itemsize
         if raw.nbytes != wanted:
             raise Malformed(f"data[{number}]", f"{raw.nbytes} bytes", f"{wanted} bytes")
         arrays.append(np.frombuffer(raw, dtype))
     return arrays
+
+
+def _raw(one: Any) -> memoryview:
+    """View bytes-like data or an array, of whatever dtype, as its bytes."""
+    view = np.ravel(one).view(np.uint8).data if isinstance(one, np.ndarray) else memoryview(one)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def _elements(dims: Sequence[int]) -> int:

@@ -61,8 +61,8 @@ def start() -> Iterator[Callable[..., Running]]:
     """A function that starts a server with other limits or settings."""
     started: list[Running] = []
 
-    def run(*, limits: Limits = LIMITS, **settings: object) -> Running:
-        server = Running(replace(CONFIG, limits=limits, **settings))
+    def run(*, limits: Limits = LIMITS, workers: int = CONFIG.workers) -> Running:
+        server = Running(replace(CONFIG, limits=limits, workers=workers))
         started.append(server)
         return server
 

@@ -4,7 +4,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def serving(
     *flags: str,
     listeners: int = 1,
     env: Mapping[str, str] = NO_ENV,
-) -> Iterator[ServerProcess]:
+) -> Generator[ServerProcess]:
     """Run a server process; it is killed if the test did not end it."""
     server = ServerProcess(*flags, log=tmp_path / "server.log", listeners=listeners, env=env)
     try:

@@ -2,6 +2,7 @@
 """Execute: call sequences, new and inline tensors, where a list stops, and what comes back."""
 
 import struct
+from typing import Any
 
 import grpc
 import numpy as np
@@ -88,7 +89,7 @@ def test_inline_tensors_need_no_session_tensor(client: Client) -> None:
     _, image = client.read(sticks=pb.ReadSticks(id=1, byte_order=big))
     assert np.array_equal(np.frombuffer(sticks, "<u2"), np.frombuffer(image, ">u2"))
 
-    def inline(contents: bytes | None, order: int) -> tensor_pb2.Ztensor:
+    def inline(contents: Any, order: int) -> tensor_pb2.Ztensor:
         return tensor_pb2.Ztensor(
             transformed_desc=desc(1, 2, 2, 3),
             is_transformed=True,

@@ -118,7 +118,9 @@ def test_update_takes_masks_as_aip_134_says(client: Client) -> None:
     def update(session: pb.Session, *paths: str) -> pb.Session:
         session.name = client.session
         mask = field_mask_pb2.FieldMask(paths=paths)
-        return client.stub.UpdateSession(pb.UpdateSessionRequest(session=session, update_mask=mask))
+        request = pb.UpdateSessionRequest(session=session, update_mask=mask)
+        told: pb.Session = client.stub.UpdateSession(request)
+        return told
 
     changed = update(pb.Session(precheck=True, jitter_seed=7, status_diag=0), "precheck")
     assert (changed.precheck, changed.jitter_seed) == (True, 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thin client for the server's tests: messages written short, errors read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,10 +108,10 @@ class Client:
     others: list["Client"] = field(default_factory=list["Client"])
 
     def __post_init__(self) -> None:
-        self.stub = accelerator_pb2_grpc.AcceleratorServiceStub(self.channel)
-        session = self.stub.CreateSession(pb.CreateSessionRequest(session=self.options))
-        self.session = session.name
-        self.limits = session.limits
+        self.stub: Any = accelerator_pb2_grpc.AcceleratorServiceStub(self.channel)
+        made: pb.Session = self.stub.CreateSession(pb.CreateSessionRequest(session=self.options))
+        self.session = made.name
+        self.limits = made.limits
 
     def other(self, options: pb.Session | None = None) -> "Client":
         """Create another session over the same channel; it is deleted with this one."""
@@ -129,7 +129,8 @@ class Client:
 
     def state(self) -> pb.Session:
         """Return the session as the server tells it."""
-        return self.stub.GetSession(pb.GetSessionRequest(name=self.session))
+        state: pb.Session = self.stub.GetSession(pb.GetSessionRequest(name=self.session))
+        return state
 
     def used(self) -> tuple[int, int]:
         """Return the number of tensors and the bytes that the session holds."""
@@ -144,7 +145,8 @@ class Client:
 
     def write(self, messages: Iterable[pb.WriteTensorRequest]) -> Result:
         """Stream messages into WriteTensor."""
-        return self.stub.WriteTensor(iter(messages)).result
+        response: pb.WriteTensorResponse = self.stub.WriteTensor(iter(messages))
+        return response.result
 
     def read(self, **source: Any) -> tuple[pb.ReadTensorHeader, bytes]:
         """Read a tensor by ReadTensor."""
@@ -204,7 +206,7 @@ def read_error(error: grpc.RpcError) -> Refused:
 
 
 @contextmanager
-def refused(code: grpc.StatusCode, reason: str, **metadata: object) -> Iterator[None]:
+def refused(code: grpc.StatusCode, reason: str, **metadata: object) -> Generator[None]:
     """Expect a gRPC error with this code, reason, and at least this metadata."""
     with pytest.raises(grpc.RpcError) as caught:
         yield

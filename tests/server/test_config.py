@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags: sizes, times, addresses, and what counts as this machine."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa_server.config import (
+    Config,
+    Limits,
+    is_local,
+    kernel_cache,
+    parse_listen,
+    parse_size,
+    parse_time,
+)
+
+UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(UNITS)))
+def test_sizes(number: int, unit: str) -> None:
+    """A size is a number times its unit, in any case of letters."""
+    assert parse_size(f"{number}{unit}") == number * UNITS[unit]
+    assert parse_size(f"{number} {unit.lower()}") == number * UNITS[unit]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("1.5s", 1.5), ("200ms", 0.2), ("2h", 7200), ("3", 3)]
+)
+def test_times(text: str, seconds: float) -> None:
+    """A time is a number times its unit, seconds without one."""
+    assert parse_time(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1 parsec", "1.2.3", "MiB", "8 GB 2"])
+def test_bad_sizes_and_times(text: str) -> None:
+    """What is no size or time is refused with what would be."""
+    for parse in (parse_size, parse_time):
+        with pytest.raises(ValueError, match="must be a number"):
+            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "local"),
+    [
+        ("127.0.0.1:0", "127.0.0.1:0", True),
+        (":50051", "127.0.0.1:50051", True),
+        ("127.8.9.1:1", "127.8.9.1:1", True),
+        ("localhost:1", "localhost:1", True),
+        ("[::1]:5", "[::1]:5", True),
+        ("unix:/run/nnpa.sock", "unix:/run/nnpa.sock", True),
+        ("unix:///run/nnpa.sock", "unix:/run/nnpa.sock", True),
+        ("0.0.0.0:1", "0.0.0.0:1", False),
+        ("[::]:1", "[::]:1", False),
+        ("10.1.2.3:1", "10.1.2.3:1", False),
+        ("telum.example:1", "telum.example:1", False),
+        ("localhost.example:1", "localhost.example:1", False),
+    ],
+)
+def test_addresses(text: str, address: str, local: bool) -> None:
+    """Addresses are normalised, and only loopback and sockets are this machine's own."""
+    assert parse_listen(text) == address
+    assert is_local(address) is local
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "1.2.3.4:65536", "unix:relative"])
+def test_bad_addresses(text: str) -> None:
+    """An address without a port, or with an impossible one, is refused."""
+    with pytest.raises(ValueError, match="--listen"):
+        parse_listen(text)
+
+
+def test_shares_of_threads() -> None:
+    """Streams and one session's calls never take all threads."""
+    for workers in (4, 5, 64):
+        config = Config(workers=workers)
+        assert 1 <= config.max_streams <= workers / 2
+        assert 1 <= config.max_session_calls <= workers / 4
+
+
+def test_four_inline_tensors_fit_a_message() -> None:
+    """The inline limit follows from the message limit."""
+    assert 4 * Limits(max_message=1 << 20).max_inline == 1 << 20
+    assert Limits().max_inline == 16 << 20
+
+
+def test_kernel_cache_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator's directory comes first, then XDG's, then the temporary one."""
+    wanted, home, temporary = tmp_path / "mine", tmp_path / "xdg", tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(wanted))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    assert kernel_cache() == wanted
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert kernel_cache() == home / "nnpa"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    found = kernel_cache()
+    assert found is not None
+    assert found.parent == temporary

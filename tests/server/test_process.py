@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process: ready line, sockets, TLS, health, reflection, draining, logs, exit codes."""
+
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+
+from tests.server.process import PATIENCE, serving
+from tests.server.wire import Client, load, op, refused
+
+DATA = np.ones((1, 1, 2, 3), np.float32)
+ANY_PORT = ("--listen", "127.0.0.1:0")
+CODE = grpc.StatusCode
+LIST = 1_000
+
+
+def round_trip(channel: grpc.Channel) -> None:
+    """Have a server add something."""
+    client = Client(channel)
+    client.run(*load(1, DATA), op("add", input_a=1, input_b=1, output=1))
+    assert np.array_equal(client.array(1), 2 * DATA.ravel())
+    client.delete()
+
+
+def test_several_listeners_and_a_clean_end(tmp_path: Path) -> None:
+    """One ready line per listener, the picked port in it; SIGTERM ends with 0 and says so."""
+    socket = tmp_path / "nnpa.sock"
+    flags = (*ANY_PORT, "--listen", f"unix:{socket}")
+    with serving(tmp_path, *flags, listeners=2) as server:
+        assert server.addresses[1] == f"unix:{socket}"
+        assert int(server.address.rpartition(":")[2]) > 0
+        for address in server.addresses:
+            round_trip(grpc.insecure_channel(address))
+        server.process.terminate()
+        assert server.stdout.read() == b""
+        assert server.wait() == 0
+        assert "ended, all calls finished" in server.log_text()
+    assert not socket.exists()
+
+
+def test_health_and_reflection(tmp_path: Path) -> None:
+    """Health tells of the server and the service, reflection names the service."""
+    with serving(tmp_path, *ANY_PORT) as server:
+        channel = grpc.insecure_channel(server.address)
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "nnpa.zdnn.v1.AcceleratorService"):
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        mirror: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (listed,) = mirror.ServerReflectionInfo(iter([request]))
+        names = {one.name for one in listed.list_services_response.service}
+        assert "nnpa.zdnn.v1.AcceleratorService" in names
+
+
+def test_stale_socket_is_taken_and_a_live_one_is_not(tmp_path: Path) -> None:
+    """A socket that a killed server left is reused; a server that runs keeps its own."""
+    listen = ("--listen", f"unix:{tmp_path}/s")
+    with serving(tmp_path, *listen) as killed:
+        killed.process.kill()
+        killed.wait()
+    with serving(tmp_path, *listen) as server:
+        command = [sys.executable, "-m", "nnpa_server", *listen]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert (second.returncode, second.stdout) == (1, "")
+        assert "another server" in second.stderr
+        round_trip(grpc.insecure_channel(server.address))
+
+
+def test_port_in_use_ends_with_1(tmp_path: Path) -> None:
+    """A port that is taken is said in one line."""
+    with serving(tmp_path, *ANY_PORT) as server:
+        command = [sys.executable, "-m", "nnpa_server", "--listen", server.address]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert second.returncode == 1
+    assert f"cannot listen on {server.address}" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--listen", "0.0.0.0:0"), "--insecure"),
+        (("--listen", "nowhere"), "host:port"),
+        (("--max-message", "much"), "must be a number"),
+        (("--tls-cert", __file__), "go together"),
+        (("--workers", "1"), "--workers"),
+        (("--no-such-flag",), "No such option"),
+    ],
+)
+def test_usage_errors_end_with_2(flags: tuple[str, ...], says: str) -> None:
+    """A flag that cannot be followed is a usage error, before anything starts."""
+    command = [sys.executable, "-m", "nnpa_server", *flags]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+def test_version_and_help() -> None:
+    """--version names the product; --help tells every flag's default."""
+    run = [sys.executable, "-m", "nnpa_server"]
+    version = subprocess.run([*run, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("nnpa-server, version ")
+    told = subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
+    for text in ("8GiB", "15m", "64MiB", "100000", "127.0.0.1:50051", "Exit"):
+        assert text in told
+
+
+def test_insecure_beyond_loopback_is_a_choice(tmp_path: Path) -> None:
+    """With --insecure the server listens everywhere."""
+    with serving(tmp_path, "--listen", "0.0.0.0:0", "--insecure") as server:
+        port = server.address.rpartition(":")[2]
+        round_trip(grpc.insecure_channel(f"127.0.0.1:{port}"))
+
+
+@dataclass(frozen=True)
+class Pem:
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def issue(name: str, issuer: tuple[Pem, ec.EllipticCurvePrivateKey] | None = None) -> Any:
+    """Issue a certificate for `name` on 127.0.0.1, signed by itself without an issuer."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer, issuer_name = key, subject
+    if issuer is not None:
+        signer = issuer[1]
+        issuer_name = x509.load_pem_x509_certificate(issuer[0].certificate).subject
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+    form = serialization.Encoding.PEM
+    private = key.private_bytes(
+        form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pem(certificate.public_bytes(form), private), key
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> dict[str, Pem]:
+    """A CA, a server and a client that it signed; the files lie in tmp_path."""
+    authority = issue("nnpa test CA")
+    made = {"ca": authority[0]} | {name: issue(name, authority)[0] for name in ("server", "client")}
+    for name, pem in made.items():
+        (tmp_path / f"{name}.crt").write_bytes(pem.certificate)
+        (tmp_path / f"{name}.key").write_bytes(pem.key)
+    return made
+
+
+def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Pem]) -> None:
+    """TLS serves who trusts the CA; with a client CA only who shows its certificate."""
+    tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
+    ca, client = certificates["ca"].certificate, certificates["client"]
+    trusting = grpc.ssl_channel_credentials(ca)
+    knowing = grpc.ssl_channel_credentials(ca, client.key, client.certificate)
+    with serving(tmp_path, *ANY_PORT, *tls) as server:
+        round_trip(grpc.secure_channel(server.address, trusting))
+        unreachable(grpc.insecure_channel(server.address))
+    with serving(tmp_path, *ANY_PORT, *tls, "--tls-client-ca", f"{tmp_path}/ca.crt") as server:
+        round_trip(grpc.secure_channel(server.address, knowing))
+        unreachable(grpc.secure_channel(server.address, trusting))
+
+
+def unreachable(channel: grpc.Channel) -> None:
+    """Expect that a channel gets no connection."""
+    with pytest.raises(grpc.RpcError) as caught:
+        Client(channel)
+    error: Any = caught.value
+    assert error.code() is CODE.UNAVAILABLE
+
+
+def test_bad_key_ends_with_1(tmp_path: Path) -> None:
+    """Files that are no certificate and key are said, not served."""
+    (tmp_path / "x").write_text("no key")
+    tls = ("--tls-cert", f"{tmp_path}/x", "--tls-key", f"{tmp_path}/x")
+    command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, *tls]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+def long_request(client: Client) -> pb.ExecuteRequest:
+    """Return a list that takes about a second."""
+    client.run(*load(1, np.ones((8, 32, 32, 64), np.float32)))
+    return client.request(*[op("exp", input=1, output=1)] * LIST)
+
+
+def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> None:
+    """After SIGTERM a running list gets its answer, new calls SERVER_DRAINING, health says so."""
+    with serving(tmp_path, *ANY_PORT) as server:
+        channel = grpc.insecure_channel(server.address)
+        client = Client(channel)
+        call = client.stub.Execute.future(long_request(client))
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert not call.done()
+        assert (
+            health.Check(health_pb2.HealthCheckRequest()).status
+            == health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        with refused(CODE.UNAVAILABLE, "SERVER_DRAINING"):
+            client.run()
+        assert len(call.result().results) == LIST
+        assert server.wait() == 0
+        assert "all calls finished" in server.log_text()
+
+
+def test_drain_timeout_cuts_off(tmp_path: Path) -> None:
+    """What takes longer than --drain-timeout is cut off, and the exit code is 0 all the same."""
+    with serving(tmp_path, *ANY_PORT, "--drain-timeout", "200ms") as server:
+        client = Client(grpc.insecure_channel(server.address))
+        request = client.request(*list(long_request(client).operations) * 4)
+        call = client.stub.Execute.future(request)
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 5
+        assert "calls were cut off" in server.log_text()
+        assert call.exception() is not None
+
+
+def test_open_stream_does_not_delay_the_end(tmp_path: Path) -> None:
+    """A stream that waits for its client's next list has nothing under way."""
+    with serving(tmp_path, *ANY_PORT) as server:
+        client = Client(grpc.insecure_channel(server.address))
+
+        def requests() -> Iterator[pb.ExecuteRequest]:
+            yield client.request()
+            time.sleep(3)
+
+        stream = client.stub.ExecuteStream(requests())
+        next(stream)
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 2.5
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-m", "nnpa_server", "--listen", "127.0.0.1:0",
+                          "--exit-with-parent"], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_private_server_ends_with_a_killed_parent() -> None:
+    """--exit-with-parent ends the server when its parent dies, even by SIGKILL."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_private_server_ends_when_its_input_closes(tmp_path: Path) -> None:
+    """A pipe as standard input that is closed ends the server too."""
+    command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, "--exit-with-parent"]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
+    """Each call is one JSON object with method, status and id; a session's name is never logged."""
+    with serving(tmp_path, *ANY_PORT, "--json") as server:
+        channel = grpc.insecure_channel(server.address)
+        client = Client(channel)
+        client.stub.Execute(client.request(op("init")), metadata=(("x-request-id", "mine-1"),))
+        fake = (("x-request-id", "two words"),)
+        client.stub.Execute(client.request(op("init")), metadata=fake)
+        with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
+            client.run(op("reset_ztensor", ztensor=3))
+        client.delete()
+        assert server.stop() == 0
+        text = server.log_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    calls = [line for line in lines if line["logger"] == "nnpa.access"]
+    assert [call["method"] for call in calls] == [
+        "CreateSession", "Execute", "Execute", "Execute", "DeleteSession",
+    ]  # fmt: skip
+    assert calls[1]["id"] == "mine-1"
+    assert " " not in calls[2]["id"]
+    assert calls[3]["status"] == "TENSOR_NOT_FOUND"
+    assert (calls[1]["operations"], calls[1]["status"]) == (1, "OK")
+    assert client.session not in text
+    assert client.session.removeprefix("sessions/") not in text
+
+
+def test_request_id_comes_back(tmp_path: Path) -> None:
+    """The trailing metadata has the caller's request id, or a new one."""
+    with serving(tmp_path, *ANY_PORT) as server:
+        client = Client(grpc.insecure_channel(server.address))
+        _, call = client.stub.GetSession.with_call(
+            pb.GetSessionRequest(name=client.session), metadata=(("x-request-id", "abc"),)
+        )
+        assert dict(call.trailing_metadata())["x-request-id"] == "abc"
+        _, call = client.stub.GetSession.with_call(pb.GetSessionRequest(name=client.session))
+        assert len(dict(call.trailing_metadata())["x-request-id"]) == 16
+
+
+@pytest.mark.heavy
+def test_unwritable_kernel_cache_is_never_fatal(tmp_path: Path) -> None:
+    """Without a place for compiled kernels the server says so in one line, and serves."""
+    nowhere = tmp_path / "file"
+    nowhere.write_text("no directory")
+    env = {"NUMBA_CACHE_DIR": f"{nowhere}/a", "XDG_CACHE_HOME": f"{nowhere}/b"}
+    blocked = "import tempfile; tempfile.tempdir = r'{}'".format(f"{nowhere}/c")
+    start = f"{blocked}; import runpy; runpy.run_module('nnpa_server', run_name='__main__')"
+    with subprocess.Popen(
+        [sys.executable, "-c", start, *ANY_PORT], env={**os.environ, **env},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "no writable directory for compiled kernels" in process.stderr.readline()
+        line = process.stdout.readline()
+        round_trip(grpc.insecure_channel(line.split()[-1]))
+        process.terminate()
+        process.stderr.read()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_health_answers_while_kernels_are_compiled(tmp_path: Path) -> None:
+    """With a cold cache the warm-up logs its progress, and health is answered all the while."""
+    env = {"NUMBA_CACHE_DIR": str(tmp_path / "cold")}
+    with serving(tmp_path, *ANY_PORT, env=env) as server:
+        stub: Any = health_pb2_grpc.HealthStub(grpc.insecure_channel(server.address))
+        for _ in range(20):
+            stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert "kernels of all" not in server.log_text()
+        deadline = time.monotonic() + PATIENCE
+        while "kernels of " not in server.log_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)

@@ -76,12 +76,16 @@ class Server:
         return f"{address.rpartition(':')[0]}:{port}"
 
     def drain(self) -> bool:
-        """Refuse new calls, let running ones finish, end; tell whether all of them finished."""
+        """Refuse new calls, let running ones finish, end; tell whether all of them finished.
+
+        Sessions that are open then are told in the log, and freed.
+        """
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
         self._grpc.stop(_GRACE).wait()
         self.interceptor.close()
+        _log.info("left in the store: %s", self.store.counts())
         self.store.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         return finished

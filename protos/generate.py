@@ -23,6 +23,8 @@ PINNED = {"grpcio-tools": "1.76.0", "mypy-protobuf": "5.1.0"}
 HEADER = '# SPDX-License-Identifier: Apache-2.0\n"""{}"""\n'
 DOCSTRINGS = {
     "nnpa": "Generated wire code of nnpa: protocol buffers and gRPC stubs, one package per API.",
+    "nnpa/mli": "The embARC MLI API of the wire, by version.",
+    "nnpa/mli/v1": "embARC MLI on the wire, version 1.",
     "nnpa/zdnn": "The zDNN API of the wire, by version.",
     "nnpa/zdnn/v1": "zDNN on the wire, version 1: status, tensor, operation, accelerator.",
 }

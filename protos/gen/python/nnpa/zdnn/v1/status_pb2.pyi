@@ -264,8 +264,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED: NNPA raised a program check, as the machine does for operands that contradict each
     other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
     (decimal) where precheck would have answered. The kind is "data" (operands that contradict each
-    other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
-    machine has no such instruction; SIGILL). Operations before "operation_index" have taken
+    other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV), "operation" (the
+    machine has no such instruction; SIGILL) or, in nnpa.mli.v1 only, "assertion" (a debug build of
+    MLI aborts; SIGABRT; metadata "mli_status"). Operations before "operation_index" have taken
     effect; the session lives on.
     """
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 18
@@ -337,8 +338,9 @@ ERROR_REASON_PROGRAM_CHECK: ErrorReason.ValueType  # 17
 """ABORTED: NNPA raised a program check, as the machine does for operands that contradict each
 other while precheck is off. Metadata: "kind", "constraint", and "precheck_status"
 (decimal) where precheck would have answered. The kind is "data" (operands that contradict each
-other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV) or "operation" (the
-machine has no such instruction; SIGILL). Operations before "operation_index" have taken
+other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV), "operation" (the
+machine has no such instruction; SIGILL) or, in nnpa.mli.v1 only, "assertion" (a debug build of
+MLI aborts; SIGABRT; metadata "mli_status"). Operations before "operation_index" have taken
 effect; the session lives on.
 """
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 18

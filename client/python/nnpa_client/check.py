@@ -42,11 +42,11 @@ class Row:
     verdicts: dict[str, Verdict]
 
 
-def symbols(program: bytes) -> tuple[set[str], set[str]]:
+def symbols(source: str, program: bytes) -> tuple[set[str], set[str]]:
     """Return the zdnn_ symbols that an ELF file wants from elsewhere, and those it defines.
 
     Any machine, byte order and kind: program, shared library, object file. Raises NothingToCheck
-    when the bytes are no sound ELF file.
+    when the file is damaged.
     """
     wanted: set[str] = set()
     defined: set[str] = set()
@@ -58,8 +58,8 @@ def symbols(program: bytes) -> tuple[set[str], set[str]]:
                     if name.startswith(_PREFIX):
                         undefined = symbol["st_shndx"] == "SHN_UNDEF"
                         (wanted if undefined else defined).add(name)
-    except (ELFError, UnicodeDecodeError, ValueError, KeyError, IndexError) as error:
-        raise NothingToCheck(f"not a sound ELF file: {error}") from error
+    except (ELFError, ValueError, LookupError, OverflowError) as error:
+        raise NothingToCheck(f"{source}: damaged ELF file: {error}") from error
     return wanted, defined
 
 
@@ -69,7 +69,7 @@ def functions_of(source: str, content: bytes) -> list[str]:
     A list is words between blanks, commas or line ends, "zdnn_" optional; "#" begins a comment.
     """
     if content.startswith(_ELF_MAGIC):
-        wanted, defined = symbols(content)
+        wanted, defined = symbols(source, content)
         if not wanted:
             why = "linked statically, so it brings its own" if defined else "no zdnn_ symbol at all"
             raise NothingToCheck(f"{source}: uses no zDNN function from a library ({why})")
@@ -82,9 +82,8 @@ def functions_of(source: str, content: bytes) -> list[str]:
     names = sorted({word.removeprefix(_PREFIX) for word in words if word})
     strange = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
     if strange or not names:
-        raise NothingToCheck(
-            f"{source}: {strange[0]!r} is no name" if strange else f"{source}: empty"
-        )
+        problem = f"{strange[0]!r} is no function name" if strange else "names no function"
+        raise NothingToCheck(f"{source}: {problem}")
     return names
 
 
@@ -175,7 +174,8 @@ def _print(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> None:
         table.add_row(_PREFIX + row.name, row.since or "-", *_answers(row, hosts))
     console.print(table)
     for reason, names in _reasons(judged).items():
-        console.print(f"{', '.join(names)}\n  {reason}", soft_wrap=True, highlight=False)
+        who = ", ".join(_PREFIX + name for name in names)
+        console.print(f"{who}\n  {reason}", soft_wrap=True, highlight=False)
 
 
 def _answers(row: Row, hosts: Sequence[Host]) -> list[str]:

@@ -24,8 +24,6 @@ from nnpa_server.accelerator.options import (
     updated_options,
     wanted_options,
 )
-from nnpa_server.accelerator.pages import make_token, page_size, read_token
-from nnpa_server.accelerator.patience import Context, Patience
 from nnpa_server.accelerator.program import check, run
 from nnpa_server.accelerator.transfer import (
     Download,
@@ -36,6 +34,8 @@ from nnpa_server.accelerator.transfer import (
     write_tensor,
 )
 from nnpa_server.errors import CallRefused
+from nnpa_server.pages import make_token, page_size, read_token
+from nnpa_server.patience import Context, Patience
 from nnpa_server.store import Session, Store
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name

@@ -21,7 +21,6 @@ from nnpa_emulator.ztensor import TYPE_BYTES, getsize_ztensor
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
 from nnpa_server.accelerator.operands import from_order, read_structure, size_mismatch, too_large
-from nnpa_server.accelerator.patience import Context, Patience, given_up
 from nnpa_server.accelerator.program import (
     LiveIds,
     Step,
@@ -33,6 +32,7 @@ from nnpa_server.accelerator.program import (
 )
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.patience import Context, Patience, given_up
 from nnpa_server.store import Session, Store, staging
 
 Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview

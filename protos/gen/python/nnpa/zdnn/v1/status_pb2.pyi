@@ -279,8 +279,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
     ERROR_REASON_CALL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 22
     """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-    wait for each other, as may be; "field" is "max_streams" or "max_session_calls". Retry with a
-    pause.
+    wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
+    "max_session_calls" or "max_mli_calls". Retry with a pause.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -353,8 +353,8 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL: our fault; metadata "correlation_id" finds it in the server's log."""
 ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
 """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-wait for each other, as may be; "field" is "max_streams" or "max_session_calls". Retry with a
-pause.
+wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
+"max_session_calls" or "max_mli_calls". Retry with a pause.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

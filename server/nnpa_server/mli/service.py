@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MliService: each method of nnpa/mli/v1/mli.proto in a few lines.
+
+A kernel's arm is the name of the emulator's function, its fields are the function's arguments; the
+field `in` is the parameter `in_`. Nothing here knows a kernel by name.
+"""
+
+import inspect
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from mli_emulator import (
+    KERNELS,
+    Accumulator,
+    Asserted,
+    Conversion,
+    DebugLevel,
+    Options,
+    Outcome,
+    RnnCellCfg,
+    RnnMode,
+    Rounding,
+    SubTensorCfg,
+    Tensor,
+)
+from mli_emulator import Refusal as MliRefusal
+from nnpa.mli.v1 import mli_pb2 as pb
+from nnpa.mli.v1 import mli_pb2_grpc
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.config import Limits
+from nnpa_server.errors import CallRefused, from_exception, invalid, too_many_calls, unspecified
+from nnpa_server.mli.operands import (
+    Message,
+    Operands,
+    Room,
+    describe,
+    read_operands,
+    require_short,
+)
+from nnpa_server.pages import make_token, page_size, read_token
+from nnpa_server.patience import Context, Patience
+
+SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
+MAX_KERNELS = 4096
+# What a recurrent cell may compute before the next look at the deadline: some seconds of work, and
+# some hundred MiB of sums. Frames times bytes of weights, and of bias.
+MAX_WORK, MAX_SUMS = 1 << 34, 1 << 24
+_WRITTEN = ("out", "cell", "cfg.ir_tsr", "dst")
+_CONSTRAINT = re.compile(r"^\((\w+_c\d+)\) ((?:.+\n?)(?:(?!\().+\n?)*)", re.MULTILINE)
+_OPTIONS: Mapping[str, Mapping[int, Any]] = {
+    "rounding": {
+        0: Rounding.CONVERGENT,
+        pb.ROUNDING_CONVERGENT: Rounding.CONVERGENT,
+        pb.ROUNDING_UP: Rounding.UP,
+    },
+    "debug_level": {
+        0: DebugLevel.RET_CODES,
+        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{one.name}"): one for one in DebugLevel},
+    },
+    "accumulator": {
+        0: Accumulator.EXACT,
+        pb.ACCUMULATOR_EXACT: Accumulator.EXACT,
+        pb.ACCUMULATOR_HARDWARE: Accumulator.HARDWARE,
+    },
+    "conversion": {
+        0: Conversion.EXACT,
+        **{pb.Conversion.Value(f"CONVERSION_{one.name}"): one for one in Conversion},
+    },
+}
+
+
+class MliService(mli_pb2_grpc.MliServiceServicer):
+    """The service; at most `calls` calls of RunKernel at a time."""
+
+    def __init__(self, limits: Limits, calls: int) -> None:
+        self._limits = limits
+        self._calls = calls
+        self._free = threading.BoundedSemaphore(calls)
+
+    def RunKernel(self, request: pb.RunKernelRequest, context: Any) -> pb.RunKernelResponse:  # noqa: N802 - the contract's name
+        """Run kernels in order."""
+        if not self._free.acquire(blocking=False):
+            raise too_many_calls("max_mli_calls", self._calls)
+        try:
+            return _run(request, self._limits, context)
+        finally:
+            self._free.release()
+
+    def ListKernels(self, request: pb.ListKernelsRequest, context: Any) -> pb.ListKernelsResponse:  # noqa: N802, ARG002
+        """List the kernels by name."""
+        first = read_token("kernels", request.page_token) + 1
+        names = sorted({entry.name for entry in KERNELS.values()})
+        last = min(first + page_size(request.page_size), len(names))
+        token = make_token("kernels", last - 1) if last < len(names) else ""
+        kernels = [describe_kernel(name) for name in names[first:last]]
+        return pb.ListKernelsResponse(kernels=kernels, next_page_token=token)
+
+
+def describe_kernel(name: str) -> pb.KernelInfo:
+    """Return a kernel as its documentation tells it."""
+    entry = KERNELS[name]
+    text = inspect.getdoc(entry.function) or ""
+    constraints = [
+        pb.Constraint(name=number, text=" ".join(condition.split()))
+        for number, condition in _CONSTRAINT.findall(text)
+    ]
+    description = _CONSTRAINT.sub("", text).strip()
+    return pb.KernelInfo(
+        name=name, aliases=entry.aliases, description=description, constraints=constraints
+    )
+
+
+def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.RunKernelResponse:
+    if not request.kernels:
+        raise unspecified("kernels")
+    if len(request.kernels) > MAX_KERNELS:
+        raise invalid("kernels", f"{len(request.kernels)} kernels", f"at most {MAX_KERNELS}")
+    options = _read_options(request.options)
+    go_on, memory, contents = Patience(context), Room(limits), Room(limits)
+    earlier: list[Operands] = []
+    response = pb.RunKernelResponse()
+    for index, kernel in enumerate(request.kernels):
+        go_on()
+        name = kernel.WhichOneof("kernel")
+        try:
+            result = _run_one(kernel, name, f"kernels[{index}]", earlier, memory, contents, options)
+        except (CallRefused, Asserted) as error:
+            refused = _aborted(error.refusal) if isinstance(error, Asserted) else error
+            raise from_exception(refused, operation_index=index, operation=name or "") from error
+        response.results.append(result)
+        if result.mli_status != pb.MLI_STATUS_OK:
+            break
+    return response
+
+
+def _read_options(message: pb.BuildOptions) -> Options:
+    chosen: list[Any] = []
+    for name, known in _OPTIONS.items():
+        number = getattr(message, name)
+        if number not in known:
+            raise invalid(f"options.{name}", number, f"one of {sorted(known)}")
+        chosen.append(known[number])
+    rounding, debug, accumulator, conversion = chosen
+    return Options(rounding, debug, accumulator, conversion)
+
+
+def _run_one(
+    kernel: pb.Kernel,
+    name: str | None,
+    path: str,
+    earlier: list[Operands],
+    memory: Room,
+    contents: Room,
+    options: Options,
+) -> pb.KernelResult:
+    """Run one kernel; append its tensors to `earlier`."""
+    if name is None:
+        text = f"{path} has no arm, or one that this server does not know"
+        facts = {"field": path, "value": "none", "limit": "an arm of Kernel"}
+        raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
+    message, path = getattr(kernel, name), f"{path}.{name}"
+    operands = read_operands(message, path, earlier, memory)
+    earlier.append(operands)
+    arguments = _arguments(message, operands, path)
+    _require_bounded(arguments, path)
+    try:
+        outcome = KERNELS[name].function(**arguments, options=options)
+    except IndexError as error:
+        if "idx" not in arguments:
+            raise
+        raise invalid(f"{path}.idx", arguments["idx"], "a slice of the tensor") from error
+    result = _tell(outcome)
+    if not result.HasField("refusal") and not kernel.omit_outputs:
+        for field in _WRITTEN:
+            if isinstance(outcome, Outcome) and field in operands:
+                contents.take(f"{path}.{field}", operands[field].capacity)
+                result.outputs.add(field=field, tensor=describe(operands[field]))
+    return result
+
+
+def _arguments(message: Message, operands: Operands, path: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        name = "in_" if field.name == "in" else field.name
+        kind = field.message_type
+        if kind is None:
+            arguments[name] = getattr(message, name)
+        elif kind is pb.TensorRef.DESCRIPTOR:
+            arguments[name] = operands.get(field.name)
+        elif not message.HasField(field.name):
+            arguments[name] = None
+        elif kind is pb.RnnCellCfg.DESCRIPTOR:
+            ir_tsr = operands.get("cfg.ir_tsr")
+            arguments[name] = _rnn_cell_cfg(message.cfg, ir_tsr, f"{path}.cfg")
+        else:
+            arguments[name] = _subtensor_cfg(message.cfg, f"{path}.cfg")
+    return arguments
+
+
+def _rnn_cell_cfg(message: pb.RnnCellCfg, ir_tsr: Tensor | None, path: str) -> RnnCellCfg:
+    for name in ("mode", "act"):
+        if not message.HasField(name):
+            raise unspecified(f"{path}.{name}")
+    return RnnCellCfg(message.mode, message.act, ir_tsr)
+
+
+def _subtensor_cfg(message: pb.SubtensorCfg, path: str) -> SubTensorCfg:
+    offset = require_short(message.offset, f"{path}.offset")
+    size = require_short(message.size, f"{path}.size")
+    return SubTensorCfg(offset, size, message.sub_tensor_rank)
+
+
+def _require_bounded(arguments: Mapping[str, Any], path: str) -> None:
+    """Refuse a sequence that would run too long, or take too much memory, in one piece.
+
+    What tensors claim counts up to the memory that they have: beyond it the kernel refuses them.
+    """
+    cfg, x = arguments.get("cfg"), arguments.get("in_")
+    if not isinstance(cfg, RnnCellCfg) or cfg.mode == RnnMode.RNN_ONE_TO_ONE or x is None:
+        return
+    frames = min(x.shape[0] if x.shape else 0, _memory(x))
+    for name, limit in (("weights", MAX_WORK), ("bias", MAX_SUMS)):
+        product = frames * _memory(arguments[name])
+        if product > limit:
+            what = f"{path}.in.shape[0] times bytes of {name}"
+            raise invalid(what, product, f"at most {limit}: split the sequence")
+
+
+def _memory(tensor: Tensor | None) -> int:
+    return 0 if tensor is None or tensor.data is None else tensor.data.nbytes
+
+
+def _tell(outcome: Outcome | int) -> pb.KernelResult:
+    if not isinstance(outcome, Outcome):
+        return pb.KernelResult(number=outcome)
+    status: Any = int(outcome.status)
+    result = pb.KernelResult(
+        mli_status=status,
+        accumulator_overflow=outcome.accumulator_overflow,
+        messages=outcome.messages,
+    )
+    if outcome.refusal is not None:
+        one, number = outcome.refusal, int(outcome.refusal.status)
+        told = pb.Refusal(
+            field=one.field,
+            value=one.value,
+            limit=one.limit,
+            constraint=one.constraint,
+            text=str(one),
+        )
+        told.mli_status = pb.MliStatus.ValueType(number)
+        result.refusal.CopyFrom(told)
+    return result
+
+
+def _aborted(refusal: MliRefusal) -> CallRefused:
+    """Return the error for an assertion, which ends the program of a debug build."""
+    return CallRefused(
+        wire.ERROR_REASON_PROGRAM_CHECK,
+        str(refusal),
+        kind="assertion",
+        field=refusal.field,
+        value=refusal.value,
+        limit=refusal.limit,
+        constraint=refusal.constraint,
+        mli_status=int(refusal.status),
+    )

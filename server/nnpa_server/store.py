@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -180,10 +180,20 @@ class Counts:
 
 
 class Store:
-    """The sessions of a server, by name."""
+    """The sessions of a server, by name.
 
-    def __init__(self, limits: Limits, max_session_calls: int = 16) -> None:
+    `give_back` returns free memory to the system; it is called now and then after sessions ended.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        max_session_calls: int = 16,
+        give_back: Callable[[], object] = int,
+    ) -> None:
         self.limits = limits
+        self._give_back = give_back
+        self._freed = False
         self._max_session_calls = max_session_calls
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
@@ -233,6 +243,7 @@ class Store:
         if session is None:
             raise _not_found(name)
         session.clear()
+        self._freed = True
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all sessions."""
@@ -270,11 +281,15 @@ class Store:
                 del self._sessions[session.name]
         for session in idle:
             session.clear()
+        self._freed = self._freed or bool(idle)
         return len(idle)
 
     def _reap(self, period: float) -> None:
         while not self._stopped.wait(period):
             self.expire()
+            if self._freed:
+                self._freed = False
+                self._give_back()
 
 
 def staging(size: int) -> Memory:

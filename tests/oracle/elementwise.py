@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elementwise functions, exactly: fractions, and decimals of 60 digits, rounded once.
+"""The elementwise functions, exactly: fractions, and decimals of 40 digits, rounded once.
 
 Codes in, codes out. Ties away from zero; NINF in gives 7FFF out; overflow keeps its sign; log of a
 number that is not positive is FFFF; roots of negative numbers are 7FFF. No result of a
-transcendental function is a tie, and 60 digits decide every rounding.
+transcendental function is a tie, and 40 digits decide every rounding.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.oracle.dlfloat import NINF, combined, rounded, selected, value
 NEGATIVE_NINF = 0xFFFF
 # Half a unit above the largest number, 2^33 (1 - 2^-9): what rounds out of the format.
 OVERFLOW = Fraction(8573157376 + 4194304)
-_DIGITS = Context(prec=60)
+_DIGITS = Context(prec=40)
 _EXP_LIMIT = 40
 
 BINARY: dict[str, Callable[[int, int], int]] = {

@@ -8,7 +8,9 @@ from nnpa_emulator.ops import (
     environment,
     lifecycle,
     matmul,
+    normalization,
     pooling,
+    recurrent,
     reshape,
     transform,
 )
@@ -20,7 +22,9 @@ __all__ = [
     "environment",
     "lifecycle",
     "matmul",
+    "normalization",
     "pooling",
+    "recurrent",
     "reshape",
     "transform",
 ]

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisation and reduction: batchnorm, layernorm, meanreduce2d, moments, norm, reduce.
+
+Shapes are transformed dims; tensors are DLFLOAT16 in 4DFEATURE, except the positions that reduce
+finds. A NINF operand gives NINF and a range violation. Padding is written as zero.
+
+Fidelity: batchnorm and reduce exact against this reference; the others sum in double precision,
+whatever `accumulate` says, so that one result does not depend on its neighbours, and round once.
+Against hardware: consistent with the tolerances of IBM's own tests; precision and order of its sums
+are not public. Not public either, and refused as operands that contradict each other: mean and
+variance of layernorm that are no scalars, and an output type of reduce that does not fit op_type.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator import dlfloat, stick
+from nnpa_emulator.checks import require_dim, require_dims, require_fields, require_in
+from nnpa_emulator.derive import resized
+from nnpa_emulator.instruction import OperandRule, response
+from nnpa_emulator.kernels import normalization as kernels
+from nnpa_emulator.kernels import pooling
+from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
+from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
+from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.ztensor import DataFormats, DataTypes, TensorDesc, Ztensor
+
+MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
+REDUCE_OP_MINIMUM, REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX = range(4)
+_POSITIONS = (REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM_IDX)
+_GREATEST = (REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX)
+# Largest height and width that meanreduce2d takes. Source: zDNN API Reference 1.2.0.
+MOST_MEAN = 1024
+# IBM's own tests allow batchnorm and meanreduce2d 64 units in the last place.
+WIDE_ULPS = 64
+_REDUCED: OperandRule = {
+    DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset(
+        (DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32)
+    ),
+}
+
+
+def _codes(tensor: Ztensor) -> dlfloat.Codes:
+    return tensor.sticks.view(np.uint16)
+
+
+def _like_input_a(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+    return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
+
+
+def _verify_batchnorm(
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor
+) -> None:
+    desc = input_a.transformed_desc
+    require_dims("input_a", desc, {"output": output}, "c1")
+    require_dim(1, desc.dim1, "input_a.dim1", {"input_b": input_b, "input_c": input_c}, "c2")
+    for name, tensor in (("input_b", input_b), ("input_c", input_c)):
+        for dimension in (4, 3, 2):
+            require_dim(dimension, 1, "", {name: tensor}, "c3")
+    require_fields(desc.type, desc.format, {"output": output}, "c4", "c5")
+
+
+@operation(
+    FunctionCode.NNPA_BATCHNORMALIZATION,
+    FORMAT_0,
+    since="1.0.0",
+    verify=_verify_batchnorm,
+    describe=_like_input_a,
+    ulps=WIDE_ULPS,
+)
+def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor) -> bool:
+    """Scale and shift channels: input_a * input_b + input_c, rounded once.
+
+    1. output has the dims of input_a, else ZDNN_INVALID_SHAPE.
+    2. input_b.dim1, then input_c.dim1, is input_a.dim1, else ZDNN_INVALID_SHAPE.
+    3. dim4, dim3 and dim2 of input_b, then of input_c, are 1, else ZDNN_INVALID_SHAPE.
+    4. output has the type of input_a, else ZDNN_INVALID_TYPE.
+    5. output has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    Types and formats of input_b and input_c are left to the machine. Scratch: both in FP32.
+    Source: zDNN API Reference 1.2.0, zdnn_batchnorm.
+    """
+    shape = stick.geometry(input_a.transformed_desc)
+    factors = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
+    added = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
+    codes, out = _codes(input_a), _codes(output)
+    largest = kernels.scale(codes, out, shape.dims, shape.pages, factors, added)
+    return bool(largest == dlfloat.NINF)
+
+
+def _verify_meanreduce2d(input: Ztensor, output: Ztensor) -> None:
+    desc = input.transformed_desc
+    require_dim(4, desc.dim4, "input.dim4", {"output": output}, "c1")
+    require_dim(1, desc.dim1, "input.dim1", {"output": output}, "c1")
+    require_fields(desc.type, desc.format, {"output": output}, "c2", "c3")
+    for dimension in (2, 3):
+        require_dim(dimension, 1, "", {"output": output}, "c4")
+
+
+def _mean_responses(input: Ztensor, output: Ztensor) -> None:
+    desc = input.transformed_desc
+    for field, size in (("dim3", desc.dim3), ("dim2", desc.dim2)):
+        if size > MOST_MEAN:
+            limit = f"at most {MOST_MEAN}"
+            raise response(0xF001, f"input.transformed_desc.{field}", size, limit, "c5")
+
+
+def _mean_of(input: Ztensor) -> tuple[Descriptors, ...]:
+    d4, _, _, d1 = input.transformed_desc.dims
+    return (resized(input, (d4, 1, 1, d1)),)
+
+
+@operation(
+    FunctionCode.NNPA_AVGPOOL2D,
+    FORMAT_0,
+    since="1.0.0",
+    verify=_verify_meanreduce2d,
+    describe=_mean_of,
+    responses=_mean_responses,
+    ulps=WIDE_ULPS,
+)
+def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
+    """Average height and width (dim3 and dim2) away: the pooling of one window, rounded once.
+
+    1. output.dim4, then output.dim1, is that of input, else ZDNN_INVALID_SHAPE.
+    2. output has the type of input, else ZDNN_INVALID_TYPE.
+    3. output has the format of input, else ZDNN_INVALID_FORMAT.
+    4. output.dim2 and output.dim3 are 1, else ZDNN_INVALID_SHAPE.
+    5. input.dim3 and input.dim2 are at most 1024, else ZDNN_FUNC_RC_F001.
+
+    Scratch: 64 sums in double precision per element of dim2, at most 512 KiB.
+    Source: zDNN API Reference 1.2.0, zdnn_meanreduce2d; the library issues NNPA_AVGPOOL2D.
+    """
+    source, target = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
+    window = (source.dims[1], source.dims[2], 1, 1, 0, 0)
+    places = (source.dims, source.pages, target.dims, target.pages)
+    largest = pooling.average(_codes(input), _codes(output), *places, window)
+    return bool(largest == dlfloat.NINF)
+
+
+def _verify_norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
+    desc = input_a.transformed_desc
+    others = {"input_b": input_b, "output": output}
+    require_dim(4, desc.dim4, "input_a.dim4", others, "c1")
+    require_dim(3, 1, "", {"input_a": input_a, **others}, "c2")
+    require_dim(2, desc.dim2, "input_a.dim2", others, "c3")
+    require_dim(1, desc.dim1, "input_a.dim1", {"input_b": input_b}, "c4")
+    require_dim(1, 1, "", {"output": output}, "c5")
+    require_fields(desc.type, desc.format, others, "c6", "c7")
+
+
+def _norm_of(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+    d4, d3, d2, _ = input_a.transformed_desc.dims
+    return (resized(input_a, (d4, d3, d2, 1)),)
+
+
+@operation(FunctionCode.NNPA_NORM, FORMAT_1, since="1.1.0", verify=_verify_norm, describe=_norm_of)
+def norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+    """Take the Euclidean norm of input_a - input_b over every dim1 vector.
+
+    1. input_b.dim4, then output.dim4, is input_a.dim4, else ZDNN_INVALID_SHAPE.
+    2. dim3 of input_a, input_b and output is 1, else ZDNN_INVALID_SHAPE.
+    3. input_b.dim2, then output.dim2, is input_a.dim2, else ZDNN_INVALID_SHAPE.
+    4. input_b.dim1 is input_a.dim1, else ZDNN_INVALID_SHAPE.
+    5. output.dim1 is 1, else ZDNN_INVALID_SHAPE.
+    6. input_b, then output, has the type of input_a, else ZDNN_INVALID_TYPE.
+    7. input_b, then output, has the format of input_a, else ZDNN_INVALID_FORMAT.
+
+    A tensor's type is tested before its format. Scratch: the results in double precision.
+    Source: zDNN API Reference 1.2.0, zdnn_norm; the order of checks is the zDNN library's.
+    """
+    shape = stick.geometry(input_a.transformed_desc)
+    results = np.empty(shape.dims[0] * shape.dims[2], np.float64)
+    kernels.distances(_codes(input_a), _codes(input_b), shape.dims, shape.pages, results)
+    return stick.write_fp32(results, output.transformed_desc, output.sticks)
+
+
+def _verify_moments(
+    input: Ztensor, bessel_correction_type: int, output_a: Ztensor, output_b: Ztensor
+) -> None:
+    desc, outputs = input.transformed_desc, {"output_a": output_a, "output_b": output_b}
+    require_fields(desc.type, desc.format, outputs, "c1", "c2")
+    status, field = Status.ZDNN_INVALID_BESSEL_CORRECTION, "bessel_correction_type"
+    bessel = (MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE)
+    require_in(bessel_correction_type, bessel, status, field, "c3")
+    single = desc.dim3 == desc.dim2 == desc.dim1 == 1
+    if single and bessel_correction_type == MOMENTS_BESSEL_SAMPLE:
+        limit = "MOMENTS_BESSEL_POPULATION for one element"
+        raise Refused(status, field, bessel_correction_type, limit, "c4")
+    for dimension in (3, 2, 1):
+        require_dim(dimension, 1, "", outputs, "c5")
+    require_dim(4, desc.dim4, "input.dim4", outputs, "c6")
+
+
+def _moments_of(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+    described = resized(input, (input.transformed_desc.dim4, 1, 1, 1))
+    return (described, described)
+
+
+@operation(
+    FunctionCode.NNPA_MOMENTS,
+    FORMAT_1,
+    since="1.1.0",
+    verify=_verify_moments,
+    describe=_moments_of,
+    outputs=("output_a", "output_b"),
+    marks=("output_a",),
+    fields={"bessel_correction_type": bits_field(32)},
+)
+def moments(
+    input: Ztensor, bessel_correction_type: int, output_a: Ztensor, output_b: Ztensor
+) -> bool:
+    """Take mean (output_a) and variance (output_b) over dim3, dim2 and dim1 of every dim4.
+
+    1. output_a, then output_b, has the type of input, else ZDNN_INVALID_TYPE.
+    2. output_a, then output_b, has the format of input, else ZDNN_INVALID_FORMAT.
+    3. bessel_correction_type is MOMENTS_BESSEL_POPULATION or MOMENTS_BESSEL_SAMPLE, else
+       ZDNN_INVALID_BESSEL_CORRECTION.
+    4. MOMENTS_BESSEL_SAMPLE: there is more than one element, else ZDNN_INVALID_BESSEL_CORRECTION.
+    5. dim3, dim2, dim1 of output_a and output_b are 1, else ZDNN_INVALID_SHAPE.
+    6. output_a.dim4, then output_b.dim4, is input.dim4, else ZDNN_INVALID_SHAPE.
+
+    A tensor's type is tested before its format. The library leaves output_b unmarked: until it is
+    transformed by other means, transform_origtensor of it is ZDNN_INVALID_STATE.
+    Scratch: the results in double precision.
+    Source: zDNN API Reference 1.2.0, zdnn_moments; state of output_b as in the zDNN library.
+    """
+    shape = stick.geometry(input.transformed_desc)
+    results = np.empty((shape.dims[0], 2), np.float64)
+    bessel, flat = int(bessel_correction_type), results.reshape(-1)
+    kernels.moments(_codes(input), shape.dims, shape.pages, bessel, flat)
+    violated = False
+    for output, values in ((output_a, results[:, 0]), (output_b, results[:, 1])):
+        found = stick.write_fp32(values.copy(), output.transformed_desc, output.sticks)
+        violated = violated or found
+    return violated
+
+
+def _verify_layernorm(
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    beta_value: int,
+    gamma_value: int,
+    epsilon_value: int,
+    output: Ztensor,
+) -> None:
+    for field, code, status, label in (
+        ("beta_value", beta_value, Status.ZDNN_INVALID_BETA, "c1"),
+        ("gamma_value", gamma_value, Status.ZDNN_INVALID_GAMMA, "c2"),
+        ("epsilon_value", epsilon_value, Status.ZDNN_INVALID_EPSILON, "c3"),
+    ):
+        if code & dlfloat.MAGNITUDE == dlfloat.NINF:
+            raise Refused(status, field, "NINF", "numeric in DLFLOAT16", label)
+    desc, mean = input_a.transformed_desc, input_b.transformed_desc
+    others = {"input_b": input_b, "input_c": input_c, "output": output}
+    require_dim(4, desc.dim4, "input_a.dim4", others, "c4")
+    for dimension in (1, 2, 3):
+        wanted, source = desc.dims[4 - dimension], f"input_a.dim{dimension}"
+        require_dim(dimension, wanted, source, {"output": output}, "c5")
+    for dimension in (1, 2, 3):
+        wanted, source = mean.dims[4 - dimension], f"input_b.dim{dimension}"
+        require_dim(dimension, wanted, source, {"input_c": input_c}, "c6")
+    require_fields(desc.type, desc.format, others, "c7", "c8")
+
+
+def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **others: object) -> None:
+    _verify_layernorm(input_b=input_b, input_c=input_c, **others)  # type: ignore[arg-type] # as given
+    for dimension in (1, 2, 3):
+        require_dim(dimension, 1, "", {"input_b": input_b}, "c9")
+
+
+@operation(
+    FunctionCode.NNPA_LAYERNORM,
+    FORMAT_1,
+    since="1.1.0",
+    verify=_verify_layernorm,
+    relations=_layernorm_relations,
+    describe=_like_input_a,
+    fields=dict.fromkeys(("beta_value", "gamma_value", "epsilon_value"), dlfloat_field),
+)
+def layernorm(
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    beta_value: float,
+    gamma_value: float,
+    epsilon_value: float,
+    output: Ztensor,
+) -> bool:
+    """Take (input_a - input_b) / sqrt(input_c + epsilon) * gamma + beta, rounded once.
+
+    input_b and input_c hold mean and variance of every dim4, as moments gives them. A sum of
+    variance and epsilon that is not positive gives NINF.
+
+    1. beta_value is numeric in DLFLOAT16, else ZDNN_INVALID_BETA.
+    2. gamma_value is numeric in DLFLOAT16, else ZDNN_INVALID_GAMMA.
+    3. epsilon_value is numeric in DLFLOAT16, else ZDNN_INVALID_EPSILON.
+    4. dim4 of input_b, input_c and output is input_a.dim4, else ZDNN_INVALID_SHAPE.
+    5. output.dim1, dim2 and dim3 are those of input_a, else ZDNN_INVALID_SHAPE.
+    6. input_c.dim1, dim2 and dim3 are those of input_b, else ZDNN_INVALID_SHAPE.
+    7. input_b, then input_c, then output, has the type of input_a, else ZDNN_INVALID_TYPE.
+    8. input_b, then input_c, then output, has the format of input_a, else ZDNN_INVALID_FORMAT.
+    9. dim1, dim2 and dim3 of input_b are 1; the library does not check it, it is a data exception.
+
+    A tensor's type is tested before its format. Scratch: two values in double precision per dim4.
+    Source: zDNN API Reference 1.2.0, zdnn_layernorm (whose first step has the sign reversed).
+    """
+    beta, gamma, epsilon = _scalars(beta_value, gamma_value, epsilon_value)
+    shape = stick.geometry(input_a.transformed_desc)
+    means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
+    variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
+    total = variances.astype(np.float64) + epsilon
+    root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
+    places = (shape.dims, shape.pages, means.astype(np.float64), gamma / root, beta)
+    largest = kernels.standardise(_codes(input_a), _codes(output), *places)
+    return bool(largest == dlfloat.NINF)
+
+
+def _scalars(*codes: float) -> npt.NDArray[np.float64]:
+    return dlfloat.to_fp32(np.array([int(code) for code in codes], np.uint16)).astype(np.float64)
+
+
+def _verify_reduce(input: Ztensor, op_type: int, output: Ztensor) -> None:
+    desc, out = input.transformed_desc, output.transformed_desc
+    for dimension in (4, 3, 2):
+        wanted, source = desc.dims[4 - dimension], f"input.dim{dimension}"
+        require_dim(dimension, wanted, source, {"output": output}, "c1")
+    require_dim(1, 1, "", {"output": output}, "c2")
+    invalid_format, invalid_type = Status.ZDNN_INVALID_FORMAT, Status.ZDNN_INVALID_TYPE
+    require_in(out.format, (desc.format,), invalid_format, "output.transformed_desc.format", "c3")
+    number, position = DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32
+    require_in(desc.type, (number,), invalid_type, "input.transformed_desc.type", "c4")
+    require_in(out.type, (number, position), invalid_type, "output.transformed_desc.type", "c5")
+
+
+def _reduce_responses(input: Ztensor, op_type: int, output: Ztensor) -> None:
+    if op_type > REDUCE_OP_MAXIMUM_IDX:
+        raise response(0xF000, "op_type", op_type, "0 to 3", "c6")
+
+
+def _reduce_relations(input: Ztensor, op_type: int, output: Ztensor) -> None:
+    _verify_reduce(input, op_type, output)
+    wanted = _reduced_type(op_type)
+    field = "output.transformed_desc.type"
+    kind = output.transformed_desc.type
+    require_in(kind, (wanted,), Status.ZDNN_INVALID_TYPE, field, "c7")
+
+
+def _reduced_type(op_type: int) -> DataTypes:
+    return DataTypes.ZDNN_BINARY_INT32 if op_type in _POSITIONS else DataTypes.ZDNN_DLFLOAT16
+
+
+def _reduced(input: Ztensor, op_type: int) -> tuple[Descriptors, ...]:
+    """Derive the output: dim1 is 1, positions are INT32."""
+    pre, transformed = resized(input, (*input.transformed_desc.dims[:3], 1))
+    number = op_type & 0xFF
+    kind = DataTypes.INT32 if number in _POSITIONS else pre.type
+    return ((_typed(pre, kind), _typed(transformed, _reduced_type(number))),)
+
+
+def _typed(desc: TensorDesc, kind: int) -> TensorDesc:
+    return replace(desc, type=int(kind))
+
+
+@operation(
+    FunctionCode.NNPA_REDUCE,
+    FORMAT_1,
+    since="1.1.0",
+    verify=_verify_reduce,
+    relations=_reduce_relations,
+    describe=_reduced,
+    responses=_reduce_responses,
+    operands={"output": _REDUCED},
+    fields={"op_type": bits_field(8)},
+    save_area=True,
+    ulps=0,
+)
+def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:
+    """Find the least or greatest element of every dim1 vector, or its first position.
+
+    -0 is less than +0. Where there is a NINF the value is NINF and the position its first one.
+
+    1. output.dim4, dim3 and dim2 are those of input, else ZDNN_INVALID_SHAPE.
+    2. output.dim1 is 1, else ZDNN_INVALID_SHAPE.
+    3. output has the format of input, else ZDNN_INVALID_FORMAT.
+    4. input is DLFLOAT16, else ZDNN_INVALID_TYPE.
+    5. output is DLFLOAT16 or INT32, else ZDNN_INVALID_TYPE.
+    6. The low 8 bits of op_type are REDUCE_OP_MINIMUM to REDUCE_OP_MAXIMUM_IDX, else
+       ZDNN_FUNC_RC_F000.
+    7. output is INT32 for positions, DLFLOAT16 for values; the library does not check it, it is a
+       data exception.
+
+    Scratch: value and position of every vector, and one vector of two-byte keys.
+    Source: zDNN API Reference 1.2.0, zdnn_reduce (which lists one of the four operations twice).
+    """
+    shape = stick.geometry(input.transformed_desc)
+    count = shape.dims[0] * shape.dims[1] * shape.dims[2]
+    found, positions = np.empty(count, np.uint16), np.empty(count, np.int32)
+    greatest = op_type in _GREATEST
+    places = (shape.dims, shape.pages, greatest, found, positions)
+    largest = kernels.extremes(_codes(input), *places)
+    cells = positions if op_type in _POSITIONS else found
+    stick.write_cells(cells, output.transformed_desc, output.sticks)
+    return bool(largest == dlfloat.NINF)

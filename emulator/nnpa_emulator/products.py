@@ -98,7 +98,7 @@ def read_block(
     return block, bool(largest == NINF)
 
 
-def _spans(size: int, most: int) -> Iterator[Range]:
+def spans(size: int, most: int) -> Iterator[Range]:
     """Cut 0 to size into ranges of `most` at most."""
     for first in range(0, size, most):
         yield first, min(most, size - first)
@@ -120,7 +120,7 @@ def _sum_block(
     """Sum the products of one block of the result, the inner dimension in pieces of `most`."""
     total: Matrices | None = None
     poisoned: list[Matrices] = []
-    for piece in _spans(inner, most):
+    for piece in spans(inner, most):
         a, ninf_a = panels[0].read(stacks, rows, piece)
         b, ninf_b = panels[1].read(stacks, piece, columns)
         total = _product(a, b) if total is None else np.add(total, _product(a, b), out=total)
@@ -190,10 +190,10 @@ def multiply(
     sizes = _block_sizes(rows, inner, columns)
     together = max(1, BLOCK // max(rows * inner, inner * columns, rows * columns))
     violated = False
-    for stacks in _spans(desc.dim4, together):
-        for across in _spans(columns, sizes[2]):
+    for stacks in spans(desc.dim4, together):
+        for across in spans(columns, sizes[2]):
             operand, _ = bias.read(stacks, (0, 1), across)
-            for down in _spans(rows, sizes[0]):
+            for down in spans(rows, sizes[0]):
                 sums = _sum_block(panels, stacks, down, across, inner, sizes[1])
                 violated |= _store(sums, operand, output, stacks, down, across, op_type)
     place = place_of(desc, (0, desc.dim4))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of recurrent layers: gates are rounded to DLFLOAT16, what is inside a cell is not.
+
+Dense rows hold the gates one after the other, each as wide as whole sticks. Inside a cell
+everything is double precision; sigmoid and tanh come from exponentials with a relative error below
+1e-11, quotients are joined where that saves a division. Cell state and hidden state are rounded.
+Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator.kernels.convert import DROPPED_BITS64 as DROPPED
+from nnpa_emulator.kernels.convert import (
+    HALF_UNIT64,
+    INFINITY64,
+    LINE_HIGH64,
+    LINE_LOW64,
+    LINE_START64,
+    MAGNITUDE16,
+    MAGNITUDE64,
+    Codes,
+    decode,
+    encode_result,
+    inlined,
+    kernel,
+)
+
+Singles = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Place = tuple[int, int]
+"""(cell of the first element, cells per stick column) of one matrix in a buffer."""
+Sizes = tuple[int, int, int]
+"""Rows, hidden size, width of a gate in a dense row."""
+
+NINF = np.uint16(0x7FFF)
+SIGN64, TO_SIGN16 = np.uint64(0x8000), np.uint64(48)
+LOG2_E = 1.4426950408889634
+# ln 2 in two parts, the first with trailing zeros, so that k * LN2_HIGH is exact.
+# Source: W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980, chapter 6.
+LN2_HIGH, LN2_LOW = 0.693359375, -2.121944400546905827679e-4
+# Adding 1.5 * 2**52 leaves the nearest integer in the low bits of the significand.
+ROUNDER = 6755399441055744.0
+# Products of two exponentials stay finite; what is beyond rounds to the same code.
+LARGEST_EXPONENT = 350.0
+BIAS, FRACTION_BITS = np.int64(1023), np.int64(52)
+
+
+@inlined
+def _exp(value: float) -> float:
+    """Return e to a power, which is held between -350 and 350; Taylor's series up to r**9 / 9!."""
+    power = min(max(value, -LARGEST_EXPONENT), LARGEST_EXPONENT)
+    shifted = power * LOG2_E + ROUNDER
+    k = shifted - ROUNDER
+    r = (power - k * LN2_HIGH) - k * LN2_LOW
+    series = 1 / 40320 + r * (1 / 362880)
+    series = 1 / 720 + r * (1 / 5040 + r * series)
+    series = 1 / 24 + r * (1 / 120 + r * series)
+    series = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * series)))
+    bits = np.float64(shifted).view(np.int64)
+    return series * np.int64((bits + BIAS) << FRACTION_BITS).view(np.float64)
+
+
+@inlined
+def _encode(value: float) -> np.uint16:
+    """Round a double to a code: overflow keeps its sign, NaN is 7FFF."""
+    bits = np.float64(value).view(np.uint64)
+    magnitude = np.uint64(bits & MAGNITUDE64)
+    clamped = np.uint64(min(max(magnitude, LINE_LOW64), LINE_HIGH64))
+    code = np.uint64((clamped + HALF_UNIT64) >> DROPPED) - LINE_START64
+    sign = np.uint64(bits >> TO_SIGN16) & SIGN64
+    return np.uint16(code | (np.uint64(0) if magnitude >= INFINITY64 else sign))
+
+
+@kernel
+def round_sums(sums: Singles, bias: Singles) -> np.uint16:
+    """Add a bias to rows of FP32 sums and round them in place to DLFLOAT16 values.
+
+    Returns the largest magnitude of the codes.
+    """
+    largest = np.uint16(0)
+    width = np.uintp(bias.size)
+    for row in range(np.uintp(sums.size // bias.size)):
+        start = row * width
+        for i in range(width):
+            code = encode_result(np.float32(sums[start + i] + bias[i]))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            sums[start + i] = decode(code)
+    return largest
+
+
+@kernel
+def round_doubles(sums: Doubles, bias: Singles, rounded: Singles) -> np.uint16:
+    """Add a bias to rows of float64 sums and round to DLFLOAT16 values; return the largest code."""
+    largest = np.uint16(0)
+    width = np.uintp(bias.size)
+    for row in range(np.uintp(sums.size // bias.size)):
+        start = row * width
+        for i in range(width):
+            code = _encode(sums[start + i] + bias[i])
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            rounded[start + i] = decode(code)
+    return largest
+
+
+@kernel
+def lstm_step(
+    fused: Singles, added: Singles, h: Singles, c: Singles, sizes: Sizes,
+    h_cells: Codes, h_place: Place, c_cells: Codes, c_place: Place,
+) -> np.uint16:  # fmt: skip
+    """Update h and c, gates F, I, C, O in each row, and store h, and c where it has a place.
+
+    A place that begins below 0 is none. Returns the largest magnitude of the new codes.
+    """
+    largest = np.uint16(0)
+    rows, hidden, width = np.uintp(sizes[0]), np.uintp(sizes[1]), np.uintp(sizes[2])
+    for row in range(rows):
+        gates, state = row * width * np.uintp(4), row * hidden
+        for k in range(np.uintp((sizes[1] + 63) // 64)):
+            first = np.uintp(64) * k
+            x, at = gates + first, state + first
+            h_stick = np.uintp(h_place[0] + int(k) * h_place[1] + int(row) * 64)
+            c_stick = np.uintp(c_place[0] + int(k) * c_place[1] + int(row) * 64)
+            real = min(np.uintp(64), hidden - first)
+            for i in range(real):
+                f, u = x + i, x + width + i
+                g, o = u + width, u + width + width
+                ef = _exp(-(np.float64(fused[f]) + added[f]))
+                ei = _exp(-(np.float64(fused[u]) + added[u]))
+                eg = _exp(-2.0 * (np.float64(fused[g]) + added[g]))
+                eo = _exp(-(np.float64(fused[o]) + added[o]))
+                cell = c[at + i] / (1.0 + ef) + (1.0 - eg) / ((1.0 + ei) * (1.0 + eg))
+                ec = _exp(-2.0 * cell)
+                # The last factor is 1, or NaN for a cell that is NaN.
+                out = (1.0 - ec) / ((1.0 + eo) * (1.0 + ec)) * (1.0 + (cell - cell))
+                c_code, h_code = _encode(cell), _encode(out)
+                top = max(np.uint16(c_code & MAGNITUDE16), np.uint16(h_code & MAGNITUDE16))
+                largest = np.uint16(max(largest, np.uint16(top)))
+                c[at + i], h[at + i] = decode(c_code), decode(h_code)
+            if h_place[0] >= 0:
+                for i in range(real):
+                    h_cells[h_stick + i] = encode_result(h[at + i])
+            if c_place[0] >= 0:
+                for i in range(real):
+                    c_cells[c_stick + i] = encode_result(c[at + i])
+    return largest
+
+
+@kernel
+def gru_step(
+    fused: Singles, added: Singles, h: Singles, sizes: Sizes, h_cells: Codes, h_place: Place
+) -> np.uint16:
+    """Update h, gates Z, R, H in each row, and store it where it has a place; see `lstm_step`."""
+    largest = np.uint16(0)
+    rows, hidden, width = np.uintp(sizes[0]), np.uintp(sizes[1]), np.uintp(sizes[2])
+    for row in range(rows):
+        gates, state = row * width * np.uintp(3), row * hidden
+        for k in range(np.uintp((sizes[1] + 63) // 64)):
+            first = np.uintp(64) * k
+            x, at = gates + first, state + first
+            h_stick = np.uintp(h_place[0] + int(k) * h_place[1] + int(row) * 64)
+            real = min(np.uintp(64), hidden - first)
+            for i in range(real):
+                z, r = x + i, x + width + i
+                n = r + width
+                ez = _exp(-(np.float64(fused[z]) + added[z]))
+                er = _exp(-(np.float64(fused[r]) + added[r]))
+                en = _exp(-2.0 * (np.float64(fused[n]) + added[n] / (1.0 + er)))
+                code = _encode((ez * ((1.0 - en) / (1.0 + en)) + h[at + i]) / (1.0 + ez))
+                largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+                h[at + i] = decode(code)
+            if h_place[0] >= 0:
+                for i in range(real):
+                    h_cells[h_stick + i] = encode_result(h[at + i])
+    return largest

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers: lstm and gru, which the library composes of matrix products and activations.
+
+Symbols: ts timesteps, b batch, f features, s hidden size, S = s padded to whole sticks, g gates
+(4 for LSTM: F, I, C, O; 3 for GRU: Z, R, H), d directions. Transformed shapes:
+
+    input (ts,1,b,f)   h0, c0 (d,1,b,s)   hidden_weights (d,1,s,g*S)   weights (d,1,f,g*S)
+    biases, hidden_biases (d,1,1,g*S)   hn_output (ts or 1,1,b,s), BIDIR (ts or 1,1,b,2*S)
+    cf_output (1,1,b,s), BIDIR (1,1,b,2*S)
+
+Per direction the library issues MATMUL_OP_BCAST23 once (fused = input * weights + biases), then for
+each timestep MATMUL_OP (h * hidden_weights + hidden_biases) and LSTMACT or GRUACT; all in parameter
+block format 0. Values are rounded at these points and at h and c, nowhere else.
+A status other than ZDNN_OK of any of them ends the call, also a range violation: outputs keep what
+was written and their is_transformed.
+
+Fidelity: as `matmul` for the products; the interior of the activation functions is not public and
+is exact to 1e-10 here, h from the unrounded c.
+"""
+
+from typing import Any
+
+from nnpa_emulator.arith import explain_violation
+from nnpa_emulator.instruction import ALIGNED
+from nnpa_emulator.kernels.recurrent import Place
+from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
+from nnpa_emulator.pipeline import (
+    DEFAULT_ULPS,
+    Call,
+    Descriptors,
+    Outcome,
+    function,
+    require_facility,
+)
+from nnpa_emulator.products import Range
+from nnpa_emulator.recurrence import (
+    ACTIVATIONS,
+    BIDIR,
+    BWD,
+    FWD,
+    GRU,
+    LSTM,
+    SLICED,
+    Direction,
+    Layer,
+    Step,
+    require_direction,
+    require_timesteps,
+    slice_of,
+    verify,
+)
+from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, clear_padding
+from nnpa_emulator.status import Status
+from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
+
+
+def _run_direction(one: Direction, backward: bool) -> Outcome | None:
+    """Take one direction through its sequence; return the outcome that ends the call, if any."""
+    tensors, guest = one.tensors, one.call.guest
+    one.check_product("matmul_bcast_op")
+    fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"])
+    if fused.violated():
+        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
+    one.check_product("matmul_op")
+    hidden = Product(guest, tensors["hidden_weights"], tensors["hidden_biases"])
+    for rows in fused.row_spans:
+        outcome = _run_rows(one, fused, hidden, rows, backward)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _run_rows(
+    one: Direction, fused: FusedGates, hidden: Product, rows: Range, backward: bool
+) -> Outcome | None:
+    """Take some rows of the batch through all timesteps; see `_run_direction`."""
+    layer, definition = one.layer, ACTIVATIONS[one.layer.gates]
+    states = States(one.tensors["h0"], one.tensors.get("c0"), rows, padded(layer.hidden))
+    operands = one.activation()
+    order = range(layer.timesteps)[:: -1 if backward else 1]
+    for timestep in order:
+        added, violated = hidden.rounded(states.h)
+        if violated or states.any_ninf:
+            names = "h0", "hidden_weights", "hidden_biases"
+            return _violation(FunctionCode.NNPA_MATMUL_OP, one, *names)
+        if timestep == order[0] and rows[0] == 0:
+            one.check_activation(operands)
+            _clear_padding(one)
+        places = _places(one, states, timestep, timestep == order[-1])
+        step = Step(states, fused.read(rows, timestep), added, *places)
+        if definition.compute(**operands, step=step):
+            return _violation(definition.code, one, layer.state, *layer.outputs.values())
+    return None
+
+
+def _places(one: Direction, states: States, timestep: int, last: bool) -> tuple[Place, Place]:
+    """Return where h and c of a timestep are stored.
+
+    Without a place for every step LSTM overwrites h, GRU stores the last; c stores the last.
+    """
+    layer = one.layer
+    h_place, c_place = NOWHERE, NOWHERE
+    if layer.every_step or last or layer.gates == LSTM:
+        slab = timestep if layer.every_step else 0
+        h_place = states.place(layer.tensors["hn_output"], one.half, slab)
+    if last and layer.gates == LSTM:
+        c_place = states.place(layer.tensors["cf_output"], one.half, 0)
+    return h_place, c_place
+
+
+def _clear_padding(one: Direction) -> None:
+    layer = one.layer
+    for name in layer.outputs.values():
+        output = layer.tensors[name]
+        clear_padding(output, one.half, padded(layer.hidden), layer.batch, layer.hidden)
+
+
+def _violation(code: FunctionCode, one: Direction, *names: str) -> Outcome:
+    """Explain the range violation of an instruction by its operands."""
+    named = {name: one.tensors.get(name, one.layer.tensors[name]) for name in names}
+    inputs = tuple(name for name in names if name in one.tensors)
+    violation = explain_violation(code, named, inputs)
+    return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
+
+
+def _run(call: Call, layer: Layer) -> Outcome:
+    """Take a call through its checks and both directions, in the library's order of events."""
+    guest = call.guest
+    if guest.precheck:
+        verify(layer)
+    if not guest.cached.has_parmblk_format(FORMAT_0):
+        require_facility(guest, FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0)
+    require_timesteps(layer)
+    require_direction(layer)
+    key, kept = _key(guest, layer)
+    known = key in guest.accepted and call.alignment is ALIGNED
+    halves = {FWD: (0,), BWD: (1,), BIDIR: (0, 1)}[layer.direction]
+    for half in halves:
+        side = half if layer.direction == BIDIR else 0
+        tensors = {name: slice_of(layer, name, side) for name in SLICED if name in layer.tensors}
+        tensors["input"] = layer.tensors["input"]
+        outcome = _run_direction(Direction(call, layer, side, known, tensors), half == 1)
+        if outcome is not None:
+            return outcome
+    guest.accepted[key] = (), kept
+    for name in layer.outputs.values():
+        layer.tensors[name].is_transformed = True
+    return Outcome()
+
+
+def _key(guest: Guest, layer: Layer) -> tuple[tuple[object, ...], list[object]]:
+    """Return by what an accepted call is remembered, and what has to stay alive for that."""
+    descs: list[object] = [one.transformed_desc for one in layer.tensors.values()]
+    kept = [guest.machine, guest.cached, *descs]
+    names = (id(one) for one in kept)
+    return (layer.gates, layer.direction, guest.precheck, *names), kept
+
+
+def _describe(
+    h0: Ztensor, input: Ztensor, direction: int, all_timesteps: bool = False, **_others: object
+) -> Descriptors:
+    """Describe a hidden state of all timesteps or of the last."""
+    h0_desc, pre = h0.transformed_desc, h0.pre_transformed_desc
+    timesteps = input.transformed_desc.dim4 if all_timesteps else 1
+    batch, hidden = h0_desc.dim2, h0_desc.dim1
+    directions = 2 if direction == BIDIR else 1
+    width = 2 * padded(hidden) if direction == BIDIR else hidden
+    user = TensorDesc(DataLayouts.ZDNN_4DS, 0, pre.type, timesteps, directions, batch, hidden)
+    return user, h0_desc.with_dims((timesteps, 1, batch, width))
+
+
+def _describe_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
+    last: dict[str, Any] = {**arguments, "all_timesteps": False}
+    return _describe(**arguments), _describe(**last)
+
+
+def _describe_gru(**arguments: Any) -> tuple[Descriptors, ...]:
+    return (_describe(**arguments),)
+
+
+@function("1.0.0", outputs=("hn_output", "cf_output"), describe=_describe_lstm, ulps=DEFAULT_ULPS)
+def lstm(
+    call: Call,
+    input: Ztensor,
+    h0: Ztensor,
+    c0: Ztensor,
+    weights: Ztensor,
+    biases: Ztensor,
+    hidden_weights: Ztensor,
+    hidden_biases: Ztensor,
+    direction: int,
+    hn_output: Ztensor,
+    cf_output: Ztensor,
+) -> Outcome:
+    """Run a long short-term memory layer: gates F, I, C, O.
+
+    F, I, O are sigmoids and C a tanh of x + y, input's and hidden gate sums; c = F*c + I*C and
+    h = O*tanh(c). direction is FWD 0, BWD 1 or BIDIR 2. hn_output holds every timestep when its
+    dim4 is that of input, in the order of the input; else the one processed last. In BIDIR the
+    forward half is hn[..., 0:s], the backward half hn[..., S:S+s]. Shapes as in the module.
+
+    1. input has a timestep, else ZDNN_INVALID_SHAPE, with precheck or without (where the zDNN
+       library divides by zero).
+    2. dim4 of hn_output is that of input or 1, else ZDNN_INVALID_SHAPE.
+    3. dim2 of h0, hn_output, c0, then cf_output is that of input, else ZDNN_INVALID_SHAPE.
+    4. dim2 of weights is dim1 of input, else ZDNN_INVALID_SHAPE.
+    5. dim3 of all tensors is 1, else ZDNN_INVALID_SHAPE.
+    6. dim2 of biases and hidden_biases is 1, else ZDNN_INVALID_SHAPE.
+    7. dim4 of weights, biases, hidden_weights, hidden_biases and c0 is that of h0, else
+       ZDNN_INVALID_SHAPE.
+    8. dim4 of h0 is 2 for BIDIR, else 1; if not ZDNN_INVALID_SHAPE.
+    9. dim1 of hn_output and cf_output is s, or 2*S when dim4 of h0 is 2, else ZDNN_INVALID_SHAPE.
+    10. dim1 of weights, biases, hidden_weights, hidden_biases is 4*S, else ZDNN_INVALID_SHAPE.
+    11. dim1 of c0 is s, else ZDNN_INVALID_SHAPE.
+    12. dim2 of hidden_weights is s, else ZDNN_INVALID_SHAPE.
+    13. The types of all others are that of input, else ZDNN_INVALID_TYPE.
+    14. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
+    15. direction is known, else ZDNN_INVALID_DIRECTION, with precheck or without.
+    16. For BIDIR every tensor that has a dim4 for directions has 2, else ZDNN_INVALID_SHAPE, with
+        precheck or without.
+
+    Then each instruction is checked when it is its turn; a refusal names its constraint, such as
+    matmul_bcast_op_c5. Limits of the machine bind the gates: 4*S may not exceed its largest dim1.
+
+    Source: zDNN API Reference 1.2.0, zdnn_lstm (which says "Since 1.1.0"; the function is in
+    1.0.0); the order of events is the zDNN library's.
+    """
+    tensors = {
+        "input": input, "h0": h0, "c0": c0, "weights": weights, "biases": biases,
+        "hidden_weights": hidden_weights, "hidden_biases": hidden_biases,
+        "hn_output": hn_output, "cf_output": cf_output,
+    }  # fmt: skip
+    return _run(call, Layer(LSTM, direction, tensors))
+
+
+@function("1.0.0", outputs=("hn_output",), describe=_describe_gru, ulps=DEFAULT_ULPS)
+def gru(
+    call: Call,
+    input: Ztensor,
+    h0: Ztensor,
+    weights: Ztensor,
+    biases: Ztensor,
+    hidden_weights: Ztensor,
+    hidden_biases: Ztensor,
+    direction: int,
+    hn_output: Ztensor,
+) -> Outcome:
+    """Run a gated recurrent unit layer: gates Z, R, H, reset after the linear part.
+
+    Z and R are sigmoids of x + y, input's and hidden gate sums, H = tanh(x + R*y), and
+    h = (1-Z)*H + Z*h. direction and hn_output as for lstm.
+
+    1. input has a timestep, else ZDNN_INVALID_SHAPE, with precheck or without (where the zDNN
+       library divides by zero).
+    2. dim4 of hn_output is that of input or 1, else ZDNN_INVALID_SHAPE.
+    3. dim2 of h0, then hn_output is that of input, else ZDNN_INVALID_SHAPE.
+    4. dim2 of weights is dim1 of input, else ZDNN_INVALID_SHAPE.
+    5. dim3 of all tensors is 1, else ZDNN_INVALID_SHAPE.
+    6. dim2 of biases and hidden_biases is 1, else ZDNN_INVALID_SHAPE.
+    7. dim4 of weights, biases, hidden_weights, hidden_biases is that of h0, else
+       ZDNN_INVALID_SHAPE.
+    8. dim4 of h0 is 2 for BIDIR, else 1; if not ZDNN_INVALID_SHAPE.
+    9. dim1 of hn_output is s, or 2*S when dim4 of h0 is 2, else ZDNN_INVALID_SHAPE.
+    10. dim1 of weights, biases, hidden_weights, hidden_biases is 3*S, else ZDNN_INVALID_SHAPE.
+    11. dim2 of hidden_weights is s, else ZDNN_INVALID_SHAPE.
+    12. The types of all others are that of input, else ZDNN_INVALID_TYPE.
+    13. The same of formats, each tested after the type of its tensor, else ZDNN_INVALID_FORMAT.
+    14. direction is known, else ZDNN_INVALID_DIRECTION, with precheck or without.
+    15. For BIDIR every tensor that has a dim4 for directions has 2, else ZDNN_INVALID_SHAPE, with
+        precheck or without.
+
+    Then each instruction is checked when it is its turn, as for lstm.
+
+    Source: zDNN API Reference 1.2.0, zdnn_gru (which says "Since 1.1.0"; the function is in 1.0.0);
+    the order of events is the zDNN library's.
+    """
+    tensors = {
+        "input": input, "h0": h0, "weights": weights, "biases": biases,
+        "hidden_weights": hidden_weights, "hidden_biases": hidden_biases, "hn_output": hn_output,
+    }  # fmt: skip
+    return _run(call, Layer(GRU, direction, tensors))

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers as calls: shapes, the library's checks, and the instructions' own.
+
+A layer is composed of instructions, and each is checked when it is its turn: with precheck by the
+verifier of its operation, then by the machine. `ops.recurrent` says which and in what shapes.
+Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; zDNN library behaviour.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from nnpa_emulator.checks import Operands, require_dim, require_fields
+from nnpa_emulator.instruction import Alignment, Operation, require_executable, require_storage
+from nnpa_emulator.kernels.recurrent import Place
+from nnpa_emulator.machine import FORMAT_0, FunctionCode
+from nnpa_emulator.pipeline import FUNCTIONS, Call, define
+from nnpa_emulator.products import place_of
+from nnpa_emulator.sequences import Singles, States
+from nnpa_emulator.status import ProgramCheck, Refusal, Refused, Status
+from nnpa_emulator.ztensor import (
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    TensorDesc,
+    Ztensor,
+    padded,
+)
+
+FWD, BWD, BIDIR = 0, 1, 2
+LSTM, GRU = 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The tensors of one call, and the sizes that everything else has to fit."""
+
+    gates: int
+    direction: int
+    tensors: dict[str, Ztensor]
+
+    @property
+    def timesteps(self) -> int:
+        """Length of the sequence."""
+        return self.tensors["input"].transformed_desc.dim4
+
+    @property
+    def batch(self) -> int:
+        """Rows of one timestep."""
+        return self.tensors["input"].transformed_desc.dim2
+
+    @property
+    def hidden(self) -> int:
+        """Hidden size."""
+        return self.tensors["h0"].transformed_desc.dim1
+
+    @property
+    def width(self) -> int:
+        """Columns of the concatenated gates."""
+        return self.gates * padded(self.hidden)
+
+    @property
+    def state(self) -> str:
+        """The tensor that the activation carries on."""
+        return "c0" if self.gates == LSTM else "h0"
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Results of the activation by their tensors here."""
+        return {"h": "hn_output", "c": "cf_output"} if self.gates == LSTM else {"h": "hn_output"}
+
+    @property
+    def every_step(self) -> bool:
+        """Whether hn_output has a place for every timestep."""
+        return self.tensors["hn_output"].transformed_desc.dim4 == self.timesteps
+
+
+def verify(layer: Layer) -> None:
+    """Check as the library does with precheck; the numbers are those of the docstrings."""
+    label = map("c{}".format, count(3))
+    t = layer.tensors
+    cells = [name for name in ("c0", "cf_output") if name in t]
+    source, h0 = t["input"].transformed_desc, t["h0"].transformed_desc
+    require_timesteps(layer)
+    hn = t["hn_output"].transformed_desc.dim4
+    if hn not in (source.dim4, 1):
+        field = "hn_output.transformed_desc.dim4"
+        raise Refused(Status.ZDNN_INVALID_SHAPE, field, hn, f"{source.dim4} or 1", "c2")
+    _require(layer, 2, source.dim2, "input.dim2", ["h0", "hn_output", *cells], next(label))
+    _require(layer, 2, source.dim1, "input.dim1", ["weights"], next(label))
+    matrices = ["input", "h0", *_CONCATENATED, "hn_output", *cells]
+    _require(layer, 3, 1, "", matrices, next(label))
+    _require(layer, 2, 1, "", ["biases", "hidden_biases"], next(label))
+    _require(layer, 4, h0.dim4, "h0.dim4", [*_CONCATENATED, *cells[:1]], next(label))
+    directions = 2 if layer.direction == BIDIR else 1
+    _require(layer, 4, directions, "direction", ["h0"], next(label))
+    side = 2 * padded(h0.dim1) if h0.dim4 == 2 else h0.dim1
+    _require(layer, 1, side, "h0", ["hn_output", *cells[1:]], next(label))
+    _require(layer, 1, layer.width, "padded gates", _CONCATENATED, next(label))
+    if cells:
+        _require(layer, 1, h0.dim1, "h0.dim1", ["c0"], next(label))
+    _require(layer, 2, h0.dim1, "h0.dim1", ["hidden_weights"], next(label))
+    others: Operands = {name: t[name] for name in matrices[1:]}
+    require_fields(source.type, source.format, others, next(label), next(label))
+
+
+_CONCATENATED = ["weights", "biases", "hidden_weights", "hidden_biases"]
+SLICED = ("h0", "c0", *_CONCATENATED)
+
+
+def _require(
+    layer: Layer, dimension: int, wanted: int, source: str, names: list[str], label: str
+) -> None:
+    require_dim(dimension, wanted, source, {name: layer.tensors[name] for name in names}, label)
+
+
+def require_timesteps(layer: Layer) -> None:
+    """Check that there is a sequence; the library would divide by its length."""
+    if layer.timesteps == 0:
+        field = "input.transformed_desc.dim4"
+        raise Refused(Status.ZDNN_INVALID_SHAPE, field, 0, "at least 1", "c1")
+
+
+def require_direction(layer: Layer) -> None:
+    """Check what the library checks while it works: the last two numbers of the docstrings."""
+    first = 15 if layer.gates == LSTM else 14
+    if layer.direction not in (FWD, BWD, BIDIR):
+        limit = "FWD (0), BWD (1) or BIDIR (2)"
+        status = Status.ZDNN_INVALID_DIRECTION
+        raise Refused(status, "direction", layer.direction, limit, f"c{first}")
+    if layer.direction != BIDIR:
+        return
+    for name in SLICED:
+        if name in layer.tensors and layer.tensors[name].transformed_desc.dim4 < 2:
+            dim4 = layer.tensors[name].transformed_desc.dim4
+            field, label = f"{name}.transformed_desc.dim4", f"c{first + 1}"
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, dim4, "2 for BIDIR", label)
+
+
+def _verify_activation(
+    fused: Ztensor, added: Ztensor, state: Ztensor, h: Ztensor, c: Ztensor | None = None, **_: Any
+) -> None:
+    """Check the operands of LSTMACT or GRUACT as the library and the machine do."""
+    desc = fused.transformed_desc
+    outputs: Operands = {"h": h, "c": c} if c is not None else {"h": h}
+    require_dim(4, 1, "", {"state": state, "h": h}, "c1")
+    require_dim(4, desc.dim4, "gates", {"added": added}, "c1")
+    for dimension in (3, 2, 1):
+        wanted = desc.dims[4 - dimension]
+        require_dim(dimension, wanted, "gates", {"added": added, "state": state, **outputs}, "c1")
+    others = {"added": added, "state": state, **outputs}
+    require_fields(desc.type, desc.format, others, "c2", "c3")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an activation is handed beside its operands: dense gates, states, places."""
+
+    states: States
+    fused: Singles
+    added: Singles
+    h_place: Place
+    c_place: Place
+
+
+def _lstm_activation(
+    fused: Ztensor,  # noqa: ARG001 - an operand; its values are dense ones of the step
+    added: Ztensor,  # noqa: ARG001 - as fused
+    state: Ztensor,  # noqa: ARG001 - as fused
+    h: Ztensor,
+    c: Ztensor,
+    *,
+    step: Step,
+) -> bool:
+    """Compute LSTMACT; gates and cell state are dense values of the step."""
+    return step.states.lstm(step.fused, step.added, h, step.h_place, c, step.c_place)
+
+
+def _gru_activation(
+    fused: Ztensor,  # noqa: ARG001 - an operand; its values are dense ones of the step
+    added: Ztensor,  # noqa: ARG001 - as fused
+    state: Ztensor,  # noqa: ARG001 - as fused
+    h: Ztensor,
+    *,
+    step: Step,
+) -> bool:
+    """Compute GRUACT; gates and hidden state are dense values of the step."""
+    return step.states.gru(step.fused, step.added, h, step.h_place)
+
+
+ACTIVATIONS: dict[int, Operation] = {
+    LSTM: define(
+        _lstm_activation, FunctionCode.NNPA_LSTMACT, FORMAT_0,
+        verify=_verify_activation, outputs=("h", "c"),
+    ),
+    GRU: define(
+        _gru_activation, FunctionCode.NNPA_GRUACT, FORMAT_0,
+        verify=_verify_activation, outputs=("h",),
+    ),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _work_desc(*dims: int) -> TensorDesc:
+    """Describe a tensor of the work area."""
+    d4, d3, d2, d1 = dims
+    fmt, kind = DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_DLFLOAT16
+    return TensorDesc(DataLayouts.ZDNN_NHWC, fmt, kind, d4, d3, d2, d1)
+
+
+def _work(*dims: int) -> Ztensor:
+    desc = _work_desc(*dims)
+    return Ztensor(desc, desc)
+
+
+@lru_cache(maxsize=1024)
+def _slice_desc(desc: TensorDesc, dim1: int) -> TensorDesc:
+    return replace(desc, dim4=1, dim1=dim1)
+
+
+def slice_of(layer: Layer, name: str, half: int) -> Ztensor:
+    """Return the part of a tensor that one direction works with: one of two along dim4."""
+    tensor = layer.tensors[name]
+    if layer.direction != BIDIR:
+        return tensor
+    desc = _slice_desc(tensor.transformed_desc, tensor.transformed_desc.dim1)
+    first = half * place_of(tensor.transformed_desc, (0, 1))[1] * 2
+    buffer = None if tensor.buffer is None else tensor.buffer[first:]
+    return Ztensor(tensor.pre_transformed_desc, desc, buffer=buffer)
+
+
+def _side(layer: Layer, name: str) -> Ztensor:
+    """Return an output as one activation sees it: one timestep, one direction."""
+    tensor = layer.tensors[name]
+    desc, hidden = tensor.transformed_desc, layer.hidden
+    both = layer.direction == BIDIR and desc.dim1 == 2 * padded(hidden)
+    one = _slice_desc(desc, hidden if both else desc.dim1)
+    return Ztensor(tensor.pre_transformed_desc, one, buffer=tensor.buffer)
+
+
+# What the operands of each instruction are called here.
+_PRODUCT = ("input_a", "input_b", "input_c", "output")
+_NAMES: dict[str, dict[str, str]] = {
+    "matmul_bcast_op": dict(zip(_PRODUCT, ("input", "weights", "biases", "fused"), strict=True)),
+    "matmul_op": dict(
+        zip(_PRODUCT, ("h0", "hidden_weights", "hidden_biases", "added"), strict=True)
+    ),
+    "activation": {"h": "hn_output", "c": "cf_output", "state": "c0 or h0"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One pass over the sequence: its slices of the operands, and the checks of instructions."""
+
+    call: Call
+    layer: Layer
+    half: int
+    known: bool
+    tensors: dict[str, Ztensor]
+
+    def check_product(self, name: str) -> None:
+        """Check the product that an entry of the table issues."""
+        layer, names = self.layer, _NAMES[name]
+        operands = {one: self.tensors[mine] for one, mine in list(names.items())[:3]}
+        if not self.known:
+            stacks = layer.timesteps if name == "matmul_bcast_op" else 1
+            result = _work(stacks, 1, layer.batch, layer.width)
+            definition = FUNCTIONS[name].operation
+            if definition is None:
+                raise LookupError(f"{name} is not an operation")
+            self._check(name, definition, {**operands, "op_type": 0, "output": result})
+        require_storage({names[one]: tensor for one, tensor in operands.items()})
+
+    def activation(self) -> dict[str, Ztensor]:
+        """Return the operands of LSTMACT or GRUACT; gates are nowhere but in the step."""
+        layer = self.layer
+        gates = layer.gates, 1, layer.batch, layer.hidden
+        operands = {"fused": _work(*gates), "added": _work(*gates)}
+        operands["state"] = self.tensors[layer.state]
+        return operands | {one: _side(layer, mine) for one, mine in layer.outputs.items()}
+
+    def check_activation(self, operands: dict[str, Ztensor]) -> None:
+        """Check LSTMACT or GRUACT."""
+        if not self.known:
+            self._check("activation", ACTIVATIONS[self.layer.gates], operands)
+        layer = self.layer
+        stored = {mine: layer.tensors[mine] for mine in layer.outputs.values()}
+        require_storage({layer.state: operands["state"], **stored})
+
+    def _check(self, name: str, definition: Operation, arguments: dict[str, Any]) -> None:
+        """Check one instruction; a refusal names this function's operands."""
+        guest, given = self.call.guest, self.call.alignment
+        misaligned = given.buffer_misaligned or given.work_area_misaligned
+        alignment = Alignment(buffer_misaligned=misaligned)
+        try:
+            if guest.precheck:
+                definition.verify(**arguments)
+            require_executable(guest, alignment, definition, arguments)
+        except Refused as refused:
+            one = _renamed(name, refused.refusal)
+            raise Refused(one.status, one.field, one.value, one.limit, one.constraint) from refused
+        except ProgramCheck as check:
+            raise ProgramCheck(check.kind, _renamed(name, check.refusal)) from check
+
+
+def _renamed(name: str, refusal: Refusal) -> Refusal:
+    """Put our operand and the instruction's name into the refusal of an instruction."""
+    operand, dot, rest = refusal.field.partition(".")
+    label = refusal.constraint
+    label = f"{name}_{label}" if label.startswith("c") else label
+    return replace(refusal, field=_NAMES[name].get(operand, operand) + dot + rest, constraint=label)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gates and states of recurrent layers as dense values, block by block.
+
+Gate sums are products on sticks, rounded to DLFLOAT16 with their bias and kept as FP32. Rows of the
+batch do not depend on each other, so large batches go through the sequence in pieces. Scratch:
+`GATES` elements of gates and of input, `WEIGHTS` elements of weights for each of the two products;
+gates of a sequence that need more are computed twice, once to know whether they violate the range.
+Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.kernels import matmul, recurrent
+from nnpa_emulator.machine import Guest
+from nnpa_emulator.products import Panel, Range, place_of, read_block, spans
+from nnpa_emulator.ztensor import Ztensor
+
+Singles: TypeAlias = npt.NDArray[np.float32]
+
+GATES = 1 << 24
+"""Most elements of dense gates, and of dense input: 64 MiB each."""
+WEIGHTS = 1 << 25
+"""Most elements of dense weights: 128 MiB, twice that in float64."""
+
+
+class Product:
+    """Rounded sums of products with one matrix of weights and one row of biases."""
+
+    def __init__(self, guest: Guest, weights: Ztensor, biases: Ztensor) -> None:
+        dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
+        desc = weights.transformed_desc
+        self.inner, self.width = desc.dim2, desc.dim1
+        self._panel = Panel(weights, dtype)
+        bias, self.any_ninf = read_block(biases, (0, 1), (0, 1), (0, self.width))
+        self._bias: Singles = bias.reshape(-1)
+        most = max(WEIGHTS // self.inner // 64, 1) * 64
+        self._across = list(spans(self.width, most))
+
+    def rounded(self, rows: Singles) -> tuple[Singles, bool]:
+        """Return rows * weights + biases, rounded, and whether a NINF was read or made."""
+        if len(self._across) == 1:
+            return self._piece(rows, (0, self.width))
+        whole = np.empty((rows.shape[0], self.width), np.float32)
+        violated = False
+        for across in self._across:
+            piece, met = self._piece(rows, across)
+            whole[:, across[0] : across[0] + across[1]] = piece
+            violated |= met
+        return whole, violated
+
+    def _piece(self, rows: Singles, across: Range) -> tuple[Singles, bool]:
+        """Return the columns of a span."""
+        block, any_ninf = self._panel.read((0, 1), (0, self.inner), across)
+        bias = self._bias[across[0] : across[0] + across[1]]
+        if block.dtype == np.float32:
+            sums: Singles = rows @ block[0]
+            met = recurrent.round_sums(sums.reshape(-1), bias)
+        else:
+            doubles = rows.astype(np.float64) @ block[0]
+            sums = np.empty(doubles.shape, np.float32)
+            met = recurrent.round_doubles(doubles.reshape(-1), bias, sums.reshape(-1))
+        return sums, bool(met == NINF) or any_ninf or self.any_ninf
+
+
+class FusedGates:
+    """What the input contributes to the gates of all timesteps."""
+
+    def __init__(self, guest: Guest, source: Ztensor, weights: Ztensor, biases: Ztensor) -> None:
+        self._source = source
+        self._product = Product(guest, weights, biases)
+        desc = source.transformed_desc
+        widest = max(self._product.width, self._product.inner)
+        self.row_spans = list(spans(desc.dim2, max(GATES // widest, 1)))
+        self._together = max(GATES // (widest * self.row_spans[0][1]), 1)
+        self._timesteps = desc.dim4
+        self._kept: tuple[Range, int] = ((0, 0), 0)
+        self._gates: Singles = np.empty(0, np.float32)
+
+    def violated(self) -> bool:
+        """Compute all gates; tell whether a NINF was read or made."""
+        return any(
+            self._compute(rows, first)
+            for rows in self.row_spans
+            for first in range(0, self._timesteps, self._together)
+        )
+
+    def read(self, rows: Range, timestep: int) -> Singles:
+        """Return the gates of some rows at one timestep, one after the other."""
+        first = timestep // self._together * self._together
+        if self._kept != (rows, first):
+            self._compute(rows, first)
+        gates: Singles = self._gates[timestep - first]
+        return gates
+
+    def _compute(self, rows: Range, first: int) -> bool:
+        """Compute the gates of some timesteps and keep them."""
+        stacks = first, min(self._together, self._timesteps - first)
+        block, any_ninf = read_block(self._source, stacks, rows, (0, self._product.inner))
+        gates, violated = self._product.rounded(block.reshape(-1, self._product.inner))
+        self._gates, self._kept = gates.reshape(stacks[1], -1), (rows, first)
+        return violated or any_ninf
+
+
+class States:
+    """Hidden and cell state of some rows of the batch, and where they are stored."""
+
+    def __init__(self, h0: Ztensor, c0: Ztensor | None, rows: Range, stick_width: int) -> None:
+        self.hidden = h0.transformed_desc.dim1
+        self._rows, self._stick_width = rows, stick_width
+        h, self.any_ninf = read_block(h0, (0, 1), rows, (0, self.hidden))
+        self.h: Singles = h[0]
+        self._c = np.empty((1, 0, 0), np.float32)
+        if c0 is not None:
+            self._c, _ = read_block(c0, (0, 1), rows, (0, self.hidden))
+        self._sizes = rows[1], self.hidden, stick_width
+
+    def place(self, output: Ztensor, half: int, timestep: int) -> recurrent.Place:
+        """Return where the rows of a timestep lie in one half of an output."""
+        first, stack, column, _ = place_of(output.transformed_desc, (0, 1))
+        corner = first + timestep * stack + half * (self._stick_width // 64) * column
+        return corner + self._rows[0] * 64, column
+
+    def lstm(
+        self, fused: Singles, added: Singles, h: Ztensor, h_place: recurrent.Place,
+        c: Ztensor, c_place: recurrent.Place,
+    ) -> bool:  # fmt: skip
+        """Make a step of LSTMACT and store the states; tell whether one became NINF."""
+        met = recurrent.lstm_step(
+            fused, added.reshape(-1), self.h.reshape(-1), self._c.reshape(-1), self._sizes,
+            h.sticks.view(np.uint16), h_place, c.sticks.view(np.uint16), c_place,
+        )  # fmt: skip
+        return bool(met == NINF)
+
+    def gru(self, fused: Singles, added: Singles, h: Ztensor, h_place: recurrent.Place) -> bool:
+        """Make a step of GRUACT and store the state; tell whether it became NINF."""
+        cells = h.sticks.view(np.uint16)
+        met = recurrent.gru_step(
+            fused, added.reshape(-1), self.h.reshape(-1), self._sizes, cells, h_place
+        )
+        return bool(met == NINF)
+
+
+NOWHERE: recurrent.Place = (-1, 0)
+"""The place of a state that stays in the work area."""
+
+
+def clear_padding(output: Ztensor, half: int, stick_width: int, rows: int, hidden: int) -> None:
+    """Zero what lies behind the rows and the columns of one half of all timesteps."""
+    desc = output.transformed_desc
+    first, stack, column, stacks = place_of(desc, (0, desc.dim4))
+    corner = first + half * (stick_width // 64) * column
+    place = corner, stack, column, stacks
+    matmul.clear_padding(output.sticks.view(np.uint16), place, rows, hidden)

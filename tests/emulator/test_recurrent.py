@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM and GRU against the oracle: directions, final or all timesteps, layers, NINF, blocks."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Outcome, Status, Ztensor, run, sequences
+from nnpa_emulator.machine import FunctionCode
+from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc, generate_transformed_desc
+
+from tests.emulator.operands import NINF, Codes, blank, cells, guest, tensor
+from tests.oracle import recurrent as oracle
+from tests.oracle.rounding import Precise, decoded, rounded
+
+FWD, BWD, BIDIR = 0, 1, 2
+GATES = {"lstm": 4, "gru": 3}
+# Timesteps, batch, features, hidden size: ones, odd sizes, edges of sticks and pages.
+SHAPES = [
+    (1, 1, 1, 1), (2, 1, 1, 64), (3, 33, 5, 3), (2, 31, 65, 63), (3, 2, 64, 65), (1, 32, 129, 128),
+    (5, 3, 7, 129), (2, 65, 3, 66),
+]  # fmt: skip
+Shape = tuple[int, int, int, int]
+
+
+def padded(size: int) -> int:
+    """Return a size in whole sticks."""
+    return -(-size // 64) * 64
+
+
+def concatenated(values: Precise, gates: int) -> Codes:
+    """Put gates (gates,d,rows,s) side by side, each in whole sticks: (d,1,rows,g*S)."""
+    _, directions, rows, size = values.shape
+    codes = np.zeros((directions, 1, rows, gates * padded(size)), np.uint16)
+    for k in range(gates):
+        start = k * padded(size)
+        codes[:, 0, :, start : start + size] = rounded(values[k])
+    return codes
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A layer's operands as codes."""
+
+    name: str
+    direction: int
+    source: Codes
+    h0: Codes
+    c0: Codes
+    weights: Codes
+    biases: Codes
+    hidden_weights: Codes
+    hidden_biases: Codes
+
+    @property
+    def hidden(self) -> int:
+        """Hidden size."""
+        return int(self.h0.shape[3])
+
+    @property
+    def side(self) -> int:
+        """Columns of the outputs."""
+        return 2 * padded(self.hidden) if self.direction == BIDIR else self.hidden
+
+    def expected(self) -> list[oracle.Pass]:
+        """Return what the oracle makes of each direction."""
+        passes: list[oracle.Pass] = []
+        for half in range(len(self.h0)):
+            one = slice(half, half + 1)
+            given = oracle.Weights(
+                self.weights[one],
+                self.biases[one],
+                self.hidden_weights[one],
+                self.hidden_biases[one],
+            )
+            backward = self.direction == BWD or half == 1
+            if self.name == "lstm":
+                passes.append(oracle.lstm(self.source, self.h0[one], self.c0[one], given, backward))
+            else:
+                passes.append(oracle.gru(self.source, self.h0[one], given, backward))
+        return passes
+
+    def expected_outputs(self, every: bool) -> dict[str, Codes]:
+        """Lay what the oracle makes out as hn_output and cf_output."""
+        timesteps, batch = len(self.source), self.source.shape[2]
+        hn = np.zeros((timesteps if every else 1, 1, batch, self.side), np.uint16)
+        cf = np.zeros((1, 1, batch, self.side), np.uint16)
+        for half, one in enumerate(self.expected()):
+            start = half * padded(self.hidden)
+            columns = slice(start, start + self.hidden)
+            last = 0 if self.direction == BWD or half == 1 else timesteps - 1
+            for t in range(timesteps) if every else [last]:
+                hn[t if every else 0, ..., columns] = one.hidden[t][0]
+            cf[..., columns] = one.cell[0]
+        return {"hn_output": hn, "cf_output": cf} if self.name == "lstm" else {"hn_output": hn}
+
+
+def net(name: str, shape: Shape, direction: int = FWD, seed: int = 0) -> Net:
+    """Return a random layer whose weights keep its gates between saturation and nothing."""
+    timesteps, batch, features, hidden = shape
+    random = np.random.default_rng((*shape, seed))
+    directions = 2 if direction == BIDIR else 1
+
+    def gates(rows: int, scale: float) -> Codes:
+        values = random.normal(0, scale, (GATES[name], directions, rows, hidden))
+        return concatenated(values.astype(np.longdouble), GATES[name])
+
+    def state(scale: float) -> Codes:
+        return rounded(random.normal(0, scale, (directions, 1, batch, hidden)))
+
+    return Net(
+        name,
+        direction,
+        rounded(random.normal(0, 1, (timesteps, 1, batch, features))),
+        state(0.5),
+        state(1.0),
+        gates(features, features**-0.5),
+        gates(1, 0.3),
+        gates(hidden, hidden**-0.5),
+        gates(1, 0.3),
+    )
+
+
+def call(one: Net, every: bool, program: Guest | None = None) -> tuple[Outcome, dict[str, Ztensor]]:
+    """Run a layer; return the outcome and the outputs."""
+    timesteps, batch = len(one.source) if every else 1, one.source.shape[2]
+    outputs = {"hn_output": blank((timesteps, 1, batch, one.side))}
+    arguments: dict[str, Any] = {"input": tensor(one.source), "h0": tensor(one.h0)}
+    if one.name == "lstm":
+        outputs["cf_output"] = blank((1, 1, batch, one.side))
+        arguments["c0"] = tensor(one.c0)
+    for name in ("weights", "biases", "hidden_weights", "hidden_biases"):
+        arguments[name] = tensor(getattr(one, name))
+    arguments |= {"direction": one.direction, **outputs}
+    return run(program or guest(precheck=True), one.name, arguments), outputs
+
+
+def units(got: Codes, want: Codes) -> float:
+    """Return the largest error in units of the last place of numbers of 1 and above.
+
+    Another rounding of one gate sum, which FP32 sums of random data bring, is many units of a small
+    state.
+    """
+    precise = decoded(want)
+    exponent = np.floor(np.log2(np.maximum(np.abs(precise), 1)))
+    return float(np.max(np.abs(decoded(got) - precise) / np.exp2(exponent - 9)))
+
+
+def compare(one: Net, every: bool, program: Guest | None = None) -> float:
+    """Run a layer; return the error of all its outputs, in units of the last place of 1."""
+    outcome, outputs = call(one, every, program)
+    assert outcome.status == Status.ZDNN_OK, outcome.refusal
+    assert all(output.is_transformed for output in outputs.values())
+    wanted = one.expected_outputs(every)
+    return max(units(cells(outputs[name]), wanted[name]) for name in outputs)
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["all", "final"])
+@pytest.mark.parametrize("direction", [FWD, BWD, BIDIR])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", GATES)
+def test_layers_in_double_precision(name: str, shape: Shape, direction: int, every: bool) -> None:
+    """With float64 sums every output is that of extended precision, halves padded with zero."""
+    program = Guest(MACHINES["telum1"], precheck=True, accumulate="fp64")
+    assert compare(net(name, shape, direction), every, program) == 0
+
+
+@pytest.mark.parametrize("direction", [FWD, BWD, BIDIR])
+@pytest.mark.parametrize("name", GATES)
+def test_layers_are_within_one_unit(name: str, direction: int) -> None:
+    """With FP32 sums outputs are within one unit of the last place of 1/8."""
+    for shape in SHAPES:
+        assert compare(net(name, shape, direction), True) <= 1, shape
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("shape", [(16, 64, 256, 256), (7, 1, 64, 200), (28, 8, 28, 128)])
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+def test_real_layers(name: str, shape: Shape, accumulate: Any) -> None:
+    """Long sequences stay within four units of extended precision, and are it in float64."""
+    program = Guest(MACHINES["telum2"], accumulate=accumulate)
+    worst = compare(net(name, shape, BIDIR), True, program)
+    print(f"{name} {shape} BIDIR {accumulate}: {worst} ulp")
+    assert worst <= (4 if accumulate == "fp32" else 0)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("shape", [(3, 2, 5, 3), (2, 33, 7, 66)])
+def test_bidirectional_layers_chain(name: str, shape: Shape) -> None:
+    """Outputs of a bidirectional layer feed the next one as they are; padded rows meet zeros."""
+    timesteps, batch, _, hidden = shape
+    first = net(name, shape, BIDIR)
+    program = Guest(MACHINES["telum2"], precheck=True, accumulate="fp64")
+    _, outputs = call(first, True, program)
+    width = padded(hidden)
+    second = net(name, (timesteps, batch, 2 * hidden, hidden), BIDIR, 1)
+    weights = np.zeros((2, 1, 2 * width, second.weights.shape[3]), np.uint16)
+    weights[:, :, :hidden] = second.weights[:, :, :hidden]
+    weights[:, :, width : width + hidden] = second.weights[:, :, hidden:]
+    plain = cells(outputs["hn_output"])
+    assert plain.shape == (timesteps, 1, batch, 2 * width)
+    chained = replace(second, source=plain, weights=weights)
+    dense = np.concatenate((plain[..., :hidden], plain[..., width : width + hidden]), 3)
+    assert compare(chained, True, program) == 0
+    want = replace(second, source=dense).expected_outputs(True)
+    assert chained.expected_outputs(True)["hn_output"].tolist() == want["hn_output"].tolist()
+
+
+def test_rounding_happens_where_the_library_rounds() -> None:
+    """A sum that only exists unrounded would change h: 1 + 2**-11 + -1 is nothing."""
+    tiny, one = 2.0**-11, 1.0
+    weights = concatenated(np.full((4, 1, 2, 1), 1, np.longdouble), 4)
+    zero = concatenated(np.zeros((4, 1, 1, 1), np.longdouble), 4)
+    minus = concatenated(np.full((4, 1, 1, 1), -one, np.longdouble), 4)
+    state = rounded(np.zeros((1, 1, 1, 1)))
+    source = rounded([[[[one, tiny]]]])
+    layer = Net("lstm", FWD, source, state, state, weights, zero, zero[:, :, :1], minus)
+    _, outputs = call(layer, True)
+    assert cells(outputs["hn_output"]).item() == 0
+    assert cells(outputs["cf_output"]).item() == 0
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+@pytest.mark.parametrize("name", GATES)
+def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, name: str, accumulate: Any) -> None:
+    """Gates and weights that are computed in pieces give the bits of the whole."""
+    layer = net(name, (5, 70, 65, 66), BIDIR)
+    program = Guest(MACHINES["telum2"], accumulate=accumulate)
+    whole = {key: cells(one) for key, one in call(layer, True, program)[1].items()}
+    for gates in (1 << 14, 1 << 9):
+        monkeypatch.setattr(sequences, "GATES", gates)
+        monkeypatch.setattr(sequences, "WEIGHTS", 1 << 13)
+        outcome, outputs = call(layer, True, program)
+        assert outcome.status == Status.ZDNN_OK
+        worst = max(units(cells(outputs[key]), whole[key]) for key in whole)
+        assert worst <= (0 if accumulate == "fp64" else 1)
+
+
+PLACES = {
+    "source": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["input"]),
+    "weights": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["weights"]),
+    "biases": (FunctionCode.NNPA_MATMUL_OP_BCAST23, ["biases"]),
+    "h0": (FunctionCode.NNPA_MATMUL_OP, ["h0"]),
+    "hidden_weights": (FunctionCode.NNPA_MATMUL_OP, ["hidden_weights"]),
+    "hidden_biases": (FunctionCode.NNPA_MATMUL_OP, ["hidden_biases"]),
+    "c0": (FunctionCode.NNPA_LSTMACT, ["c0", "hn_output"]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", GATES)
+def test_ninf_ends_the_call(name: str, place: str) -> None:
+    """A NINF ends the call at the instruction that meets it; outputs are not marked."""
+    if (name, place) == ("gru", "c0"):
+        place = "h0"
+    layer = net(name, (3, 2, 5, 3))
+    spoiled = getattr(layer, place).copy()
+    spoiled[(-1,) * 4] = NINF
+    if place == "source":
+        spoiled[-1, 0, 1, 4] = NINF
+    changed: dict[str, Any] = {place: spoiled}
+    outcome, outputs = call(replace(layer, **changed), True)
+    assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert not any(output.is_transformed for output in outputs.values())
+    assert outcome.violation is not None
+    code, operands = PLACES[place]
+    assert outcome.violation.function == code
+    assert [one.operand for one in outcome.violation.operands] == operands
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_overflow_of_the_gates_ends_the_call(name: str) -> None:
+    """Sums of numbers that overflow end the call as NINF operands do, also in padded columns."""
+    layer = net(name, (2, 1, 2, 3))
+    for column in (1, 5):
+        big = layer.weights.copy()
+        big[..., column] = rounded(8e9)
+        source = rounded(np.full(layer.source.shape, 4.0))
+        outcome, _ = call(replace(layer, source=source, weights=big), True)
+        assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+
+
+def test_what_was_written_before_a_violation_stays() -> None:
+    """The step in which a NINF arises is written, steps behind it are not."""
+    layer = net("lstm", (3, 1, 2, 3))
+    spoiled = layer.c0.copy()
+    spoiled[0, 0, 0, 1] = NINF
+    _, outputs = call(replace(layer, c0=spoiled), True)
+    hn = outputs["hn_output"].sticks.view(np.uint16)
+    assert hn[1] == NINF
+    assert hn[0] != NINF
+    assert set(hn[2048 : 2048 + 3].tolist()) == {0x5A5A}
+    assert set(outputs["cf_output"].sticks[:6].tolist()) == {0x5A}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_onnxruntime_agrees(name: str) -> None:
+    """ONNX Runtime's FP32 LSTM, and GRU with linear_before_reset, agree within tolerance."""
+    helper = pytest.importorskip("onnx.helper")
+    runtime = pytest.importorskip("onnxruntime")
+    layer = net(name, (7, 3, 20, 30), BIDIR)
+    # ONNX orders gates I, O, F, C and Z, R, H; biases are input's, then the hidden ones.
+    order = (1, 3, 0, 2) if name == "lstm" else (0, 1, 2)
+
+    def gates(codes: Codes) -> Any:
+        parts = np.split(decoded(codes)[:, 0].astype(np.float32), GATES[name], 2)
+        return np.concatenate([parts[k][:, :, : layer.hidden].swapaxes(1, 2) for k in order], 1)
+
+    feeds: dict[str, Any] = {
+        "X": decoded(layer.source)[:, 0].astype(np.float32),
+        "W": gates(layer.weights),
+        "R": gates(layer.hidden_weights),
+        "B": np.concatenate((gates(layer.biases), gates(layer.hidden_biases)), 1)[..., 0],
+        "H": decoded(layer.h0)[:, 0].astype(np.float32),
+    }
+    if name == "lstm":
+        feeds["C"] = decoded(layer.c0)[:, 0].astype(np.float32)
+    names = ["X", "W", "R", "B", "", *list(feeds)[4:]]
+    options = {} if name == "lstm" else {"linear_before_reset": 1}
+    node = helper.make_node(
+        name.upper(), names, ["Y"], hidden_size=layer.hidden, direction="bidirectional", **options
+    )
+    inputs = [helper.make_tensor_value_info(one, 1, None) for one in feeds]
+    output = [helper.make_tensor_value_info("Y", 1, None)]
+    graph = helper.make_graph([node], name, inputs, output)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString())
+    (want,) = session.run(None, feeds)
+    got = decoded(cells(call(layer, True)[1]["hn_output"])).astype(np.float64)
+    width = padded(layer.hidden)
+    for half in (0, 1):
+        mine = got[:, 0, :, half * width : half * width + layer.hidden]
+        np.testing.assert_allclose(mine, want[:, half], rtol=0.05, atol=0.01)
+
+
+def test_results_are_described() -> None:
+    """hn_output and cf_output left to the emulator are 4DS, of all timesteps if asked."""
+    layer = net("lstm", (5, 3, 7, 66), BIDIR)
+    operands = {"input": tensor(layer.source), "h0": tensor(layer.h0)}
+    for direction, directions in ((FWD, 1), (BIDIR, 2)):
+        for every, timesteps in ((False, 1), (True, 5)):
+            for name, count in (("lstm", 2), ("gru", 1)):
+                describe = FUNCTIONS[name].describe
+                assert describe is not None
+                found = describe(**operands, direction=direction, all_timesteps=every)
+                kind, layout = DataTypes.FP32, DataLayouts.ZDNN_4DS
+                hn = TensorDesc(layout, 0, kind, timesteps, directions, 3, 66)
+                cf = TensorDesc(layout, 0, kind, 1, directions, 3, 66)
+                want = [(one, generate_transformed_desc(one)) for one in (hn, cf)]
+                assert list(found) == want[:count]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong says what, where, and what to do."""
 
+import logging
 import subprocess
 import sys
 import warnings
@@ -8,7 +9,15 @@ import warnings
 import numpy as np
 import pytest
 from nnpa.zdnn.v1 import status_pb2
-from nnpa.zdnn.v1.operation_pb2 import Add, Exp, Operation
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
+from nnpa.zdnn.v1.operation_pb2 import (
+    DIAGNOSTIC_STREAM_STDERR,
+    DIAGNOSTIC_STREAM_STDOUT,
+    Add,
+    Diagnostic,
+    Exp,
+    Operation,
+)
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 from nnpa_client import (
     MachineSpec,
@@ -274,6 +283,28 @@ def test_indexes_count_the_callers_operations(session: Session) -> None:
         )
     assert caught.value.metadata["operation_index"] == "1"
     assert "operations[1].exp.input" in str(caught.value)
+
+
+class Talking(InProcessTransport):
+    """A transport whose answers carry what the library would print."""
+
+    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+        """Run operations; add a line on each stream to the last answer."""
+        answer = super().execute(request)
+        for stream, text in ((DIAGNOSTIC_STREAM_STDOUT, "out"), (DIAGNOSTIC_STREAM_STDERR, "err")):
+            answer.results[-1].diagnostics.append(Diagnostic(stream=stream, text=text))
+        return answer
+
+
+def test_what_the_library_prints_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Diagnostics of an answer go to the logger nnpa_client.zdnn, by stream."""
+    caplog.set_level(logging.INFO, "nnpa_client.zdnn")
+    with Session(Talking(Store(Limits()))) as session:
+        session.init()
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        ("INFO", "out"),
+        ("ERROR", "err"),
+    ]
 
 
 def test_quota_frees_what_was_dropped_first() -> None:

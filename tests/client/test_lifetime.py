@@ -143,6 +143,18 @@ def test_private_server_ends_with_its_session() -> None:
     assert not socket.parent.exists()
 
 
+def test_private_server_lives_as_long_as_ztensors_do() -> None:
+    """A session that is dropped and not closed keeps its server while a ztensor is left."""
+    before = set(psutil.Process().children())
+    ztensor = connect().ztensor(ONES)
+    gc.collect()
+    np.testing.assert_array_equal(ztensor.numpy(), ONES)
+    assert len(set(psutil.Process().children()) - before) == 1
+    del ztensor
+    gc.collect()
+    assert set(psutil.Process().children()) == before
+
+
 def test_private_server_ends_when_connecting_fails() -> None:
     """A connect() that fails after its server has started ends the server."""
     before = set(psutil.Process().children())

@@ -180,7 +180,7 @@ def test_large_data_keeps_its_place(session: Session) -> None:
 def test_a_list_beyond_one_message_is_split(open_session: Open) -> None:
     """Queued data beyond what the server takes in a message goes in several."""
     session = open_session()
-    array = np.ones((255, 1024), np.float32)
+    array = np.ones((127, 1024), np.float32)
     limit = session.limits.max_message_bytes
     count = limit // array.nbytes + 2
     with session.pipeline():

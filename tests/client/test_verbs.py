@@ -51,6 +51,13 @@ AREAS = {
 PYTHON_ONLY = "all_timesteps"
 
 
+def parameters(name: str) -> list[FieldDescriptor]:
+    """Return the fields of an arm's message, in order."""
+    message = ARMS[name].message_type
+    assert message is not None
+    return list(message.fields)
+
+
 def functions() -> set[str]:
     """Return the names of the public functions of `zdnn`, macros of C apart."""
     return {
@@ -75,7 +82,7 @@ def test_functions_are_documented(name: str) -> None:
 @pytest.mark.parametrize("name", VERBS)
 def test_parameters_are_in_c_order(name: str) -> None:
     """A verb's parameters are the message's fields in order, with work and save areas in place."""
-    expected = [field.name for field in ARMS[name].message_type.fields]
+    expected = [field.name for field in parameters(name)]
     if name in AREAS:
         place, area = AREAS[name]
         expected.insert(place, area)
@@ -123,11 +130,11 @@ def test_every_argument_reaches_its_field(name: str, created: bool) -> None:
     """Arguments in C order arrive in their fields; outputs left out are new ones."""
     if created and name == "quantized_matmul_op":
         with pytest.raises(TypeError, match="output"):
-            zdnn.quantized_matmul_op(*[None] * 10)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] - the test
+            zdnn.quantized_matmul_op(*[None] * 10)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] - the test
         return
     transport = Recording()
     session = Session(transport)
-    fields = [one for one in ARMS[name].message_type.fields if one.name != PYTHON_ONLY]
+    fields = [one for one in parameters(name) if one.name != PYTHON_ONLY]
     outputs = [one.name for one in fields if "output" in one.name]
     tensors = [session.ztensor(np.ones(3, np.float32)) for _ in fields]
     values = {
@@ -158,7 +165,8 @@ def test_all_timesteps_travels() -> None:
     transport = Recording()
     ztensor = Session(transport).ztensor(np.ones(3, np.float32))
     transport.record = True
-    zdnn.gru(*[ztensor] * 6, zdnn.FWD, all_timesteps=True)
+    x = ztensor
+    zdnn.gru(x, x, x, x, x, x, zdnn.FWD, all_timesteps=True)
     assert transport.operations[-1].gru.all_timesteps
 
 

@@ -7,6 +7,7 @@ tensors whose Python objects have been dropped since the last one, so dropping c
 
 import inspect
 import itertools
+import logging
 import threading
 import warnings
 import weakref
@@ -19,7 +20,12 @@ from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
-from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation, OperationResult
+from nnpa.zdnn.v1.operation_pb2 import (
+    DIAGNOSTIC_STREAM_STDERR,
+    FreeZtensorBuffer,
+    Operation,
+    OperationResult,
+)
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
 from nnpa_client._transport import Transport
@@ -29,6 +35,8 @@ from nnpa_client.status import Status, is_warning
 if TYPE_CHECKING:
     from nnpa_client.ztensor import Ztensor
 
+# What the library prints: its standard error as errors, its standard output as information.
+_library_log = logging.getLogger("nnpa_client.zdnn")
 _PACKAGE = str(Path(__file__).parent)
 
 # Reasons of errors that the server finds before anything of a list has run.
@@ -66,14 +74,20 @@ class Call:
 
 
 class Guest:
-    """State that a session shares with its ztensors: ids, the open list, what to free."""
+    """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    def __init__(self, transport: Transport, session: accelerator_pb2.Session) -> None:
+    `keep` is kept alive as long as session or ztensors are.
+    """
+
+    def __init__(
+        self, transport: Transport, session: accelerator_pb2.Session, keep: object = None
+    ) -> None:
         self.transport = transport
+        self._keep = keep
         self.name = session.name
         self.limits = session.limits
         self.library = session.library_version
-        self.results: list[OperationResult] = []
+        self._results: list[OperationResult] = []
         self._ids = itertools.count(1)
         self._dropped: deque[int] = deque()
         self._living: weakref.WeakValueDictionary[int, Ztensor] = weakref.WeakValueDictionary()
@@ -130,12 +144,16 @@ class Guest:
             if calls:
                 self._run(calls)
 
-    def begin(self) -> None:
-        """Open a pipeline: calls queue until its end. Pipelines may nest; the outer one runs."""
+    def begin(self) -> list[OperationResult]:
+        """Open a pipeline: calls queue until its end; return where their answers will be.
+
+        Pipelines may nest: the outer one runs, and has all answers.
+        """
         with self._lock:
             if not self._pipelines:
-                self.results = []
+                self._results = []
             self._pipelines += 1
+            return self._results
 
     def end(self, run: bool) -> None:
         """Close a pipeline; run its calls, or drop them."""
@@ -147,7 +165,7 @@ class Guest:
                 if run:
                     self.flush()
             finally:
-                self._pipelines = 0
+                self._pipelines, self._results = 0, []
                 _void(self._queue, "its pipeline was left by an exception")
                 self._queue, self._queued_bytes = [], 0
 
@@ -181,6 +199,9 @@ class Guest:
                 self.adopt(ztensor)
             else:
                 ztensor.void(f"zdnn_{call.name} failed")
+        for line in result.diagnostics:
+            level = logging.ERROR if line.stream == DIAGNOSTIC_STREAM_STDERR else logging.INFO
+            _library_log.log(level, "%s", line.text)
         if call.read is not None:
             call.read(result)
 
@@ -208,12 +229,12 @@ class Guest:
         except NnpaError:
             _void(calls, "the call that makes it failed")
             raise
-        done = len(self.results)
+        done = len(self._results)
         for call, result in zip(calls, results, strict=False):
             self.settle(call, result)
         _void(calls[len(results) :], "the list of operations ended before")
         if self._pipelines:
-            self.results.extend(results)
+            self._results.extend(results)
         for index, (call, result) in enumerate(zip(calls, results, strict=False), done):
             self.judge(call, result, index if self._pipelines else None)
 

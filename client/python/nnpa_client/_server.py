@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private server: a child process on a Unix socket that only this user can reach."""
 
+import os
 import subprocess
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 from nnpa_client.errors import TransportError
 
-READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
 _READY = "nnpa-server listening on "
 
 
 class PrivateServer:
-    """`nnpa-server` as a child; it ends when `stop` is called, and when this process dies."""
+    """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="nnpa-")
-        self._log = Path(self._directory.name) / "server.log"
-        socket = Path(self._directory.name) / "nnpa.sock"
+        directory = tempfile.TemporaryDirectory(prefix="nnpa-")
+        self._log = Path(directory.name) / "server.log"
+        socket = Path(directory.name) / "nnpa.sock"
         command = [sys.executable, "-m", "nnpa_server", "--listen", f"unix:{socket}"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -29,6 +30,7 @@ class PrivateServer:
                 stderr=log,
                 start_new_session=True,
             )
+        self._end = weakref.finalize(self, _end, self._process, directory, os.getpid())
         self.pid = self._process.pid
         self.target = self._ready_target()
 
@@ -47,15 +49,24 @@ class PrivateServer:
         )
 
     def stop(self) -> None:
-        """End the server and remove its socket."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._directory.cleanup()
+        """End the server and remove its socket. May be repeated."""
+        self._end()
+
+
+def _end(
+    process: subprocess.Popen[bytes], directory: tempfile.TemporaryDirectory[str], owner: int
+) -> None:
+    """End a server that this process started; a forked copy of this process leaves it alone."""
+    if os.getpid() != owner:
+        return
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    directory.cleanup()

@@ -85,13 +85,13 @@ class Pipeline:
     and ZdnnError tells its place in the list.
     """
 
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
+    def __init__(self, results: Sequence[OperationResult]) -> None:
+        self._results = results
 
     @property
     def results(self) -> Sequence[OperationResult]:
         """The answers so far, in order of the calls."""
-        return tuple(self._guest.results)
+        return tuple(self._results)
 
 
 class Session:
@@ -111,7 +111,7 @@ class Session:
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
         self._message = transport.create_session(CreateSessionRequest(session=options))
-        self._guest = Guest(transport, self._message)
+        self._guest = Guest(transport, self._message, server)
         self._closed = False
 
     @property
@@ -123,6 +123,11 @@ class Session:
     def target(self) -> str:
         """The server's address."""
         return self._transport.target
+
+    @property
+    def transport(self) -> Transport:
+        """The connection, which `nnpa_client.mli` shares."""
+        return self._transport
 
     @property
     def machine(self) -> Machine:
@@ -257,9 +262,9 @@ class Session:
     @contextlib.contextmanager
     def pipeline(self) -> Generator[Pipeline]:
         """Queue the verbs of the block, and run them with one Execute when it ends."""
-        self._guest.begin()
+        results = self._guest.begin()
         try:
-            yield Pipeline(self._guest)
+            yield Pipeline(results)
         except BaseException:
             self._guest.end(run=False)
             raise

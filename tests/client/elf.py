@@ -28,9 +28,9 @@ def shared_object(
     kinds = ((1, _STRTAB, 0, 0), (9, _DYNSYM, 1, _SYMBOL_BYTES), (17, _STRTAB, 0, 0))
     table = bytes(_SECTION_BYTES)
     place = _HEADER_BYTES
-    for (name, kind, link, size), body in zip(kinds, bodies, strict=True):
+    for (label, kind, link, size), body in zip(kinds, bodies, strict=True):
         table += struct.pack(
-            order + "IIQQQQIIQQ", name, kind, 0, 0, place, len(body), link, 1, 1, size
+            order + "IIQQQQIIQQ", label, kind, 0, 0, place, len(body), link, 1, 1, size
         )
         place += len(body)
     identity = b"\x7fELF" + bytes([2, 2 if big else 1, 1]) + bytes(9)

@@ -5,7 +5,6 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import demo
@@ -48,35 +47,6 @@ def test_info_as_json(server_target: str) -> None:
     assert "NNPA_ADD" in machines[0]["functions"]
 
 
-def test_demo_reports_agreement(server_target: str) -> None:
-    """`nnpa demo` agrees with numpy on every value on both machines."""
-    result = run("demo", server_target, "--json")
-    assert result.exit_code == 0
-    reports = json.loads(result.output)
-    assert [one["machine"] for one in reports] == ["telum1", "telum2"]
-    for report in reports:
-        assert report["as_promised"]
-        assert report["equal"] == report["values"] == 12800
-        assert (report["dense_bytes"], report["stick_bytes"]) == (51200, 28672)
-    assert [one["sqrt_status"] for one in reports] == ["ZDNN_UNAVAILABLE_FUNCTION", "ZDNN_OK"]
-
-
-def test_demo_prints_a_report(server_target: str) -> None:
-    """Without --json the demo prints a short table."""
-    result = run("demo", server_target)
-    assert result.exit_code == 0
-    assert "12800 of 12800" in result.output
-    assert len(result.output.splitlines()) < 20
-
-
-def test_demo_not_as_promised(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that differs from numpy ends with exit code 1."""
-    monkeypatch.setattr(demo, "dlfloat16", lambda values: np.asarray(values, np.float64) + 1)
-    result = run("demo", server_target)
-    assert result.exit_code == 1
-    assert "not as promised" in result.output
-
-
 @pytest.mark.parametrize("arguments", [["nothing"], ["info", "not-a-target"], ["demo", "--what"]])
 def test_usage_errors(arguments: list[str]) -> None:
     """Unknown commands, options and targets end with exit code 2."""
@@ -102,19 +72,3 @@ def test_refused(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", server_target)
     assert result.exit_code == 4
     assert "zdnn_add: ZDNN_INVALID_STATE" in result.output
-
-
-def test_demo_rounding_is_ties_away() -> None:
-    """The demo's own rounding: 10 significant bits, ties away from zero."""
-    tie = 1 + 2.0**-10
-    np.testing.assert_array_equal(
-        demo.dlfloat16([tie, -tie, np.nextafter(tie, 0), 1023.4, 0.0]),
-        [1 + 2.0**-9, -1 - 2.0**-9, 1.0, 1023.0, 0.0],
-    )
-
-
-def test_digits_are_the_packaged_ones() -> None:
-    """The packaged digits are 200 images of 64 pixels, 0 to 1 in steps of 1/16."""
-    images = demo.digits()
-    assert (images.shape, images.dtype) == ((200, 64), np.float32)
-    assert set(np.unique(images * 16)) == set(range(17))

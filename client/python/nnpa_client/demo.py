@@ -1,135 +1,192 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa demo`: handwritten digits through the zDNN call sequence, checked against numpy.
+"""`nnpa demo`: two trained networks read handwritten digits on both Telums.
 
-The digits are real ones (data/README.md). For each of 200 images of 64 pixels the accelerator
-computes (pixel - mean pixel)^2, the elements of the distance from the average digit. The same
-arithmetic is done here in numpy with a DLFLOAT16 rounding of its own, and must agree bit for bit.
+A convolutional network and an LSTM (networks/README.md) classify 360 digits that they have not
+seen, the whole inference as one list of zDNN calls, and the answers are compared with the same
+networks in NumPy FP32 and with the truth.
 """
 
 import time
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
 from nnpa_client import zdnn
 from nnpa_client.connection import connect
-from nnpa_client.errors import ZdnnError
+from nnpa_client.errors import ZdnnWarning
+from nnpa_client.networks import NETWORKS, Digits, Layer, Network, held_out
+from nnpa_client.networks.digits import Floats
 from nnpa_client.session import Session
-from nnpa_client.status import Status
+from nnpa_client.ztensor import Ztensor
 
 MACHINES = ("telum1", "telum2")
+# Share of digits that each network reads correctly at least, on any machine.
+PROMISED = {"cnn": 0.97, "lstm": 0.95}
+# How much of FP32's accuracy DLFLOAT16 may cost.
+TOLERATED_LOSS = 0.01
 _ROUNDS = 5
-
-Floats = npt.NDArray[np.float32]
+_REPEATS = 3
+_SLOWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the demo found on one machine; bytes, counts of values, milliseconds."""
+class OperationTime:
+    """How long one zDNN operation of a network takes in the server, milliseconds."""
 
-    machine: str
-    display_name: str
+    function: str
+    purpose: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReport:
+    """What a network did on one machine.
+
+    Shapes and bytes are of its input, in FP32 and as sticks. `accuracy` and `reference_accuracy`
+    (NumPy FP32) are shares of `digits`; `same_answers` counts digits that both read alike;
+    `worst_difference` is the largest between their likelihoods. `violations` counts operations
+    that answered ZDNN_ELEMENT_RANGE_VIOLATION. `round_trip_ms` is the time of all `calls`, sent
+    and answered in one message.
+    """
+
+    network: str
+    title: str
+    digits: int
     shape: tuple[int, ...]
     dense_bytes: int
     stick_shape: tuple[int, ...]
     stick_bytes: int
-    values: int
-    equal: int
-    worst_error: float
+    calls: int
+    accuracy: float
+    reference_accuracy: float
+    same_answers: int
+    worst_difference: float
+    violations: int
     round_trip_ms: float
-    sqrt_status: str
+    slowest: tuple[OperationTime, ...]
+
+    @property
+    def as_promised(self) -> bool:
+        """Tell whether the accuracy is, for itself and next to that of FP32."""
+        kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
+        return kept and self.accuracy >= PROMISED[self.network]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the demo found on one machine."""
+
+    machine: str
+    display_name: str
     as_promised: bool
+    networks: tuple[NetworkReport, ...]
 
 
-def digits() -> Floats:
-    """Return 200 images as rows of 64 pixels, 0 to 1."""
-    with (files("nnpa_client") / "data" / "digits.npz").open("rb") as file:
-        images: npt.NDArray[np.uint8] = np.load(file, allow_pickle=False)["images"]
-    return images.reshape(len(images), -1).astype(np.float32) / np.float32(16)
-
-
-def dlfloat16(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Round to DLFLOAT16, 9 fraction bits, ties away from zero; for 0 and normal magnitudes.
-
-    Source: zDNN API Reference 1.2.0, "DLFLOAT16"; Agrawal et al., "DLFloat", ARITH 2019.
-    """
-    fraction, exponent = np.frexp(np.asarray(values, np.float64))
-    rounded = np.floor(np.abs(fraction) * 1024 + 0.5) / 1024
-    return np.ldexp(np.copysign(rounded, fraction), exponent)
+@dataclass(frozen=True, slots=True)
+class _Inference:
+    likelihoods: Floats
+    calls: int
+    violations: int
+    stick_shape: tuple[int, ...]
+    stick_bytes: int
+    round_trip_ms: float
 
 
 def run(target: str | None = None) -> list[Report]:
     """Run the demo on both Telums of a server; None starts a private one."""
-    images = digits()
-    mean = np.broadcast_to(images.mean(axis=0), images.shape).astype(np.float32)
+    digits = held_out()
     reports: list[Report] = []
     with connect(target) as first:
         for machine in MACHINES:
             with connect(first.target, machine) as session:
-                reports.append(_on_machine(session, machine, images, mean))
+                found = tuple(_report(session, network, digits) for network in NETWORKS)
+                promised = all(one.as_promised for one in found)
+                name = session.machine.display_name
+                reports.append(Report(machine, name, promised, found))
     return reports
 
 
-def _on_machine(session: Session, machine: str, images: Floats, mean: Floats) -> Report:
-    pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2D, zdnn.FP32, *images.shape)
-    tfrmd = zdnn.generate_transformed_desc(pre)
-    times: list[float] = []
-    result = np.empty_like(images)
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        _squared_difference(session, pre, tfrmd, images, mean, result)
-        times.append(1000 * (time.perf_counter() - start))
-    difference = dlfloat16(dlfloat16(images) - dlfloat16(mean))
-    expected = dlfloat16(difference * difference)
-    exact = np.square(images.astype(np.float64) - mean)
-    equal = int(np.count_nonzero(result == expected))
-    sqrt_status = _sqrt_status(session, result)
-    promised = "ZDNN_UNAVAILABLE_FUNCTION" if machine == "telum1" else "ZDNN_OK"
-    return Report(
-        machine,
-        session.machine.display_name,
-        images.shape,
-        images.nbytes,
-        (tfrmd.dim4, tfrmd.dim3, tfrmd.dim2, tfrmd.dim1),
-        zdnn.getsize_ztensor(tfrmd),
-        result.size,
-        equal,
-        float(np.abs(result - exact).max()),
-        median(times),
-        sqrt_status,
-        equal == result.size and sqrt_status == promised,
+def _report(session: Session, network: Network, digits: Digits) -> NetworkReport:
+    data = network.arrange(digits.images)
+    with session.pipeline():
+        layers = network.load(session, len(digits.labels))
+    rounds = [_infer(session, network, layers, data) for _ in range(1 + _ROUNDS)][1:]
+    one = rounds[-1]
+    expected = _likelihoods(network.reference(digits.images))
+    answers, reference = one.likelihoods.argmax(axis=1), expected.argmax(axis=1)
+    return NetworkReport(
+        network.name,
+        network.title,
+        len(digits.labels),
+        data.shape,
+        data.nbytes,
+        one.stick_shape,
+        one.stick_bytes,
+        one.calls,
+        float((answers == digits.labels).mean()),
+        float((reference == digits.labels).mean()),
+        int((answers == reference).sum()),
+        float(np.abs(one.likelihoods - expected).max()),
+        one.violations,
+        median(one.round_trip_ms for one in rounds),
+        _slowest(session, network, layers, data),
     )
 
 
-def _squared_difference(
-    session: Session,
-    pre: zdnn.TensorDesc,
-    tfrmd: zdnn.TensorDesc,
-    images: Floats,
-    mean: Floats,
-    result: Floats,
-) -> None:
-    """Fill `result`: the whole zDNN call sequence, in one round trip."""
+def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Floats) -> _Inference:
+    """Send the whole inference as one list, and read the likelihoods (digits, 10)."""
+    batch = data.size // 64
+    likelihoods = np.empty((batch, 10), np.float32)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZdnnWarning)
+        with session.pipeline() as pipeline:
+            x = source = session.ztensor(data, network.layout)
+            for layer in layers:
+                x = layer.run(x)
+            zdnn.transform_origtensor(x, likelihoods)
+    elapsed = 1000 * (time.perf_counter() - start)
+    statuses = [result.zdnn_status for result in pipeline.results]
+    tfrmd = source.transformed_desc
+    return _Inference(
+        likelihoods,
+        len(statuses),
+        statuses.count(zdnn.ZDNN_ELEMENT_RANGE_VIOLATION),
+        (tfrmd.dim4, tfrmd.dim3, tfrmd.dim2, tfrmd.dim1),
+        source.buffer_size,
+        elapsed,
+    )
+
+
+def _slowest(
+    session: Session, network: Network, layers: Sequence[Layer], data: Floats
+) -> tuple[OperationTime, ...]:
+    """Time each operation by lists of nothing else."""
+    times: list[OperationTime] = []
+    x = session.ztensor(data, network.layout)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZdnnWarning)
+        for layer in layers:
+            milliseconds = min(_time(session, layer, x) for _ in range(_ROUNDS))
+            times.append(OperationTime(layer.function, layer.purpose, milliseconds))
+            x = layer.run(x)
+    ordered = sorted(times, key=lambda one: one.milliseconds, reverse=True)
+    return tuple(ordered[:_SLOWEST])
+
+
+def _time(session: Session, layer: Layer, x: Ztensor) -> float:
+    """Return the milliseconds of one call among several in a list."""
+    start = time.perf_counter()
     with session.pipeline():
-        a = session.init_ztensor_with_malloc(pre, tfrmd)
-        b = session.init_ztensor_with_malloc(pre, tfrmd)
-        out = session.init_ztensor_with_malloc(pre, tfrmd)
-        zdnn.transform_ztensor(a, images)
-        zdnn.transform_ztensor(b, mean)
-        zdnn.sub(a, b, out)
-        squared = zdnn.mul(out, out)
-        zdnn.transform_origtensor(squared, result)
-        for ztensor in (a, b, out, squared):
-            zdnn.free_ztensor_buffer(ztensor)
+        for _ in range(_REPEATS):
+            layer.run(x)
+    return 1000 * (time.perf_counter() - start) / _REPEATS
 
 
-def _sqrt_status(session: Session, values: Floats) -> str:
-    """Return the status of an operation that only Telum II has."""
-    try:
-        zdnn.sqrt(session.ztensor(values))
-    except ZdnnError as error:
-        return error.name
-    return Status.ZDNN_OK.name
+def _likelihoods(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    likely: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return likely

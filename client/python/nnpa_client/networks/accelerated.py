@@ -18,7 +18,7 @@ Run = Callable[[Ztensor], Ztensor]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One zDNN operation of a network: the function, what it does there, and how to call it."""
+    """One zDNN operation of a network: the function, what it works on, and how to call it."""
 
     function: str
     purpose: str
@@ -73,13 +73,13 @@ def _flatten(session: Session, batch: int) -> Run:
 
 def _load_cnn(session: Session, batch: int) -> tuple[Layer, ...]:
     return (
-        Layer("conv2d", "3x3, 8 channels, RELU", _convolution(session, "conv1")),
-        Layer("maxpool2d", "8x8 to 4x4", _halve),
-        Layer("conv2d", "3x3, 16 channels, RELU", _convolution(session, "conv2")),
-        Layer("maxpool2d", "4x4 to 2x2", _halve),
-        Layer("reshape_ztensor", "2x2x16 to 64", _flatten(session, batch)),
-        Layer("matmul_op", "64 to 10", _dense(session, "cnn")),
-        Layer("softmax", "10 likelihoods", _softmax),
+        Layer("conv2d", "to 8x8x8", _convolution(session, "conv1")),
+        Layer("maxpool2d", "to 4x4x8", _halve),
+        Layer("conv2d", "to 4x4x16", _convolution(session, "conv2")),
+        Layer("maxpool2d", "to 2x2x16", _halve),
+        Layer("reshape_ztensor", "to 64", _flatten(session, batch)),
+        Layer("matmul_op", "to 10", _dense(session, "cnn")),
+        Layer("softmax", "of 10", _softmax),
     )
 
 
@@ -108,9 +108,9 @@ def _recurrent(session: Session, batch: int) -> Run:
 
 def _load_lstm(session: Session, batch: int) -> tuple[Layer, ...]:
     return (
-        Layer("lstm", "8 rows of 8, 32 hidden", _recurrent(session, batch)),
-        Layer("matmul_op", "32 to 10", _dense(session, "lstm")),
-        Layer("softmax", "10 likelihoods", _softmax),
+        Layer("lstm", "of 8 rows", _recurrent(session, batch)),
+        Layer("matmul_op", "to 10", _dense(session, "lstm")),
+        Layer("softmax", "of 10", _softmax),
     )
 
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa demo`: digits read by two networks on both Telums."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from nnpa_client import demo
+from nnpa_client.cli import main
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["demo", *arguments])
+
+
+def test_report(server_target: str) -> None:
+    """Both networks keep their promise on both machines, each as one list of calls."""
+    result = _run(server_target, "--json")
+    assert result.exit_code == 0
+    reports = json.loads(result.stdout)
+    assert [one["machine"] for one in reports] == ["telum1", "telum2"]
+    for report in reports:
+        assert report["as_promised"]
+        cnn, lstm = report["networks"]
+        assert (cnn["network"], lstm["network"]) == ("cnn", "lstm")
+        for one in (cnn, lstm):
+            assert one["digits"] == 360
+            assert one["dense_bytes"] == 360 * 64 * 4
+            assert one["accuracy"] >= one["reference_accuracy"] - 0.01
+            assert one["same_answers"] >= 356
+            assert one["worst_difference"] < 0.05
+            assert one["violations"] == 0
+            times = [slow["milliseconds"] for slow in one["slowest"]]
+            assert len(times) == 3
+            assert times == sorted(times, reverse=True)
+        assert cnn["stick_bytes"] == 360 * 8 * 4096
+        assert lstm["stick_bytes"] == 8 * 12 * 4096
+        assert (cnn["accuracy"] >= 0.97, lstm["accuracy"] >= 0.95) == (True, True)
+        # source in 3 calls, 7 layers of which reshape allocates in 2, back in 1; LSTM: 3 layers
+        assert (cnn["calls"], lstm["calls"]) == (3 + 7 + 2 + 1, 3 + 3 + 1)
+
+
+def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table fits a terminal of 80 columns, nothing cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    result = _run(server_target)
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["as", "promised", "yes", "yes"] in rows
+    assert ["range", "violations", "0", "0"] in rows
+    assert sum(row[:1] == ["accuracy"] for row in rows) == 4
+    assert sum("slowest" in row for row in rows) == 2
+    assert "…" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_not_as_promised(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accuracy below the promise ends with exit code 1, and the report says NO."""
+    monkeypatch.setitem(demo.PROMISED, "lstm", 0.999)
+    result = _run(server_target)
+    assert result.exit_code == 1
+    assert "NO" in result.stdout.split()
+    assert "not as promised" in result.stderr

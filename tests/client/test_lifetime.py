@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse, WriteTensorResponse
+from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
+from nnpa_client._chunks import Upload
 from nnpa_server.config import Limits
 from nnpa_server.store import Store
 
@@ -87,6 +89,13 @@ class Losing(InProcessTransport):
             raise TransportError("UNAVAILABLE", "connection lost.")
         return answer
 
+    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
+        """Fill a tensor, and lose the answer when told to."""
+        answer = super().write_tensor(parts)
+        if self.lose:
+            raise TransportError("UNAVAILABLE", "connection lost.")
+        return answer
+
 
 def test_a_lost_answer_frees_nothing_twice() -> None:
     """When the answer to a list is lost, the client finds out what has happened, and goes on."""
@@ -102,6 +111,29 @@ def test_a_lost_answer_frees_nothing_twice() -> None:
     assert kept.is_transformed
     assert count(session) == 1
     np.testing.assert_array_equal(kept.numpy(), ONES)
+
+
+def test_a_lost_answer_to_a_stream() -> None:
+    """When the answer to an upload is lost, the ztensor tells what the server has."""
+    transport = Losing(Store(Limits()))
+    session = Session(transport)
+    ztensor = session.ztensor(np.ones((300, 1024), np.float32))
+    zdnn.reset_ztensor(ztensor)
+    transport.lose = True
+    with pytest.raises(TransportError, match="connection lost"):
+        zdnn.transform_ztensor(ztensor, np.ones((300, 1024), np.float32))
+    transport.lose = False
+    assert ztensor.is_transformed
+
+
+def test_tensors_freed_behind_the_clients_back(session: Session) -> None:
+    """A tensor that a raw operation has freed does not trouble later calls when it is dropped."""
+    a = session.ztensor(ONES)
+    free = Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=a.ref()))
+    assert session.execute([free])[0].zdnn_status == 0
+    del a
+    gc.collect()
+    np.testing.assert_array_equal(session.ztensor(ONES).numpy(), ONES)
 
 
 def test_close_may_be_repeated_and_deletes(session: Session) -> None:

@@ -183,7 +183,10 @@ class Guest:
                 self._dropped.extendleft(reversed(freed))
                 reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
                 if reason not in NOTHING_HAS_RUN:
-                    self._after_failure()
+                    self.doubt()
+                elif reason == "TENSOR_NOT_FOUND" and _missing(error) in freed:
+                    self._reconcile()
+                    return self.execute(operations)
                 raise renumbered(error, len(frees)) from None
             return list(answer.results)[len(frees) :]
 
@@ -238,8 +241,8 @@ class Guest:
         for index, (call, result) in enumerate(zip(calls, results, strict=False), done):
             self.judge(call, result, index if self._pipelines else None)
 
-    def _after_failure(self) -> None:
-        """Find out what has run of a list whose answers are lost, now or before the next call."""
+    def doubt(self) -> None:
+        """Find out what has run of calls whose answers are lost, now or before the next call."""
         self._uncertain = True
         try:
             self._reconcile()
@@ -265,6 +268,11 @@ class Guest:
             if not page.next_page_token:
                 return tensors
             request.page_token = page.next_page_token
+
+
+def _missing(error: NnpaError) -> int:
+    """Return the id of the tensor that does not exist."""
+    return int(error.metadata.get("tensor", 0)) if isinstance(error, TransportError) else 0
 
 
 def _free(number: int) -> Operation:

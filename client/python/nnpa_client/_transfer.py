@@ -33,6 +33,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
 from nnpa_client._wire import DTYPES, dims, layout_shape
+from nnpa_client.errors import NnpaError
 
 if TYPE_CHECKING:
     from nnpa_client.ztensor import Ztensor
@@ -103,7 +104,11 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
                 yield view[start : start + CHUNK_BYTES].data
 
     guest.flush()
-    result = guest.transport.write_tensor(parts()).result
+    try:
+        result = guest.transport.write_tensor(parts()).result
+    except NnpaError:
+        guest.doubt()
+        raise
     guest.settle(call, result)
     guest.judge(call, result)
 

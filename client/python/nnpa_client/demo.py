@@ -27,7 +27,8 @@ MACHINES = ("telum1", "telum2")
 PROMISED = {"cnn": 0.97, "lstm": 0.95}
 # How much of FP32's accuracy DLFLOAT16 may cost.
 TOLERATED_LOSS = 0.01
-_ROUNDS = 5
+# Times are the median, of operations the least, of so many rounds.
+ROUNDS = 5
 _REPEATS = 3
 _SLOWEST = 3
 
@@ -113,7 +114,7 @@ def _report(session: Session, network: Network, digits: Digits) -> NetworkReport
     data = network.arrange(digits.images)
     with session.pipeline():
         layers = network.load(session, len(digits.labels))
-    rounds = [_infer(session, network, layers, data) for _ in range(1 + _ROUNDS)][1:]
+    rounds = [_infer(session, network, layers, data) for _ in range(1 + ROUNDS)][1:]
     one = rounds[-1]
     expected = _likelihoods(network.reference(digits.images))
     answers, reference = one.likelihoods.argmax(axis=1), expected.argmax(axis=1)
@@ -170,7 +171,7 @@ def _slowest(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZdnnWarning)
         for layer in layers:
-            milliseconds = min(_time(session, layer, x) for _ in range(_ROUNDS))
+            milliseconds = min(_time(session, layer, x) for _ in range(ROUNDS))
             times.append(OperationTime(layer.function, layer.purpose, milliseconds))
             x = layer.run(x)
     ordered = sorted(times, key=lambda one: one.milliseconds, reverse=True)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the READMEs show runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+READMES = (
+    "README.md",
+    "client/README.md",
+    "client/python/README.md",
+    "server/README.md",
+    "emulator/README.md",
+    "protos/README.md",
+)
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _blocks() -> list[tuple[str, int, str]]:
+    """Return the Python blocks of all READMEs with their line."""
+    found: list[tuple[str, int, str]] = []
+    for name in READMES:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for block in _BLOCK.finditer(text):
+            found.append((name, text.count("\n", 0, block.start()) + 2, block[1]))
+    return found
+
+
+BLOCKS = _blocks()
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "code"), BLOCKS, ids=[f"{name}:{line}" for name, line, _ in BLOCKS]
+)
+def test_block(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python block of a README runs by itself, without an exception or a warning."""
+    monkeypatch.chdir(ROOT)
+    compiled = compile("\n" * (line - 1) + code, str(ROOT / name), "exec")
+    exec(compiled, {"__name__": "__main__"})  # the block is the test
+
+
+def test_there_are_blocks() -> None:
+    """The front door and the client show code."""
+    assert {"README.md", "client/README.md", "emulator/README.md"} <= {one for one, _, _ in BLOCKS}

@@ -3,6 +3,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import nnpa_client
@@ -67,3 +69,28 @@ def test_headers_are_messages() -> None:
     assert parse_read(answer.SerializeToString()) == answer
     twice = ReadTensorResponse(chunk=b"ab").SerializeToString() * 2
     assert parse_read(twice) == ReadTensorResponse(chunk=b"ab")
+
+
+_IMPORT_EACH_FIRST = """
+import importlib, sys, types
+for name in sys.argv[2:]:
+    for loaded in [one for one in sys.modules if one.split(".")[0] == "nnpa_client"]:
+        del sys.modules[loaded]
+    package = types.ModuleType("nnpa_client")
+    package.__path__, package.__version__ = [sys.argv[1]], "0"
+    sys.modules["nnpa_client"] = package
+    importlib.import_module(name)
+"""
+
+
+def test_no_module_depends_on_import_order() -> None:
+    """Every module can be the first of the package that is imported: there is no cycle."""
+    root = Path(nnpa_client.__file__).parent
+    names = [
+        ".".join(("nnpa_client", *path.relative_to(root).with_suffix("").parts))
+        for path in SOURCES
+        if path.stem != "__init__"
+    ]
+    command = [sys.executable, "-c", _IMPORT_EACH_FIRST, str(root), *names]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr

@@ -12,8 +12,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import Ztensor as Structure
 from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
-from nnpa_client import Session, Ztensor, zdnn
-from nnpa_client.zdnn import constants
+from nnpa_client import Session, Ztensor, constants, zdnn
 from nnpa_server.config import Limits
 from nnpa_server.store import Store
 

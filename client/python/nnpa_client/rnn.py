@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_client import _transfer
-from nnpa_client.session import Session
-from nnpa_client.zdnn import constants as c
-from nnpa_client.zdnn.descriptors import (
+from nnpa_client import constants as c
+from nnpa_client.descriptors import (
     TensorDesc,
     generate_transformed_desc_concatenated,
     getsize_ztensor,
     init_pre_transformed_desc,
 )
+from nnpa_client.session import Session
 from nnpa_client.ztensor import Ztensor
 
 __all__ = [

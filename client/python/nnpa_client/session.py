@@ -48,6 +48,7 @@ from nnpa_client._guest import Call, Guest
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
 from nnpa_client._wire import c_enum
+from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.options import (
     AccumulateOption,
@@ -56,7 +57,6 @@ from nnpa_client.options import (
     ProgramCheckOption,
     session_options,
 )
-from nnpa_client.zdnn.descriptors import generate_transformed_desc, init_pre_transformed_desc
 from nnpa_client.ztensor import Ztensor
 
 _LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}

@@ -15,10 +15,10 @@ take None.
     zdnn.free_ztensor_buffer(a)
 """
 
+from nnpa_client.constants import *  # noqa: F403 - every name is public
+from nnpa_client.descriptors import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.activation import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.constants import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.convolution import *  # noqa: F403 - every name is public
-from nnpa_client.zdnn.descriptors import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.elementwise import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.environment import *  # noqa: F403 - every name is public
 from nnpa_client.zdnn.lifecycle import *  # noqa: F403 - every name is public

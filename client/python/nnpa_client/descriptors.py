@@ -43,10 +43,10 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorDesc,
 )
 
+from nnpa_client import constants as c
 from nnpa_client._wire import DTYPES, RANKS, UINT32_MAX, c_enum, c_uint32, dims
 from nnpa_client.errors import ZdnnError
 from nnpa_client.status import Status, get_status_message
-from nnpa_client.zdnn import constants as c
 
 __all__ = [
     "TensorDesc",

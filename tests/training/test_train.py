@@ -20,7 +20,7 @@ def test_learning(
     initial: Any, forward: Any, backward: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few epochs over half of the shipped digits teach a network most of the other half."""
-    monkeypatch.setattr(train, "EPOCHS", 25)
+    monkeypatch.setattr(train, "EPOCHS", 60)
     digits = held_out()
     x = digits.images[..., None] if forward is layers.cnn else digits.images
     params = initial(np.random.default_rng(5))

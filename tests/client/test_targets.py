@@ -109,6 +109,16 @@ def test_tcp_and_unix_of_one_server(tmp_path: Path) -> None:
             assert list_machines(target)[0].name == "machines/telum1"
 
 
+def test_tls(parties: Parties) -> None:
+    """A server with TLS serves clients that know its authority, and no others."""
+    flags = ("--tls-cert", str(parties.server.certificate), "--tls-key", str(parties.server.key))
+    with serving(["127.0.0.1:0"], *flags) as (target,):
+        round_trip(connect(target, tls_ca=parties.ca.certificate))
+        with pytest.raises(TransportError) as caught:
+            connect(target, tls_ca=parties.client.certificate)
+        assert caught.value.code == "UNAVAILABLE"
+
+
 def test_mutual_tls(tls_target: str, parties: Parties) -> None:
     """With the authority's certificate and one of its own, a client is let in."""
     session = connect(

@@ -25,7 +25,7 @@ from tests.server.wire import Client, New, Operation, chunks, init, load, op, re
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)
 METHODS = ("Execute", "CreateSession", "WriteTensor", "ListTensors", "NoSuchMethod")
-FLAGS = ("--listen", "127.0.0.1:0", "--idle-timeout", "1s", "--max-message", "8MiB",
+FLAGS = ("--listen", "127.0.0.1:0", "--idle-timeout", "2s", "--max-message", "8MiB",
          "--max-session-bytes", "64MiB", "--max-session-tensors", "200",
          "--log-level", "info")  # fmt: skip
 GROWTH = 48 << 20  # bytes by which a server's memory at rest may move
@@ -174,20 +174,18 @@ def misbehave(soak: Soak, good: Client) -> None:
     threads = [threading.Thread(target=soak.loop, args=(one,)) for one in MISBEHAVIOURS]
     for thread in threads:
         thread.start()
-    while time.monotonic() < soak.until:
+    while any(thread.is_alive() for thread in threads):
         good.run(op("reset_ztensor", ztensor=1), op("exp", input=1, output=New(2)),
                  op("free_ztensor_buffer", ztensor=2),
                  op("transform_ztensor", ztensor=1, data=[DATA.tobytes()]))  # fmt: skip
         assert np.array_equal(good.array(1), DATA.ravel())
         time.sleep(0.05)
-    for thread in threads:
-        thread.join()
 
 
 def at_rest(pid: int, good: Client) -> int:
     """Return the resident memory once abandoned sessions have expired."""
     for _ in range(5):  # twice the idle timeout and the reaper's period, the good one kept alive
-        time.sleep(0.5)
+        time.sleep(0.7)
         good.state()
     return int(psutil.Process(pid).memory_info().rss)
 

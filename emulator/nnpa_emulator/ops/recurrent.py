@@ -50,7 +50,7 @@ from nnpa_emulator.recurrence import (
     verify,
 )
 from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, clear_padding
-from nnpa_emulator.status import Status
+from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 
 
@@ -139,7 +139,11 @@ def _run(call: Call, layer: Layer) -> Outcome:
         side = half if layer.direction == BIDIR else 0
         tensors = {name: slice_of(layer, name, side) for name in SLICED if name in layer.tensors}
         tensors["input"] = layer.tensors["input"]
-        outcome = _run_direction(Direction(call, layer, side, known, tensors), half == 1)
+        try:
+            outcome = _run_direction(Direction(call, layer, side, known, tensors), half == 1)
+        except MemoryError as error:
+            status = Status.ZDNN_ALLOCATION_FAILURE
+            raise Refused(status, "work area", "not available", "allocatable") from error
         if outcome is not None:
             return outcome
     guest.accepted[key] = (), kept

@@ -4,12 +4,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_client._chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator.service import AcceleratorService
 from nnpa_server.accelerator.transfer import parse_write
+from nnpa_server.config import Limits
 from nnpa_server.errors import from_exception
+from nnpa_server.mli import MliService
 from nnpa_server.store import Store
 
 Answer = TypeVar("Answer")
@@ -43,6 +46,7 @@ class InProcessTransport:
     def __init__(self, store: Store) -> None:
         self.calls = 0
         self._service = AcceleratorService(store)
+        self._mli = MliService(Limits(), calls=1)
 
     def _call(self, method: Callable[..., Answer], request: object) -> Answer:
         self.calls += 1
@@ -95,6 +99,15 @@ class InProcessTransport:
     def list_tensors(self, request: pb.ListTensorsRequest) -> pb.ListTensorsResponse:
         """List one page of a session's tensors."""
         return self._call(self._service.ListTensors, request)
+
+    def run_kernel(self, request: mli_pb2.RunKernelRequest) -> mli_pb2.RunKernelResponse:
+        """Run MLI kernels in order."""
+        copy = mli_pb2.RunKernelRequest.FromString(request.SerializeToString())
+        return self._call(self._mli.RunKernel, copy)
+
+    def list_kernels(self, request: mli_pb2.ListKernelsRequest) -> mli_pb2.ListKernelsResponse:
+        """List one page of MLI kernels."""
+        return self._call(self._mli.ListKernels, request)
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
-from nnpa_client import zdnn
+from nnpa_client import mli, zdnn
 from nnpa_client.connection import connect, list_machines
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError, ZdnnError, ZdnnWarning
 from nnpa_client.session import Pipeline, Session
@@ -34,6 +34,7 @@ __all__ = [
     "__version__",
     "connect",
     "list_machines",
+    "mli",
     "zdnn",
 ]
 

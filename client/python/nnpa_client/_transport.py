@@ -8,6 +8,13 @@ import grpc
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped] # ships none
 from grpc_status import rpc_status
+from nnpa.mli.v1.mli_pb2 import (
+    ListKernelsRequest,
+    ListKernelsResponse,
+    RunKernelRequest,
+    RunKernelResponse,
+)
+from nnpa.mli.v1.mli_pb2_grpc import MliServiceStub
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
@@ -36,7 +43,7 @@ Answer = TypeVar("Answer")
 
 
 class Transport(Protocol):
-    """The methods of nnpa.zdnn.v1.AcceleratorService that the client uses.
+    """The methods of nnpa.zdnn.v1.AcceleratorService and nnpa.mli.v1.MliService that it uses.
 
     Each raises `TransportError`, or `ProgramCheck` where the machine would end the program.
     """
@@ -86,6 +93,14 @@ class Transport(Protocol):
         """List one page of a session's tensors."""
         ...
 
+    def run_kernel(self, request: RunKernelRequest) -> RunKernelResponse:
+        """Run MLI kernels in order."""
+        ...
+
+    def list_kernels(self, request: ListKernelsRequest) -> ListKernelsResponse:
+        """List one page of MLI kernels."""
+        ...
+
     def close(self) -> None:
         """Give up the connection."""
         ...
@@ -126,6 +141,7 @@ class GrpcTransport:
         )
         self._channel = _channel(endpoint)
         self._stub = AcceleratorServiceStub(self._channel)
+        self._mli = MliServiceStub(self._channel)
         self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
             f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
         )
@@ -189,6 +205,14 @@ class GrpcTransport:
     def list_tensors(self, request: ListTensorsRequest) -> ListTensorsResponse:
         """List one page of a session's tensors."""
         return self._call(self._stub.ListTensors, request, self._timeout)
+
+    def run_kernel(self, request: RunKernelRequest) -> RunKernelResponse:
+        """Run MLI kernels in order."""
+        return self._call(self._mli.RunKernel, request, self._timeout)
+
+    def list_kernels(self, request: ListKernelsRequest) -> ListKernelsResponse:
+        """List one page of MLI kernels."""
+        return self._call(self._mli.ListKernels, request, self._connect_timeout)
 
     def close(self) -> None:
         """Give up the connection."""

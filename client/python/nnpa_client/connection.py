@@ -31,7 +31,7 @@ class Reach(NamedTuple):
     connect_timeout: float | None
 
 
-def _open(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
+def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
     """Return a connection, and the private server that was started when no target is given."""
     if reach.target is not None:
         place = endpoint(
@@ -47,7 +47,8 @@ def _open(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
     return GrpcTransport(place, reach.connect_timeout, reach.timeout), server
 
 
-def _give_up(transport: GrpcTransport, server: PrivateServer | None) -> None:
+def give_up(transport: GrpcTransport, server: PrivateServer | None) -> None:
+    """Close a connection, and end its private server."""
     transport.close()
     if server is not None:
         server.stop()
@@ -89,7 +90,7 @@ def connect(
     `connect_timeout` opening and closing, seconds. Raises `TransportError`.
     """
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
-    transport, server = _open(reach)
+    transport, server = open_transport(reach)
     try:
         options, _fields = session_options(
             transport,
@@ -106,7 +107,7 @@ def connect(
         )
         return Session(transport, options, server)
     except BaseException:
-        _give_up(transport, server)
+        give_up(transport, server)
         raise
 
 
@@ -121,7 +122,7 @@ def list_machines(
 ) -> list[Machine]:
     """List the machines of a server with what NNPA-QAF says of each; arguments as in `connect`."""
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, connect_timeout, connect_timeout)
-    transport, server = _open(reach)
+    transport, server = open_transport(reach)
     try:
         machines: list[Machine] = []
         request = ListMachinesRequest(page_size=1000)
@@ -132,4 +133,4 @@ def list_machines(
                 return machines
             request.page_token = page.next_page_token
     finally:
-        _give_up(transport, server)
+        give_up(transport, server)

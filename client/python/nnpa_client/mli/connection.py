@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which server runs the kernels: that of `mli.connect`, else that of a session."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from os import PathLike
+
+from nnpa.mli.v1.mli_pb2 import KernelInfo, ListKernelsRequest
+
+from nnpa_client._server import PrivateServer
+from nnpa_client._transport import Transport
+from nnpa_client.connection import Reach, open_transport
+from nnpa_client.mli.calls import DEFAULT, Batch, Options, open_batch, open_batch_transport
+from nnpa_client.session import Session, current_session
+
+_entered: ContextVar[tuple["Connection", ...]] = ContextVar("nnpa_mli", default=())
+
+
+class Connection:
+    """A connection without a zDNN session; a context manager, `with` makes it the kernels' own."""
+
+    def __init__(self, transport: Transport, server: PrivateServer | None = None) -> None:
+        self.transport = transport
+        self._server = server
+        self._token: Token[tuple[Connection, ...]] | None = None
+
+    @property
+    def target(self) -> str:
+        """The server's address."""
+        return self.transport.target
+
+    def close(self) -> None:
+        """Give up the connection, and end a private server. May be repeated."""
+        self.transport.close()
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def __enter__(self) -> "Connection":
+        self._token = _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._token is not None:
+            _entered.reset(self._token)
+            self._token = None
+        self.close()
+
+
+def connect(
+    target: str | None = None,
+    *,
+    tls_ca: str | PathLike[str] | None = None,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    connect_timeout: float | None = 10.0,
+) -> Connection:
+    """Connect to a server for MLI alone; arguments as in `nnpa_client.connect`.
+
+    Inside `with nnpa_client.connect():` it is not needed: kernels use the session's connection.
+    """
+    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
+    return Connection(*open_transport(reach))
+
+
+def current_transport() -> Transport:
+    """Return the connection of the innermost block: a batch's, `mli.connect`'s, a session's."""
+    connections = _entered.get()
+    own = connections[-1].transport if connections else None
+    return open_batch_transport() or own or current_session().transport
+
+
+@contextmanager
+def batch(options: Options = DEFAULT, on: Connection | Session | None = None) -> Generator[Batch]:
+    """Run the kernels of the block in one request when it ends; outputs are filled then.
+
+    with mli.batch():
+        hidden = mli.krn_fully_connected_fx16(x, weights, bias, frac_bits=11)
+        out = mli.krn_tanh_fx16(hidden)
+    """
+    transport = current_transport() if on is None else on.transport
+    with open_batch(Batch(transport, options)) as queued:
+        yield queued
+
+
+def list_kernels() -> list[KernelInfo]:
+    """List the kernels of the server: names, aliases, descriptions, numbered constraints."""
+    transport, request = current_transport(), ListKernelsRequest(page_size=1000)
+    kernels: list[KernelInfo] = []
+    while True:
+        page = transport.list_kernels(request)
+        kernels.extend(page.kernels)
+        if not page.next_page_token:
+            return kernels
+        request.page_token = page.next_page_token

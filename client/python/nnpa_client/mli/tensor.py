@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``mli_tensor`` in Python: typed elements in a piece of memory.
+
+Source: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.mli.v1.mli_pb2 import (
+    MLI_EL_FP_32,
+    MLI_EL_FX_8,
+    MLI_EL_FX_16,
+    MLI_EL_SA_8,
+    MLI_EL_SA_32,
+    MLI_EL_UNSPECIFIED,
+)
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Shape: TypeAlias = int | Sequence[int]
+
+# numpy's types for MLI's element types, little-endian as on an ARC.
+DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+    {
+        MLI_EL_FX_8: np.dtype("i1"),
+        MLI_EL_FX_16: np.dtype("<i2"),
+        MLI_EL_SA_8: np.dtype("i1"),
+        MLI_EL_SA_32: np.dtype("<i4"),
+        MLI_EL_FP_32: np.dtype("<f4"),
+    }
+)
+_FX = {"i1": MLI_EL_FX_8, "i2": MLI_EL_FX_16}
+_SA = {"i1": MLI_EL_SA_8, "i4": MLI_EL_SA_32}
+
+
+@dataclass(frozen=True, slots=True)
+class FxParams:
+    """Fixed point: value = x / 2^frac_bits."""
+
+    frac_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaParams:
+    """Signed asymmetric: value = (x - zero_point) * scale / 2^scale_frac_bits.
+
+    One entry each for the whole tensor (`dim` -1), or one per slice of dimension `dim`.
+    zero_point and scale are int16, scale_frac_bits is int8.
+    """
+
+    zero_point: tuple[int, ...]
+    scale: tuple[int, ...]
+    scale_frac_bits: tuple[int, ...]
+    dim: int = -1
+
+
+ElParams: TypeAlias = FxParams | SaParams | None
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """An ``mli_tensor``; kernels fill the fields of their outputs, and write their memory.
+
+    `memory` are bytes, `offset` is where this tensor's first element is in them; tensors with one
+    `memory` share it. None is a NULL pointer. `capacity`: bytes that the program claims to have
+    from there on. `shape`: elements, outermost first. `mem_stride`: elements, 0 or absent: derived
+    from the shape. `el_type`: MLI_EL_FX_8 and so on.
+    """
+
+    memory: Bytes | None
+    offset: int
+    capacity: int
+    shape: tuple[int, ...]
+    rank: int
+    el_type: int
+    el_params: ElParams = None
+    mem_stride: tuple[int, ...] = ()
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """A copy of the elements in the tensor's shape, strides applied."""
+        dtype, shape = self.dtype, (self.shape + (0,) * self.rank)[: self.rank]
+        if self.memory is None:
+            raise ValueError("memory: None, the tensor has no elements")
+        steps: list[int] = []
+        step = dtype.itemsize
+        given = (self.mem_stride + (0,) * self.rank)[: self.rank]
+        for extent, stride in zip(reversed(shape), reversed(given), strict=True):
+            steps.insert(0, stride * dtype.itemsize or step)
+            step = steps[0] * extent
+        return np.ndarray(shape, dtype, self.memory, self.offset, tuple(steps)).copy()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The elements' numpy type; ValueError for a type that no kernel supports."""
+        if self.el_type not in DTYPES:
+            raise ValueError(f"el_type: {self.el_type:#x}, must be one of {sorted(DTYPES)}")
+        return DTYPES[self.el_type]
+
+    @property
+    def frac_bits(self) -> int:
+        """Fractional bits; ValueError where the parameters are not those of fixed point."""
+        if not isinstance(self.el_params, FxParams):
+            raise ValueError(f"el_params: {self.el_params}, has no frac_bits")
+        return self.el_params.frac_bits
+
+    @property
+    def contents(self) -> bytes:
+        """The first `capacity` bytes, fewer where the memory ends before."""
+        if self.memory is None:
+            return b""
+        return self.memory[self.offset : self.offset + self.capacity].tobytes()
+
+    def __repr__(self) -> str:
+        kind = DTYPES.get(self.el_type, hex(self.el_type))
+        return f"<mli.Tensor {self.shape[: self.rank]} {kind}, {self.el_params}>"
+
+
+def _el_params(
+    frac_bits: int | None,
+    zero_point: Shape | None,
+    scale: Shape | None,
+    scale_frac_bits: Shape | None,
+    dim: int,
+) -> ElParams:
+    if frac_bits is not None and scale is None:
+        return FxParams(frac_bits)
+    if scale is None:
+        return None
+    if frac_bits is not None:
+        raise ValueError("frac_bits: given together with scale, must be one of them")
+    first = _several(scale)
+    default = (0,) * len(first)
+    columns = [default if one is None else _several(one) for one in (zero_point, scale_frac_bits)]
+    return SaParams(columns[0], first, columns[1], dim)
+
+
+def _several(values: Shape) -> tuple[int, ...]:
+    return (values,) if isinstance(values, int) else tuple(int(one) for one in values)
+
+
+def tensor(
+    array: npt.ArrayLike,
+    *,
+    frac_bits: int | None = None,
+    zero_point: Shape | None = None,
+    scale: Shape | None = None,
+    scale_frac_bits: Shape | None = None,
+    dim: int = -1,
+    mem_stride: Sequence[int] = (),
+) -> Tensor:
+    """Return a tensor with a copy of an array; its dtype and parameters tell the element type.
+
+        mli.tensor(np.int8([1, 2]), frac_bits=4)                         # MLI_EL_FX_8
+        mli.tensor(np.int16([1, 2]), frac_bits=12)                       # MLI_EL_FX_16
+        mli.tensor(np.int8([1, 2]), scale=3, scale_frac_bits=5)          # MLI_EL_SA_8
+        mli.tensor(np.float32([1, 2]))                                   # MLI_EL_FP_32
+
+    `mem_stride`, elements, spreads the elements over memory with zeros between them.
+    """
+    source = np.asarray(array)
+    params = _el_params(frac_bits, zero_point, scale, scale_frac_bits, dim)
+    code = source.dtype.str[1:]
+    if isinstance(params, FxParams):
+        el_type = _FX.get(code, MLI_EL_UNSPECIFIED)
+    elif isinstance(params, SaParams):
+        el_type = _SA.get(code, MLI_EL_UNSPECIFIED)
+    else:
+        el_type = MLI_EL_FP_32 if code == "f4" else MLI_EL_UNSPECIFIED
+    if el_type == MLI_EL_UNSPECIFIED:
+        raise ValueError(
+            f"array: {source.dtype} with {type(params).__name__}, must be int8 or int16 with "
+            "frac_bits, int8 or int32 with scale, or float32"
+        )
+    dense = np.ascontiguousarray(source, DTYPES[el_type])
+    memory = _spread(dense, tuple(mem_stride)) if mem_stride else dense
+    data = memory.reshape(-1).view(np.uint8).copy()
+    shape = source.shape
+    return Tensor(data, 0, data.nbytes, shape, len(shape), el_type, params, tuple(mem_stride))
+
+
+def _spread(dense: npt.NDArray[Any], mem_stride: tuple[int, ...]) -> npt.NDArray[Any]:
+    if len(mem_stride) != dense.ndim or min(mem_stride) < 1 or 0 in dense.shape:
+        raise ValueError(f"mem_stride: {mem_stride}, must be one per dimension, 1 or more")
+    reach = 1 + sum((n - 1) * s for n, s in zip(dense.shape, mem_stride, strict=True))
+    memory = np.zeros(reach, dense.dtype)
+    steps = tuple(one * dense.itemsize for one in mem_stride)
+    np.ndarray(dense.shape, dense.dtype, memory, 0, steps)[...] = dense
+    return memory
+
+
+def empty(
+    shape: Shape,
+    el_type: int,
+    *,
+    frac_bits: int | None = None,
+    zero_point: Shape | None = None,
+    scale: Shape | None = None,
+    scale_frac_bits: Shape | None = None,
+    dim: int = -1,
+) -> Tensor:
+    """Return an output: zero bytes for a shape, fields as a kernel finds them before it fills."""
+    params = _el_params(frac_bits, zero_point, scale, scale_frac_bits, dim)
+    size = DTYPES[el_type].itemsize if el_type in DTYPES else 1
+    count = int(np.prod(_several(shape), dtype=np.int64))
+    return Tensor(np.zeros(count * size, np.uint8), 0, count * size, (), 0, el_type, params)
+
+
+def shared(
+    other: Tensor, el_type: int | None = None, *, offset: int = 0, frac_bits: int | None = None
+) -> Tensor:
+    """Return an output in the memory of another tensor, `offset` bytes after its first element.
+
+    Where the kernel allows it, it works in place; where not, it refuses the overlap by name.
+    """
+    if other.memory is None:
+        raise ValueError("other: has no memory to share")
+    start = other.offset + offset
+    if not 0 <= start <= other.memory.nbytes:
+        raise ValueError(f"offset: {offset} bytes, must stay in the memory of {other!r}")
+    kind = other.el_type if el_type is None else el_type
+    params = None if frac_bits is None else FxParams(frac_bits)
+    return Tensor(other.memory, start, other.memory.nbytes - start, (), 0, kind, params)

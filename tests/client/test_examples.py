@@ -106,7 +106,8 @@ def _bidirectional(x: Doubles, hidden: int) -> tuple[Doubles, Doubles]:
 
 def test_the_ten_programs() -> None:
     """The examples are the ten programs of the manual, and each has a test below."""
-    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
+    programs = {path.stem for path in EXAMPLES.glob("*.py") if not path.stem.startswith("mli_")}
+    assert programs == set(NAMES)
 
 
 @pytest.mark.parametrize("machine", TELUMS)

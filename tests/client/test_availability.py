@@ -29,14 +29,17 @@ def _tensor() -> Ztensor:
     return Ztensor(pre, tfrmd, 4096, np.zeros(4096, np.uint8), False, 0.0, 0.0)
 
 
-def _status(name: str, machine: str, library: str = "1.2.0") -> int | None:
+def _status(name: str, machine: str, scalar: float = 0) -> int | None:
     """Return the status of a call with operands of one element; None: the program ends."""
-    guest = Guest(EMULATED_MACHINES[machine], library=library)
+    guest = Guest(EMULATED_MACHINES[machine])
     arguments: dict[str, Any] = {}
     for parameter in EMULATED[name].parameters.values():
-        if parameter.default is inspect.Parameter.empty:
-            tensor = parameter.annotation is Ztensor
-            arguments[parameter.name] = _tensor() if tensor else 0
+        if parameter.annotation is Ztensor:
+            arguments[parameter.name] = _tensor()
+        elif parameter.annotation in (float, float | None):
+            arguments[parameter.name] = scalar
+        elif parameter.default is inspect.Parameter.empty:
+            arguments[parameter.name] = 0
     try:
         return run(guest, name, arguments).status
     except ProgramCheck:
@@ -72,6 +75,7 @@ def test_machines() -> None:
     for name, host in MACHINES.items():
         machine = EMULATED_MACHINES[name]
         assert (host.title, host.aliases) == (machine.title, machine.aliases)
+        assert host.vector_nnp == machine.vector_nnp
         installed = {number for number in range(128) if machine.qaf.has_parmblk_format(number)}
         assert host.parmblk_formats == installed
     assert tuple(LIBRARY_VERSIONS) == LIBRARIES
@@ -84,6 +88,13 @@ def test_operations(name: str, machine: str) -> None:
     """An operation answers ZDNN_UNAVAILABLE_FUNCTION exactly where the table says no."""
     unavailable = _status(name, machine) == Status.ZDNN_UNAVAILABLE_FUNCTION
     assert unavailable == (verdict(name, MACHINES[machine]).answer is Answer.NO)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_scalars_on_z15(name: str) -> None:
+    """A float parameter ends the program on a z15 exactly where the table says so."""
+    ends = _status(name, "z15", 1.0) is None
+    assert ends == ("ends the program" in verdict(name, MACHINES["z15"]).reason)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -36,12 +36,16 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine as far as availability goes: names, parameter block formats of its NNPA."""
+    """A machine as far as availability goes.
+
+    `parmblk_formats` are those of its NNPA; `vector_nnp` tells whether it converts DLFLOAT16.
+    """
 
     name: str
     title: str
     aliases: tuple[str, ...]
     parmblk_formats: frozenset[int]
+    vector_nnp: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,15 @@ MACHINES: Mapping[str, Host] = MappingProxyType(
         for host in (
             Host("telum1", "IBM z16, Telum I", ("z16",), frozenset({0})),
             Host("telum2", "IBM z17, Telum II", ("z17",), frozenset({0, 1})),
-            Host("z15", "IBM z15, no NNPA", (), frozenset()),
+            Host("z15", "IBM z15, no NNPA", (), frozenset(), vector_nnp=False),
             Host("telum1-nonnpa", "IBM z16, NNPA off", (), frozenset()),
             Host("telum2-nonnpa", "IBM z17, NNPA off", (), frozenset()),
         )
     }
 )
+
+# Operations with a float parameter, which the library converts before anything else.
+_CONVERTS_SCALAR = frozenset({"relu", "leaky_relu", "invsqrt", "layernorm", "conv2d"})
 
 _BCAST_ON_FORMAT_0 = (
     "input_a stacked and input_b not: addition only; both stacked or neither: all operations; "
@@ -190,7 +197,9 @@ def _on(host: Host, name: str, function: Function, library: str) -> Verdict:
         return Verdict(Answer.NO, "NNPA is absent: ZDNN_UNAVAILABLE_FUNCTION")
     if wanted is not None and wanted not in formats:
         need = "NNPA" if not formats else f"NNPA parameter block format {wanted} (Telum II)"
-        return Verdict(Answer.NO, f"needs {need}: ZDNN_UNAVAILABLE_FUNCTION")
+        ends = "; a float parameter other than 0 ends the program (operation exception)"
+        more = ends if name in _CONVERTS_SCALAR and not host.vector_nnp else ""
+        return Verdict(Answer.NO, f"needs {need}: ZDNN_UNAVAILABLE_FUNCTION{more}")
     if function.on_1_0 and library.startswith("1.0."):
         return Verdict(Answer.PARTLY, function.on_1_0)
     if function.on_format_0 and 1 not in formats:

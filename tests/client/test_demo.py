@@ -9,6 +9,12 @@ from nnpa_client import demo
 from nnpa_client.cli import main
 
 
+@pytest.fixture(autouse=True)
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure each time once: what it is does not matter here."""
+    monkeypatch.setattr(demo, "ROUNDS", 1)
+
+
 def _run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["demo", *arguments])
 
@@ -43,7 +49,6 @@ def test_report(server_target: str) -> None:
 def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table fits a terminal of 80 columns, nothing cut."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(demo, "ROUNDS", 1)
     result = _run(server_target)
     assert result.exit_code == 0
     rows = [line.split() for line in result.stdout.splitlines()]
@@ -58,7 +63,6 @@ def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_not_as_promised(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An accuracy below the promise ends with exit code 1, and the report says NO."""
     monkeypatch.setitem(demo.PROMISED, "lstm", 0.999)
-    monkeypatch.setattr(demo, "ROUNDS", 1)
     result = _run(server_target)
     assert result.exit_code == 1
     assert "NO" in result.stdout.split()

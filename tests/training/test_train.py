@@ -9,18 +9,18 @@ from tests.training import layers, train
 
 
 @pytest.mark.parametrize(
-    ("initial", "forward", "backward"),
+    ("initial", "forward", "backward", "epochs"),
     [
-        (train.initial_cnn, layers.cnn, layers.cnn_backward),
-        (train.initial_lstm, layers.lstm, layers.lstm_backward),
+        (train.initial_cnn, layers.cnn, layers.cnn_backward, 15),
+        (train.initial_lstm, layers.lstm, layers.lstm_backward, 60),
     ],
     ids=["cnn", "lstm"],
 )
 def test_learning(
-    initial: Any, forward: Any, backward: Any, monkeypatch: pytest.MonkeyPatch
+    initial: Any, forward: Any, backward: Any, epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few epochs over half of the shipped digits teach a network most of the other half."""
-    monkeypatch.setattr(train, "EPOCHS", 60)
+    monkeypatch.setattr(train, "EPOCHS", epochs)
     digits = held_out()
     x = digits.images[..., None] if forward is layers.cnn else digits.images
     params = initial(np.random.default_rng(5))

@@ -199,9 +199,15 @@ def _setting(event: threading.Event) -> Callable[[int, FrameType | None], None]:
     return handle
 
 
+# Seconds that a thread may keep the interpreter while others wait. Kernels let go of it and want
+# it back for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
+_SWITCH_INTERVAL = 0.0005
+
+
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
     tune_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _setting(ended))

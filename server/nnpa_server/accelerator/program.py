@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import ALIGNED, Alignment, Outcome, Refusal, Status, Ztensor
+from nnpa_emulator import ALIGNED, OK, Alignment, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
@@ -26,7 +26,6 @@ from nnpa_server.store import Session
 Result = operation_pb2.OperationResult
 _NONE: Mapping[str, Any] = {}
 _MOST_REMEMBERED = 4096
-_OK = Outcome()
 
 
 class Step(NamedTuple):
@@ -214,7 +213,7 @@ def run_step(session: Session, step: Step) -> tuple[Outcome, Result]:
 
 def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome) -> Result:
     """Return the result of an operation; those that say nothing new are made once."""
-    if outcome != _OK or step.others or len(step.arm.written) != 1:
+    if outcome is not OK or step.others or len(step.arm.written) != 1:
         result = answer(outcome)
         if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
             _report(result, step, tensors)

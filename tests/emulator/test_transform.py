@@ -115,9 +115,7 @@ def test_there_and_back(layout: int, kind: int, machine: str) -> None:
     assert (outcome.status, outcome.violation) == (OK, None)
     result = outcome.value
     assert isinstance(result, np.ndarray)
-    assert (result.shape, result.dtype) == (one.transformed_desc.dims, array.dtype) or (
-        result.size == array.size
-    )
+    assert (result.size, result.dtype) == (array.size, array.dtype)
     wide = result.reshape(dims).astype(np.float64)
     assert np.all(
         np.abs(wide - array.astype(np.float64)) <= np.abs(array.astype(np.float64)) / 1024

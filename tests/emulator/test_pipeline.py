@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call leaves behind, whichever way it ends."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_emulator import FUNCTIONS, Alignment, NotInLibrary, ProgramCheck, Status, Ztensor, run
+from nnpa_emulator.pipeline import Call, Outcome, function
+from nnpa_emulator.ztensor import DataTypes
+
+from tests.emulator.operands import blank, cells, guest, tensor, values
+
+DIMS = (1, 2, 33, 65)
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    """Return the arguments of a right call of add, with changes."""
+    one = np.full(DIMS, 1.5)
+    return {"input_a": values(one), "input_b": values(one), "output": blank(DIMS)} | changes
+
+
+def test_inputs_are_not_written() -> None:
+    """A call changes neither sticks nor structure of its inputs, nor the output's descriptors."""
+    given = arguments()
+    before = {name: (one.sticks.copy(), one.transformed_desc) for name, one in given.items()}
+    assert run(guest(), "add", given).status == Status.ZDNN_OK
+    for name in ("input_a", "input_b"):
+        assert np.array_equal(given[name].sticks, before[name][0])
+    assert all(given[name].transformed_desc is before[name][1] for name in given)
+
+
+@pytest.mark.parametrize("precheck", [True, False])
+def test_refused_calls_leave_the_output_alone(precheck: bool) -> None:
+    """A refused call and a program check write nothing and do not mark the output."""
+    given = arguments(output=blank((1, 2, 33, 64)))
+    before = given["output"].sticks.copy()
+    mine = guest(precheck=precheck)
+    if precheck:
+        assert run(mine, "add", given).status == Status.ZDNN_INVALID_SHAPE
+    else:
+        with pytest.raises(ProgramCheck):
+            run(mine, "add", given)
+    assert np.array_equal(given["output"].sticks, before)
+    assert not given["output"].is_transformed
+
+
+def test_the_guest_outlives_a_program_check() -> None:
+    """After a program check the same guest goes on."""
+    mine = guest()
+    with pytest.raises(ProgramCheck):
+        run(mine, "add", arguments(output=blank((1, 2, 33, 64))))
+    assert run(mine, "add", arguments()).status == Status.ZDNN_OK
+
+
+def test_warnings_mark_the_output() -> None:
+    """A range violation is a warning: the output is written, marked, and the outcome valid."""
+    codes = np.full(DIMS, 0x3E00, np.uint16)
+    codes[0, 0, 0, 0] = 0x7FFF
+    given = arguments(input_a=tensor(codes))
+    outcome = run(guest(), "add", given)
+    assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert outcome.valid
+    assert outcome.refusal is None
+    assert given["output"].is_transformed
+
+
+def test_operations_do_not_touch_the_flags() -> None:
+    """Operations leave the thread's IEEE flags alone, conversions tell which they raise."""
+    assert run(guest(), "add", arguments()).fp_flags is None
+    one = arguments()["input_a"]
+    one.pre_transformed_desc = one.transformed_desc.with_dims(DIMS)
+    assert run(guest(), "reset_ztensor", {"ztensor": one}).fp_flags is None
+
+
+def test_in_place() -> None:
+    """An output that is also an input holds the right result."""
+    one = values(np.full(DIMS, 1.5))
+    given = {"input_a": one, "input_b": one, "output": one}
+    assert run(guest(), "add", given).status == Status.ZDNN_OK
+    assert np.all(cells(one) == 0x4100)
+
+
+def test_save_area_is_read_by_its_functions_only() -> None:
+    """A misaligned save area does not matter to a function that has none."""
+    outcome = run(guest(), "add", arguments(), Alignment(save_area_misaligned=True))
+    assert outcome.status == Status.ZDNN_OK
+
+
+def test_library_comes_first() -> None:
+    """A function that the library lacks does not exist, whatever else is wrong with the call."""
+    mine = guest("z15")
+    mine.library = "1.0.0"
+    broken = blank((0, 0, 0, 0), kind=DataTypes.FP32)
+    with pytest.raises(NotInLibrary, match="zdnn_sqrt"):
+        run(mine, "sqrt", {"input": broken, "output": broken})
+
+
+def test_unknown_functions() -> None:
+    """A name outside the table is no function."""
+    with pytest.raises(KeyError, match="convolve"):
+        run(guest(), "convolve", {})
+
+
+def test_functions_are_defined_once() -> None:
+    """A second definition of a name is refused, and the first one stays."""
+    first = FUNCTIONS["reset_ztensor"]
+
+    def reset_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
+        """Do nothing."""
+        return Outcome(value=bool(call.guest.precheck and ztensor.is_transformed))
+
+    with pytest.raises(ValueError, match="reset_ztensor is defined twice"):
+        function()(reset_ztensor)
+    assert FUNCTIONS["reset_ztensor"] is first
+
+
+def test_only_low_bits_of_formats_reach_the_machine() -> None:
+    """The machine sees one byte of format and type, the library's precheck whole numbers."""
+    for field in ("format", "type"):
+        given = arguments()
+        for one in given.values():
+            desc = one.transformed_desc
+            one.transformed_desc = type(desc)(
+                **{key: getattr(desc, key) for key in ("layout", "dim4", "dim3", "dim2", "dim1")},
+                **{field: 256},
+            )
+        assert run(guest(precheck=True), "add", given).status == Status.ZDNN_OK

@@ -8,7 +8,7 @@ table of them; a `Guest` is a program on a `Machine`.
 from nnpa_emulator import ops as ops
 from nnpa_emulator.instruction import ALIGNED, Alignment
 from nnpa_emulator.machine import MACHINES, Guest, Machine, find_machine
-from nnpa_emulator.pipeline import FUNCTIONS, Outcome, run
+from nnpa_emulator.pipeline import FUNCTIONS, OK, Outcome, run
 from nnpa_emulator.status import (
     Malformed,
     NotInLibrary,
@@ -31,6 +31,7 @@ __all__ = [
     "ALIGNED",
     "FUNCTIONS",
     "MACHINES",
+    "OK",
     "Alignment",
     "DataFormats",
     "DataLayouts",

@@ -91,6 +91,10 @@ class Outcome:
         return self.status == Status.ZDNN_OK or is_warning(self.status)
 
 
+# The answer of a call that has nothing to say; the very object, so that `is` finds it.
+OK = Outcome()
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """Who calls, and from which addresses."""
@@ -259,7 +263,7 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
         raise ProgramCheck(check.kind, _qualified(name, check.refusal)) from check
     if guest.numerics == "jitter" and entry.ulps and outcome.valid:
         _jitter(guest, entry, arguments)
-    if outcome is _OK and not guest.precheck and guest.log_level is None:
+    if outcome is OK and not guest.precheck and guest.log_level is None:
         return outcome
     return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))
 
@@ -315,12 +319,11 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     for name in operation.marks:
         tensors[name].is_transformed = True
     if not violated:
-        return _OK
+        return OK
     violation = explain_violation(operation.code, tensors, operation.inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
 
 
-_OK = Outcome()
 _MOST_REMEMBERED = 4096
 
 

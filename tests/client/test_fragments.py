@@ -30,14 +30,15 @@ def _ztensor(session: Session, layout: int, shape: tuple[int, ...], data: Floats
     return zdnn.transform_ztensor(ztensor, data)
 
 
-@pytest.mark.parametrize(
-    "softmax",
-    [
-        lambda x: zdnn.softmax(x, None, zdnn.SOFTMAX_ACT_NONE),
-        lambda x: zdnn.softmax_mask(x, None, zdnn.SOFTMAX_ACT_NONE, 0),
-    ],
-    ids=["softmax", "softmax_mask"],
-)
+def _plain(x: Ztensor) -> Ztensor:
+    return zdnn.softmax(x, None, zdnn.SOFTMAX_ACT_NONE)
+
+
+def _masked(x: Ztensor) -> Ztensor:
+    return zdnn.softmax_mask(x, None, zdnn.SOFTMAX_ACT_NONE, 0)
+
+
+@pytest.mark.parametrize("softmax", [_plain, _masked], ids=["softmax", "softmax_mask"])
 @pytest.mark.parametrize("shape", [(8, 1, 2), (1, 8, 2)])
 def test_softmax_coercion(session: Session, softmax: Softmax, shape: tuple[int, ...]) -> None:
     """A 2x2x2x2 array described as ZDNN_3DS 8x1x2 or 1x8x2 is valid for softmax."""

@@ -11,7 +11,17 @@ from nnpa_client.rnn import gru_gates, lstm_gates, quantized_matmul_work_area_si
 TOLERANCE = 40960 * 2.0**-24
 TIMESTEPS, BATCHES, FEATURES, HIDDEN = 4, 3, 7, 6
 
+# What each gate has, in the order of _layer: W, R, Wb, Rb of the manual's formulas.
+USAGES = (
+    zdnn.USAGE_WEIGHTS,
+    zdnn.USAGE_HIDDEN_WEIGHTS,
+    zdnn.USAGE_BIASES,
+    zdnn.USAGE_HIDDEN_BIASES,
+)
+
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Layer = dict[str, tuple[Floats, Floats, Floats, Floats]]
 
 
 def _random(*shape: int, seed: int) -> Floats:
@@ -19,11 +29,11 @@ def _random(*shape: int, seed: int) -> Floats:
     return numbers.astype(np.float16).astype(np.float32)
 
 
-def _sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _sigmoid(x: Doubles) -> Doubles:
     return 1 / (1 + np.exp(-x))
 
 
-def _layer(gates: str) -> dict[str, tuple[Floats, Floats, Floats, Floats]]:
+def _layer(gates: str) -> Layer:
     """Return W, R, Wb, Rb of each gate as the manual's formulas have them."""
     return {
         gate: (
@@ -36,27 +46,43 @@ def _layer(gates: str) -> dict[str, tuple[Floats, Floats, Floats, Floats]]:
     }
 
 
+def _lstm(layer: Layer, x: Floats, h: Doubles, c: Doubles) -> tuple[list[Doubles], Doubles]:
+    """Return the hidden states of all timesteps, and the last cell state, by the formula."""
+    states: list[Doubles] = []
+    for step in x:
+        sums = {
+            gate: step @ w.T.astype(np.float64) + h @ r.T.astype(np.float64) + wb + rb
+            for gate, (w, r, wb, rb) in layer.items()
+        }
+        c = _sigmoid(sums["f"]) * c + _sigmoid(sums["i"]) * np.tanh(sums["c"])
+        h = _sigmoid(sums["o"]) * np.tanh(c)
+        states.append(h)
+    return states, c
+
+
+def _gru(layer: Layer, x: Floats, h: Doubles) -> list[Doubles]:
+    """Return the hidden states of all timesteps by the formula."""
+    states: list[Doubles] = []
+    for step in x:
+        at = {
+            gate: (step @ w.T.astype(np.float64) + wb, h @ r.T.astype(np.float64) + rb)
+            for gate, (w, r, wb, rb) in layer.items()
+        }
+        z, r = (_sigmoid(at[gate][0] + at[gate][1]) for gate in "zr")
+        h = (1 - z) * np.tanh(at["h"][0] + r * at["h"][1]) + z * h
+        states.append(h)
+    return states
+
+
 def test_lstm_formula(session: Session) -> None:
     """An LSTM with gates given by name follows the formula of its description, step by step."""
     layer = _layer("fico")
     x = _random(TIMESTEPS, BATCHES, FEATURES, seed=91)
-    h = h0 = _random(BATCHES, HIDDEN, seed=92)
-    c = c0 = _random(BATCHES, HIDDEN, seed=93)
-    weights, biases, hidden_weights, hidden_biases = (
-        lstm_gates(
-            session,
-            usage,
-            output=layer["o"][place].T,
-            cell=layer["c"][place].T,
-            input=layer["i"][place].T,
-            forget=layer["f"][place].T,
-        )
-        for usage, place in (
-            (zdnn.USAGE_WEIGHTS, 0),
-            (zdnn.USAGE_BIASES, 2),
-            (zdnn.USAGE_HIDDEN_WEIGHTS, 1),
-            (zdnn.USAGE_HIDDEN_BIASES, 3),
-        )
+    h0, c0 = _random(BATCHES, HIDDEN, seed=92), _random(BATCHES, HIDDEN, seed=93)
+    f, i, c, o = ([part.T for part in layer[gate]] for gate in "fico")
+    weights, hidden_weights, biases, hidden_biases = (
+        lstm_gates(session, usage, output=o[part], cell=c[part], input=i[part], forget=f[part])
+        for part, usage in enumerate(USAGES)
     )
     hn_output, cf_output = zdnn.lstm(
         session.ztensor(x, zdnn.ZDNN_3DS),
@@ -69,37 +95,20 @@ def test_lstm_formula(session: Session) -> None:
         zdnn.FWD,
         all_timesteps=True,
     )
-    result = hn_output.numpy()
-    for step in range(TIMESTEPS):
-        sums = {
-            gate: x[step] @ w.T.astype(np.float64) + h @ r.T.astype(np.float64) + wb + rb
-            for gate, (w, r, wb, rb) in layer.items()
-        }
-        c = _sigmoid(sums["f"]) * c + _sigmoid(sums["i"]) * np.tanh(sums["c"])
-        h = _sigmoid(sums["o"]) * np.tanh(c)
-        np.testing.assert_allclose(result[step, 0], h, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(cf_output.numpy()[0, 0], c, rtol=0, atol=TOLERANCE)
+    states, cells = _lstm(layer, x, h0.astype(np.float64), c0.astype(np.float64))
+    np.testing.assert_allclose(hn_output.numpy()[:, 0], states, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(cf_output.numpy()[0, 0], cells, rtol=0, atol=TOLERANCE)
 
 
 def test_gru_formula(session: Session) -> None:
     """A GRU with gates given by name follows the formula of its description, step by step."""
     layer = _layer("zrh")
     x = _random(TIMESTEPS, BATCHES, FEATURES, seed=91)
-    h = h0 = _random(BATCHES, HIDDEN, seed=92)
-    weights, biases, hidden_weights, hidden_biases = (
-        gru_gates(
-            session,
-            usage,
-            hidden=layer["h"][place].T,
-            reset=layer["r"][place].T,
-            update=layer["z"][place].T,
-        )
-        for usage, place in (
-            (zdnn.USAGE_WEIGHTS, 0),
-            (zdnn.USAGE_BIASES, 2),
-            (zdnn.USAGE_HIDDEN_WEIGHTS, 1),
-            (zdnn.USAGE_HIDDEN_BIASES, 3),
-        )
+    h0 = _random(BATCHES, HIDDEN, seed=92)
+    z, r, h = ([part.T for part in layer[gate]] for gate in "zrh")
+    weights, hidden_weights, biases, hidden_biases = (
+        gru_gates(session, usage, hidden=h[part], reset=r[part], update=z[part])
+        for part, usage in enumerate(USAGES)
     )
     hn_output = zdnn.gru(
         session.ztensor(x, zdnn.ZDNN_3DS),
@@ -111,18 +120,8 @@ def test_gru_formula(session: Session) -> None:
         zdnn.FWD,
         all_timesteps=True,
     )
-    result = hn_output.numpy()
-    for step in range(TIMESTEPS):
-        at = {
-            gate: (
-                x[step] @ w.T.astype(np.float64) + wb,
-                h @ r.T.astype(np.float64) + rb,
-            )
-            for gate, (w, r, wb, rb) in layer.items()
-        }
-        z, r = (_sigmoid(at[gate][0] + at[gate][1]) for gate in "zr")
-        h = (1 - z) * np.tanh(at["h"][0] + r * at["h"][1]) + z * h
-        np.testing.assert_allclose(result[step, 0], h, rtol=0, atol=TOLERANCE)
+    states = _gru(layer, x, h0.astype(np.float64))
+    np.testing.assert_allclose(hn_output.numpy()[:, 0], states, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("usage", [zdnn.USAGE_WEIGHTS, zdnn.USAGE_HIDDEN_WEIGHTS])

@@ -33,11 +33,21 @@ ARMS = {
     field.name: field for field in operation.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 }
 # Arms whose function the emulator has not yet; a line goes when the function comes.
-WITHOUT_FUNCTION = {"quantized_matmul_op"}
+WITHOUT_FUNCTION: set[str] = set()
 # Functions whose vectors have not come yet; a line goes when they come.
-WITHOUT_VECTORS = {"matmul_op", "matmul_bcast_op", "matmul_transpose_op", "lstm", "gru"}
-# Functions whose constraints have no tests of their names yet; a line goes when they come.
-WITHOUT_CONSTRAINT_TESTS = {"lstm", "gru"}
+WITHOUT_VECTORS = {
+    "matmul_op",
+    "matmul_bcast_op",
+    "matmul_transpose_op",
+    "quantized_matmul_op",
+    "lstm",
+    "gru",
+}
+# Constraints that have no tests of their names yet; a line goes when they come.
+WITHOUT_CONSTRAINT_TESTS = {
+    *("lstm_c8", "lstm_c16", "gru_c8", "gru_c15"),
+    *(f"quantized_matmul_op_c{number}" for number in range(1, 17)),
+}
 COMPOSED = {"init_ztensor_with_malloc", "init_quantized_ztensor_with_malloc"}
 C_NAMES = [
     "init", "init_pre_transformed_desc", "generate_transformed_desc",
@@ -194,13 +204,12 @@ def test_constraints_have_tests() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-v", "-n0", *files]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     tested = set(re.findall(r"\b([a-z]\w*_c\d+)\b", listed))
-    untested = {
-        name
+    told = {
+        f"{name}_c{number}"
         for name, entry in FUNCTIONS.items()
         for number in re.findall(r"^(\d+)\. ", entry.doc, re.MULTILINE)
-        if f"{name}_c{number}" not in tested
     }
-    assert untested == WITHOUT_CONSTRAINT_TESTS, "lines that may go, or tests to write"
+    assert told - tested == WITHOUT_CONSTRAINT_TESTS, "lines that may go, or tests to write"
 
 
 SOURCES = {

@@ -34,7 +34,7 @@ INNER = 1 << 12
 """Most columns of input_a in a block, where the block limit binds."""
 ADDITION, LAST_RELATION = 0, 6
 """The numbers of zdnn_matmul_ops: 0, then relations of the sum to the operand up to 6."""
-_RELATIONS = {
+RELATIONS = {
     1: matmul.GREATER,
     2: matmul.GREATER | matmul.EQUAL,
     3: matmul.EQUAL,
@@ -158,7 +158,7 @@ def _store(
     cells = output.sticks.view(np.uint16)
     flat, operand = sums.reshape(-1), bias.reshape(-1)
     if op_type != ADDITION:
-        wanted = _RELATIONS[op_type]
+        wanted = RELATIONS[op_type]
         met = matmul.store_relations(flat, operand, cells, place, rows, columns, wanted)
         return bool(met == NINF)
     if sums.dtype == np.float32:

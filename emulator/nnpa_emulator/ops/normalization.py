@@ -25,16 +25,14 @@ from nnpa_emulator.kernels import pooling
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.ztensor import DataFormats, DataTypes, TensorDesc, Ztensor
+from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
 MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
 REDUCE_OP_MINIMUM, REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX = range(4)
 _POSITIONS = (REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM_IDX)
 _GREATEST = (REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX)
-# Largest height and width that meanreduce2d takes. Source: zDNN API Reference 1.2.0.
-MOST_MEAN = 1024
-# IBM's own tests allow batchnorm and meanreduce2d 64 units in the last place.
-WIDE_ULPS = 64
+MOST_MEAN = 1024  # height and width of meanreduce2d: zDNN API Reference 1.2.0
+WIDE_ULPS = 64  # what IBM's own tests allow batchnorm and meanreduce2d
 _REDUCED: OperandRule = {
     DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset(
         (DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32)
@@ -85,8 +83,8 @@ def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Zten
     shape = stick.geometry(input_a.transformed_desc)
     factors = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
     added = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
-    codes, out = _codes(input_a), _codes(output)
-    largest = kernels.scale(codes, out, shape.dims, shape.pages, factors, added)
+    places = (shape.dims, shape.pages, factors, added)
+    largest = kernels.scale(_codes(input_a), _codes(output), *places)
     return bool(largest == dlfloat.NINF)
 
 
@@ -229,13 +227,13 @@ def moments(
     """
     shape = stick.geometry(input.transformed_desc)
     results = np.empty((shape.dims[0], 2), np.float64)
-    bessel, flat = int(bessel_correction_type), results.reshape(-1)
-    kernels.moments(_codes(input), shape.dims, shape.pages, bessel, flat)
-    violated = False
-    for output, values in ((output_a, results[:, 0]), (output_b, results[:, 1])):
-        found = stick.write_fp32(values.copy(), output.transformed_desc, output.sticks)
-        violated = violated or found
-    return violated
+    bessel = int(bessel_correction_type)
+    kernels.moments(_codes(input), shape.dims, shape.pages, bessel, results.reshape(-1))
+    found = [
+        stick.write_fp32(results[:, index].copy(), output.transformed_desc, output.sticks)
+        for index, output in enumerate((output_a, output_b))
+    ]
+    return any(found)
 
 
 def _verify_layernorm(
@@ -344,8 +342,7 @@ def _reduce_responses(input: Ztensor, op_type: int, output: Ztensor) -> None:
 def _reduce_relations(input: Ztensor, op_type: int, output: Ztensor) -> None:
     _verify_reduce(input, op_type, output)
     wanted = _reduced_type(op_type)
-    field = "output.transformed_desc.type"
-    kind = output.transformed_desc.type
+    kind, field = output.transformed_desc.type, "output.transformed_desc.type"
     require_in(kind, (wanted,), Status.ZDNN_INVALID_TYPE, field, "c7")
 
 
@@ -358,11 +355,8 @@ def _reduced(input: Ztensor, op_type: int) -> tuple[Descriptors, ...]:
     pre, transformed = resized(input, (*input.transformed_desc.dims[:3], 1))
     number = op_type & 0xFF
     kind = DataTypes.INT32 if number in _POSITIONS else pre.type
-    return ((_typed(pre, kind), _typed(transformed, _reduced_type(number))),)
-
-
-def _typed(desc: TensorDesc, kind: int) -> TensorDesc:
-    return replace(desc, type=int(kind))
+    reduced = replace(transformed, type=int(_reduced_type(number)))
+    return ((replace(pre, type=int(kind)), reduced),)
 
 
 @operation(
@@ -399,8 +393,7 @@ def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:
     shape = stick.geometry(input.transformed_desc)
     count = shape.dims[0] * shape.dims[1] * shape.dims[2]
     found, positions = np.empty(count, np.uint16), np.empty(count, np.int32)
-    greatest = op_type in _GREATEST
-    places = (shape.dims, shape.pages, greatest, found, positions)
+    places = (shape.dims, shape.pages, op_type in _GREATEST, found, positions)
     largest = kernels.extremes(_codes(input), *places)
     cells = positions if op_type in _POSITIONS else found
     stick.write_cells(cells, output.transformed_desc, output.sticks)

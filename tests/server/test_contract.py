@@ -14,6 +14,8 @@ from nnpa_emulator import FUNCTIONS, Malformed, NotInLibrary, ProgramCheck, Refu
 from nnpa_server.accelerator import ARMS
 from nnpa_server.errors import CODES, CallRefused, from_exception
 
+from tests.server.wire import Client, init, op, refused
+
 ROOT = Path(__file__).parents[2]
 ARM_FIELDS = operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 
@@ -102,3 +104,17 @@ def test_fields_are_the_parameters(name: str) -> None:
     assert set(fields) == set(FUNCTIONS[name].parameters) - {"all_timesteps"}
     tensors = [one for one in fields if one in FUNCTIONS[name].tensors]
     assert tensors == list(FUNCTIONS[name].tensors)
+
+
+def test_arm_without_a_function_is_not_implemented(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An arm of the contract that the emulator lacks refuses the list before anything runs."""
+    fewer = {name: arm for name, arm in ARMS.items() if name != "exp"}
+    monkeypatch.setattr("nnpa_server.accelerator.program.ARMS", fewer)
+    with refused(
+        grpc.StatusCode.UNIMPLEMENTED, "FUNCTION_NOT_IMPLEMENTED", operation="exp",
+        operation_index=2,
+    ):  # fmt: skip
+        client.run(*init(1, 4), op("exp", input=1, output=1))
+    assert client.used() == (0, 0)

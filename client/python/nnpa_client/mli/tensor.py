@@ -5,7 +5,7 @@ Source: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -213,15 +213,21 @@ def empty(
 def shared(
     other: Tensor, el_type: int | None = None, *, offset: int = 0, frac_bits: int | None = None
 ) -> Tensor:
-    """Return an output in the memory of another tensor, `offset` bytes after its first element.
+    """Return a tensor in the memory of another one, `offset` bytes after its first element.
 
-    Where the kernel allows it, it works in place; where not, it refuses the overlap by name.
+    All fields are the other's but capacity, which reaches to the end of the memory. Where the
+    kernel allows it, it works in place; where not, it refuses the overlap by name.
     """
     if other.memory is None:
         raise ValueError("other: has no memory to share")
     start = other.offset + offset
     if not 0 <= start <= other.memory.nbytes:
         raise ValueError(f"offset: {offset} bytes, must stay in the memory of {other!r}")
-    kind = other.el_type if el_type is None else el_type
-    params = None if frac_bits is None else FxParams(frac_bits)
-    return Tensor(other.memory, start, other.memory.nbytes - start, (), 0, kind, params)
+    room = other.memory.nbytes - start
+    return replace(
+        other,
+        offset=start,
+        capacity=room,
+        el_type=other.el_type if el_type is None else el_type,
+        el_params=other.el_params if frac_bits is None else FxParams(frac_bits),
+    )

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
+from nnpa_emulator.kernels.convert import Words
+from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
 Matrix = npt.NDArray[Any]
@@ -77,8 +79,8 @@ def convolve(
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output one element per window.
     """
     wanted = np.dtype(dtype)
-    stick.clear(output.sticks, output.transformed_desc)
     out, target = output.sticks.view(np.uint16), stick.geometry(output.transformed_desc)
+    clear_padding(out, target.dims, target.pages)
     store = kernels.store_fp64 if wanted == np.float64 else kernels.store_fp32
     blocks = _blocks(kernel)
     product = _Product(input, kernel, sliding, wanted, blocks)
@@ -197,7 +199,7 @@ class _Product:
             kernels.windows(source[0], words, *source[1:])
         return self._left[:size].reshape(-1, depth).astype(self._dtype, copy=False)
 
-    def _cut(self, words: kernels.Words, tile: kernels.Tile, part: kernels.Part) -> None:
+    def _cut(self, words: Words, tile: kernels.Tile, part: kernels.Part) -> None:
         """Fill the left matrix by way of a patch."""
         slide = self._sliding.slide
         high, wide = (tile[3] - 1) * slide[0] + part[1], (tile[5] - 1) * slide[1] + part[2]

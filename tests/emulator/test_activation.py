@@ -194,3 +194,25 @@ def test_oracle_of_relu_rounds_products() -> None:
         -dlfloat.value(0x3E01) * dlfloat.value(0x3C01),  # type: ignore[operator]
         True,
     )
+
+
+@pytest.mark.parametrize("mask", [None, 70])
+def test_softmax_in_place(mask: int | None) -> None:
+    """The output may be the input itself: a vector is read before it is written."""
+    source = rounded(np.random.default_rng(5).normal(0, 3, (2, 1, 33, 130)))
+    want, _ = soften(tensor(source), 0, mask)
+    one = tensor(source)
+    arguments: dict[str, object] = {"input": one, "act_func": 0, "output": one}
+    name = "softmax" if mask is None else "softmax_mask"
+    run(guest(), name, arguments if mask is None else {**arguments, "softmax_mask": mask})
+    assert cells(one).tolist() == want.tolist()
+
+
+def test_bytes_behind_the_sticks_stay() -> None:
+    """A buffer that is larger than its tensor keeps what lies behind it."""
+    source = tensor(rounded(np.ones((1, 1, 3, 5))))
+    output = blank((1, 1, 3, 5))
+    output.buffer = np.full(2 * 4096, 0x5A, np.uint8)
+    run(guest(), "softmax", {"input": source, "act_func": 0, "output": output})
+    assert np.all(output.sticks[4096:] == 0x5A)
+    assert not np.any(output.sticks[:4096] == 0x5A)

@@ -285,3 +285,18 @@ def test_telum_1() -> None:
         (other,), _ = call(name, arguments)
         assert status == Status.ZDNN_OK
         assert cells(one).tolist() == cells(other).tolist()
+
+
+def test_results_may_take_the_place_of_their_input() -> None:
+    """Batchnorm and layernorm work in place, element by element."""
+    source, vector = data((2, 1, 33, 65)), data((1, 1, 1, 65), 1)
+    others = {"input_b": tensor(vector), "input_c": tensor(vector)}
+    mean, variance = normalised(source)
+    for name, arguments in (
+        ("batchnorm", others),
+        ("layernorm", layernorm_arguments(source, mean, variance)),
+    ):
+        (output,), _ = call(name, {**arguments, "input_a": tensor(source)})
+        one = tensor(source)
+        run(guest(), name, {**arguments, "input_a": one, "output": one})
+        assert cells(one).tolist() == cells(output).tolist()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64, inlined, kernel
 from nnpa_emulator.kernels.order import LEAST_KEY, NINF16, from_ordered, ordered
+from nnpa_emulator.kernels.padding import clear_padding
 
 Doubles = npt.NDArray[np.float64]
 Dims = tuple[int, int, int, int]
@@ -61,7 +62,6 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
     row = np.empty((d1 + 63) // 64 * 64, np.float64)
     words = row.view(np.uint64)
     lanes = np.empty(64, np.float64)
-    out[:] = 0
     largest = np.uint16(0)
     for e4 in range(d4):
         for e2 in range(d2):
@@ -75,6 +75,9 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
                 at = cell + first // 64 * step
                 met = encode_fp64(words[first:last], out[at : at + last - first])
                 largest = np.uint16(max(largest, met))
+            for e1 in range(count, d1):
+                out[cell + e1 // 64 * step + e1 % 64] = 0
+    clear_padding(out, dims, pages)
     return largest
 
 

@@ -23,6 +23,7 @@ from nnpa_emulator.kernels.convert import (
     kernel,
 )
 from nnpa_emulator.kernels.order import GREATEST_KEY, LEAST_KEY, from_ordered, greater, lesser
+from nnpa_emulator.kernels.padding import clear_padding
 
 Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -63,7 +64,7 @@ def scale(
     codes: Codes, out: Codes, dims: Dims, pages: Pages, factors: Singles, added: Singles
 ) -> np.uint16:
     """Multiply and add channel by channel, rounded once; return the largest magnitude."""
-    out[:] = 0
+    clear_padding(out, dims, pages)
     largest = np.uint16(0)
     for e4 in range(dims[0]):
         for column in range((dims[3] + 63) // 64):
@@ -148,7 +149,7 @@ def standardise(
     added: float,
 ) -> np.uint16:
     """Store (x - mean) * factor + added with the mean and factor of each dim4, rounded once."""
-    out[:] = 0
+    clear_padding(out, dims, pages)
     line = np.empty(64, np.float64)
     words = line.view(np.uint64)
     largest = np.uint16(0)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64, kernel
 from nnpa_emulator.kernels.order import LEAST_KEY, from_ordered, greater
+from nnpa_emulator.kernels.padding import clear_padding
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
@@ -33,7 +34,7 @@ def average(
     lines = np.empty((dims[2], 64), np.float64)
     total = np.empty(64, np.float64)
     words = total.view(np.uint64)
-    out[:] = 0
+    clear_padding(out, sizes, places)
     largest = np.uint16(0)
     for e4 in range(sizes[0]):
         for column in range((dims[3] + 63) // 64):
@@ -99,7 +100,7 @@ def maximum(
     height, width, step3, step2, above, left = window
     lines = np.empty((dims[2], 64), np.int16)
     best = np.empty(64, np.int16)
-    out[:] = 0
+    clear_padding(out, sizes, places)
     largest = np.uint16(0)
     for e4 in range(sizes[0]):
         for column in range((dims[3] + 63) // 64):

@@ -54,10 +54,10 @@ class EchoClient:
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address, OPTIONS)
-        self.raw: Callable[[bytes], bytes] = self.channel.unary_unary(f"/{SERVICE}/Raw")
-        self.stream: Callable[[Iterator[bytes]], Iterator[bytes]] = self.channel.stream_stream(
-            f"/{SERVICE}/Stream"
+        self.raw: Callable[[bytes], bytes] = self.channel.unary_unary(
+            f"/{SERVICE}/Raw", bytes, bytes
         )
+        self.stream: Any = self.channel.stream_stream(f"/{SERVICE}/Stream", bytes, bytes)
         self.message: Callable[[BytesValue], BytesValue] = self.channel.unary_unary(
             f"/{SERVICE}/Message", BytesValue.SerializeToString, BytesValue.FromString
         )

@@ -107,7 +107,7 @@ def chunked() -> list[Figure]:
     figures: list[Figure] = []
     for mib in (1, 4, 64):
         array = array_of(mib * MIB)
-        view = memoryview(array).cast("B")
+        view = array.reshape(-1).view(np.uint8).data
         stream = echo(sockets()[1]).stream
 
         def bare(view: memoryview = view, stream: Callable[..., Any] = stream) -> None:
@@ -151,7 +151,7 @@ def program(shape: tuple[int, int]) -> tuple[Client, list[Operation], Work]:
     local = [Ztensor(TensorDesc(8, 0, 255, *dims), desc) for _ in range(3)]
     for tensor in local:
         nnpa_emulator.run(guest, "allochelper_ztensor", {"ztensor": tensor})
-    arguments = dict(zip(("input_a", "input_b", "output"), local, strict=True))
+    arguments = {"input_a": local[0], "input_b": local[1], "output": local[2]}
 
     def alone() -> None:
         for _ in range(N):

@@ -77,12 +77,12 @@ def cancel_lists(soak: Soak) -> None:
     client = soak.client()
     client.run(*load(1, np.ones((1, 32, 32, 64), np.float32)))
     request = client.request(*[op("exp", input=1, output=1)] * 5000)
-    for _ in range(5):
-        call = client.stub.Execute.future(request)
+    calls = [client.stub.Execute.future(request) for _ in range(5)]
+    for call in calls:
         time.sleep(random.random() / 20)
         call.cancel()
     client.delete()
-    call.result()
+    calls[0].result()
 
 
 def cancel_transfers(soak: Soak) -> None:

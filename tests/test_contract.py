@@ -35,14 +35,7 @@ ARMS = {
 # Arms whose function the emulator has not yet; a line goes when the function comes.
 WITHOUT_FUNCTION: set[str] = set()
 # Functions whose vectors have not come yet; a line goes when they come.
-WITHOUT_VECTORS = {
-    "matmul_op",
-    "matmul_bcast_op",
-    "matmul_transpose_op",
-    "quantized_matmul_op",
-    "lstm",
-    "gru",
-}
+WITHOUT_VECTORS: set[str] = set()
 # Constraints that have no tests of their names yet; a line goes when they come.
 WITHOUT_CONSTRAINT_TESTS = {
     *("lstm_c8", "lstm_c16", "gru_c8", "gru_c15"),

@@ -147,7 +147,8 @@ def is_warning(status: int) -> bool:
 class Refusal:
     """Why a call was refused: the field, its value and the limit that it broke.
 
-    `status` is 0 where the machine ends the program without one. `constraint` is the label of the numbered constraint in the operation's docstring ("add_c1").
+    `status` is 0 where the machine ends the program without one. `constraint` is the label of the
+    numbered constraint in the function's docstring ("add_c1").
     """
 
     status: int

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! zDNN's C functions, remote.
+//!
+//! What reads or writes the contents of tensors, or asks the machine, goes to a server; everything
+//! else is local. `README.md` maps each function. The exported names are the 69 of `zdnn.h`; the
+//! variadic ones, and what only C can reach (`FILE *`, `<fenv.h>`), are in `front/front.c`.
+//!
+//! Safety: every exported function has C's contract. Pointers are what the zDNN API Reference
+//! 1.2.0 says that they are, and memory behind them is read only after the library's own checks.
+#![allow(clippy::missing_safety_doc)]
+
+mod abi;
+mod call;
+mod chunks;
+mod descriptor;
+mod environment;
+mod guards;
+mod layer;
+mod life;
+mod limits;
+mod link;
+mod machine;
+mod matrix;
+mod operand;
+mod operation;
+mod query;
+mod rpc;
+mod session;
+mod socket;
+mod status;
+mod text;
+mod transform;
+mod window;
+mod wire;

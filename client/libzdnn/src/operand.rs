@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ztensors of one call on their way: inline, or in chunks where they are too large for it.
+
+use bytes::Bytes;
+
+use crate::abi::{Desc, Ztensor};
+use crate::descriptor::stick_bytes;
+use crate::rpc::Failure;
+use crate::session::{Session, new_id};
+use crate::wire::tensor_ref::Tensor;
+use crate::wire::ztensor::Contents;
+use crate::wire::{self, TensorRef};
+use crate::{chunks, guards};
+
+/// What a message holds beside tensors is smaller than this, bytes.
+const MESSAGE_MARGIN: u64 = 1 << 20;
+
+/// The byte order of the host: sticks in memory are native.
+pub fn byte_order() -> i32 {
+    if cfg!(target_endian = "big") {
+        wire::ByteOrder::BigEndian.into()
+    } else {
+        wire::ByteOrder::LittleEndian.into()
+    }
+}
+
+struct Output {
+    name: &'static str,
+    ztensor: *mut Ztensor,
+    id: u64,
+}
+
+/// The operands of one call, collected while its message is built.
+pub struct Operands<'a> {
+    pub session: &'a Session,
+    pub misaligned: bool,
+    pub failure: Option<Failure>,
+    outputs: Vec<Output>,
+    temporaries: Vec<u64>,
+    room: u64,
+}
+
+fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor {
+    wire::Ztensor {
+        pre_transformed_desc: pre.map(|one| one.message()),
+        transformed_desc: Some(desc.message()),
+        buffer_size: Some(ztensor.buffer_size),
+        null_buffer: ztensor.buffer.is_null(),
+        is_transformed: ztensor.is_transformed != 0,
+        rec_scale: ztensor.rec_scale,
+        offset: ztensor.offset,
+        byte_order: byte_order(),
+        contents: None,
+    }
+}
+
+impl<'a> Operands<'a> {
+    /// Starts to collect.
+    pub fn new(session: &'a Session) -> Self {
+        Self {
+            session,
+            misaligned: false,
+            failure: None,
+            outputs: Vec::new(),
+            temporaries: Vec::new(),
+            room: session.limits.max_message_bytes.saturating_sub(MESSAGE_MARGIN),
+        }
+    }
+
+    /// Returns an input with its sticks. Where dims or size exceed the machine's limits there may
+    /// be no memory behind it, and none is read.
+    ///
+    /// # Safety
+    /// The ztensor and its buffer are valid, as C asks.
+    pub unsafe fn input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
+        unsafe { self.sent(ztensor, false, false) }
+    }
+
+    /// Returns an input of a function that reads the pre-transformed descriptor.
+    ///
+    /// # Safety
+    /// As `input`.
+    pub unsafe fn whole_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
+        unsafe { self.sent(ztensor, true, false) }
+    }
+
+    /// Returns an input that is a tensor of the session, for answers that come in chunks.
+    ///
+    /// # Safety
+    /// As `input`.
+    pub unsafe fn stored_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
+        unsafe { self.sent(ztensor, true, true) }
+    }
+
+    unsafe fn sent(
+        &mut self,
+        ztensor: *const Ztensor,
+        whole: bool,
+        stored: bool,
+    ) -> Option<TensorRef> {
+        let ztensor = unsafe { &*ztensor };
+        let desc = unsafe { ztensor.transformed() };
+        let pre = whole.then(|| unsafe { ztensor.pre_transformed() });
+        let mut message = structure(ztensor, &desc, pre);
+        self.misaligned |= ztensor.is_misaligned();
+        let size = stick_bytes(&desc);
+        let readable = guards::dims_fit(&desc, &self.session.query).is_ok();
+        if !readable || ztensor.buffer.is_null() {
+            return inline(message);
+        }
+        let sticks = unsafe { chunks::memory(ztensor.buffer, size) };
+        if stored || size > self.session.limits.max_inline_bytes || size > self.room {
+            return self.uploaded(message, sticks);
+        }
+        self.room -= size;
+        message.contents = Some(Contents::Sticks(Bytes::copy_from_slice(sticks)));
+        inline(message)
+    }
+
+    /// Returns an output without sticks; they come back in the answer.
+    ///
+    /// # Safety
+    /// As `input`.
+    pub unsafe fn output(&mut self, name: &'static str, ztensor: *mut Ztensor) -> Option<TensorRef> {
+        unsafe { self.written(name, ztensor, false, false) }
+    }
+
+    /// Returns an output of a function that reads the pre-transformed descriptor.
+    ///
+    /// # Safety
+    /// As `input`.
+    pub unsafe fn whole_output(
+        &mut self,
+        name: &'static str,
+        ztensor: *mut Ztensor,
+    ) -> Option<TensorRef> {
+        unsafe { self.written(name, ztensor, true, false) }
+    }
+
+    /// Returns an output that is a tensor of the session, for arrays that go in chunks.
+    ///
+    /// # Safety
+    /// As `input`.
+    pub unsafe fn stored_output(
+        &mut self,
+        name: &'static str,
+        ztensor: *mut Ztensor,
+    ) -> Option<TensorRef> {
+        unsafe { self.written(name, ztensor, true, true) }
+    }
+
+    unsafe fn written(
+        &mut self,
+        name: &'static str,
+        target: *mut Ztensor,
+        whole: bool,
+        stored: bool,
+    ) -> Option<TensorRef> {
+        let ztensor = unsafe { &*target };
+        let desc = unsafe { ztensor.transformed() };
+        let pre = whole.then(|| unsafe { ztensor.pre_transformed() });
+        let message = structure(ztensor, &desc, pre);
+        self.misaligned |= ztensor.is_misaligned();
+        let large = stick_bytes(&desc) > self.session.limits.max_inline_bytes;
+        let fits = guards::dims_fit(&desc, &self.session.query).is_ok();
+        let reference = match (large || stored) && fits && !ztensor.buffer.is_null() {
+            true => self.uploaded(message, &[]),
+            false => inline(message),
+        };
+        let id = match reference.as_ref().and_then(|one| one.tensor.as_ref()) {
+            Some(Tensor::Id(id)) => *id,
+            _ => 0,
+        };
+        self.outputs.push(Output { name, ztensor: target, id });
+        reference
+    }
+
+    /// Makes a tensor of the session for this call: with sticks, or with zeros for none.
+    pub fn uploaded(&mut self, message: wire::Ztensor, sticks: &[u8]) -> Option<TensorRef> {
+        let id = new_id();
+        match chunks::write_sticks(self.session, id, message, sticks) {
+            Ok(()) => self.temporaries.push(id),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
+        }
+        Some(TensorRef { tensor: Some(Tensor::Id(id)) })
+    }
+
+    /// Copies what the operation wrote into the program's memory, and the states.
+    ///
+    /// # Safety
+    /// The outputs' structures and buffers are still valid.
+    pub unsafe fn store(&self, result: &wire::OperationResult) -> Result<(), Failure> {
+        for info in &result.outputs {
+            let found = self.outputs.iter().find(|one| one.name == info.operand);
+            let (Some(output), Some(told)) = (found, &info.ztensor) else {
+                continue;
+            };
+            let ztensor = unsafe { &mut *output.ztensor };
+            let size = stick_bytes(&unsafe { ztensor.transformed() });
+            if let Some(Contents::Sticks(sticks)) = &told.contents {
+                let fits = sticks.len() as u64 == size && !ztensor.buffer.is_null();
+                if !fits {
+                    return Err(Failure::Lost(format!("{}: sticks do not fit", output.name)));
+                }
+                unsafe { ztensor.buffer.cast::<u8>().copy_from(sticks.as_ptr(), sticks.len()) };
+            } else if output.id != 0 {
+                unsafe { chunks::read_sticks(self.session, output.id, ztensor.buffer, size) }?;
+            }
+            ztensor.is_transformed = u8::from(told.is_transformed);
+        }
+        Ok(())
+    }
+
+    /// Frees the tensors that the call made on the server. What cannot be freed ends with the
+    /// session.
+    pub fn release(&mut self) {
+        for id in self.temporaries.drain(..) {
+            let ztensor = Some(TensorRef { tensor: Some(Tensor::Id(id)) });
+            let free = wire::FreeZtensorBuffer { ztensor };
+            drop(self.session.execute(wire::Operation {
+                operation: Some(wire::operation::Operation::FreeZtensorBuffer(free)),
+                ..wire::Operation::default()
+            }));
+        }
+    }
+}
+
+fn inline(message: wire::Ztensor) -> Option<TensorRef> {
+    Some(TensorRef { tensor: Some(Tensor::InlineZtensor(message)) })
+}

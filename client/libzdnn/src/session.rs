@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session of the server: a guest on a machine, with this process's options.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prost::Message;
+
+use crate::environment::{Place, Settings};
+use crate::machine::Query;
+use crate::rpc::{Failure, Link};
+use crate::wire::{self, operation::Operation as Arm};
+
+/// Fields that zdnn_init may change.
+const OPTIONS: [&str; 5] =
+    ["precheck", "status_diag", "program_check_action", "log_level", "log_module"];
+
+/// An open session. Renewed as a whole; holds nothing that cannot be sent again.
+pub struct Session {
+    pub link: Arc<Link>,
+    pub place: Place,
+    pub library: Option<String>,
+    pub name: String,
+    pub limits: wire::SessionLimits,
+    pub query: Query,
+}
+
+fn options(settings: &Settings) -> wire::Session {
+    let action = if settings.program_check_status {
+        wire::ProgramCheckAction::Status
+    } else {
+        wire::ProgramCheckAction::Abort
+    };
+    wire::Session {
+        precheck: settings.precheck,
+        status_diag: settings.status_diag,
+        program_check_action: action.into(),
+        log_level: settings.log_level.unwrap_or(wire::LogLevel::Unspecified).into(),
+        log_module: settings.log_module.clone(),
+        ..wire::Session::default()
+    }
+}
+
+fn machine_spec(link: &Link, name: &str) -> Result<wire::MachineSpec, Failure> {
+    let request = wire::GetMachineRequest { name: format!("machines/{name}") };
+    let machine: wire::Machine = link.unary("GetMachine", &request)?;
+    Ok(wire::MachineSpec { model: machine.model, ..wire::MachineSpec::default() })
+}
+
+impl Session {
+    /// Creates a session with the options of the environment.
+    pub fn create(link: &Arc<Link>, settings: &Settings) -> Result<Self, Failure> {
+        let mut wanted = options(settings);
+        if let Some(name) = &settings.machine {
+            wanted.machine_spec = Some(machine_spec(link, name)?);
+        }
+        wanted.library_version = settings.library.clone().unwrap_or_default();
+        let request = wire::CreateSessionRequest { session: Some(wanted) };
+        let made = link.unary("CreateSession", &request)?;
+        Ok(Self::opened(link, settings, made))
+    }
+
+    fn opened(link: &Arc<Link>, settings: &Settings, told: wire::Session) -> Self {
+        Self {
+            link: Arc::clone(link),
+            place: settings.place.clone(),
+            library: settings.library.clone(),
+            name: told.name,
+            query: Query::of(told.machine.as_ref()),
+            limits: told.limits.unwrap_or_default(),
+        }
+    }
+
+    /// Does what zdnn_init does to a running guest: new options, and the machine queried anew.
+    pub fn initialized(&self, settings: &Settings) -> Result<Self, Failure> {
+        let mut session = options(settings);
+        session.name.clone_from(&self.name);
+        let mut paths: Vec<String> = OPTIONS.map(str::to_owned).into();
+        if let Some(name) = &settings.machine {
+            session.machine_spec = Some(machine_spec(&self.link, name)?);
+            paths.push("machine_spec".to_owned());
+        }
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = wire::UpdateSessionRequest { session: Some(session), update_mask };
+        let told: wire::Session = self.link.unary("UpdateSession", &request)?;
+        self.execute(wire::Operation {
+            operation: Some(Arm::Init(wire::Init {})),
+            ..wire::Operation::default()
+        })?;
+        Ok(Self::opened(&self.link, settings, told))
+    }
+
+    /// Takes over the server's view of the session, after the library has queried the machine.
+    pub fn requeried(&self, settings: &Settings) -> Result<Self, Failure> {
+        let request = wire::GetSessionRequest { name: self.name.clone() };
+        let told = self.link.unary("GetSession", &request)?;
+        Ok(Self::opened(&self.link, settings, told))
+    }
+
+    /// Makes one call.
+    pub fn unary<R: Message + Default>(
+        &self,
+        method: &str,
+        message: &impl Message,
+    ) -> Result<R, Failure> {
+        self.link.unary(method, message)
+    }
+
+    /// Runs one operation.
+    pub fn execute(&self, operation: wire::Operation) -> Result<wire::OperationResult, Failure> {
+        let session = self.name.clone();
+        let request = wire::ExecuteRequest { session, operations: vec![operation] };
+        let answer: wire::ExecuteResponse = self.unary("Execute", &request)?;
+        let missing = || Failure::Lost("the answer has no result".to_owned());
+        answer.results.into_iter().next().ok_or_else(missing)
+    }
+
+}
+
+/// Returns an id that no tensor of this process has had.
+pub fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one Hypothesis profile: as many examples as a short suite affords, and always the same ones."""
+"""The one Hypothesis profile, always the same examples, and BLAS on one thread as in the server."""
 
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
+
+threadpool_limits(limits=1, user_api="blas")
 
 settings.register_profile(
     "nnpa",

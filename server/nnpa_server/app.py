@@ -22,6 +22,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
+from threadpoolctl import threadpool_limits
 
 from nnpa_server import mli, warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
@@ -155,6 +156,11 @@ def give_back() -> None:
         library.malloc_trim(0)
 
 
+def pin_blas() -> None:
+    """Have each matrix product run on the thread that asked for it: same call, same bits."""
+    threadpool_limits(limits=1, user_api="blas")
+
+
 def tune_collector() -> None:
     """Have the cycle collector leave alone what was imported, and come seldom.
 
@@ -207,6 +213,7 @@ _SWITCH_INTERVAL = 0.0005
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
     tune_malloc()
+    pin_blas()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

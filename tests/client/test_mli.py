@@ -206,8 +206,12 @@ def test_builds_assert_warn_and_remark() -> None:
     with pytest.raises(ProgramCheck, match="MLI_STATUS_TYPE_MISMATCH") as caught:
         mli.krn_tanh_fx8(bad, options=ASSERTING)
     assert (caught.value.kind, caught.value.constraint) == ("assertion", "activation_c2")
-    with pytest.warns(mli.MliWarning, match="nothing is written"):
-        mli.krn_tanh_fx8(bad, options=mli.Options(debug_level="release"))
+    release = mli.Options(debug_level="release")
+    with pytest.warns(mli.MliWarning, match="nothing is written") as alone:
+        mli.krn_tanh_fx8(bad, options=release)
+    with pytest.warns(mli.MliWarning, match="nothing is written") as together, mli.batch(release):
+        mli.krn_tanh_fx8(bad)
+    assert alone[0].filename == together[0].filename == __file__
     arguments = cell_arguments()
     ir_tsr = arguments["cfg"].ir_tsr
     arguments["cfg"] = mli.RnnCellCfg(mli.RNN_ONE_TO_ONE, mli.RNN_ACT_NONE, ir_tsr)

@@ -74,8 +74,9 @@ class ZdnnWarning(UserWarning):
 class ProgramCheck(NnpaError):
     """The machine would have ended the program: operands contradict each other, or lack storage.
 
-    `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV) or "operation" (SIGILL). `op` is the C
-    function without its prefix, `field`, `value`, `limit` and `constraint` say what is wrong, and
+    `kind` is "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL), or "assertion" for
+    a debug build of MLI (SIGABRT). `op` is the C function without its prefix,
+    `field`, `value`, `limit` and `constraint` say what is wrong, and
     `precheck_status` is the status that precheck would have given, or None. `operation_index` is
     its place in a list, 0-based: operations before it have taken effect.
     """
@@ -133,7 +134,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "TENSOR_ID_IN_USE": "Leave the choice of ids to this client, or choose another.",
         "TENSOR_QUOTA_EXCEEDED": "Free ztensors (`del`, free_ztensor_buffer) and try again.",
         "DATA_SIZE_MISMATCH": "Give arrays of exactly the size that the descriptors call for.",
-        "MESSAGE_TOO_LARGE": "Use transform_ztensor and transform_origtensor, which stream.",
+        "MESSAGE_TOO_LARGE": "Send less per call; transform_ztensor and transform_origtensor "
+        "stream.",
         "STREAM_ORDER": "Send one header, then as many bytes as it announces.",
         "PROGRAM_CHECK": "connect(precheck=True) gives a status instead.",
         "PAGE_TOKEN_INVALID": "List again from the first page.",

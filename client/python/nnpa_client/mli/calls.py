@@ -45,6 +45,9 @@ class Options:
 
 
 DEFAULT = Options()
+# Frames from `Batch.send` to the user's line: through submit or ask and a kernel's function, or
+# through two context managers at the end of a block.
+_CALLING, _LEAVING = 4, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +238,11 @@ class Batch:
     calls: list[Call] = field(default_factory=list[Call])
     results: list[pb.KernelResult] = field(default_factory=list[pb.KernelResult])
 
-    def send(self) -> None:
-        """Run the queued calls in one request; MliError for the first that is refused."""
+    def send(self, stacklevel: int = 2) -> None:
+        """Run the queued calls in one request; MliError for the first that is refused.
+
+        Warnings point `stacklevel` frames up, where the user's line is.
+        """
         calls, self.calls = self.calls, []
         if not calls:
             return
@@ -251,7 +257,7 @@ class Batch:
                 alone = _batch.get() is None
                 raise MliError(call.kernel, result, None if alone else before + index)
             for remark in remarks(call.kernel, result):
-                warnings.warn(remark, MliWarning, stacklevel=5)
+                warnings.warn(remark, MliWarning, stacklevel=stacklevel)
 
     def _finish(self, call: Call, result: pb.KernelResult) -> None:
         cases = _cases.get()
@@ -272,7 +278,7 @@ def open_batch(batch: Batch) -> Generator[Batch]:
     token = _batch.set(batch)
     try:
         yield batch
-        batch.send()
+        batch.send(_LEAVING)
     finally:
         _batch.reset(token)
 
@@ -281,7 +287,7 @@ def submit(call: Call, transport: Transport, options: Options | None) -> None:
     """Run a call now, or queue it in the batch of the block."""
     batch = _joined(options)
     if batch is None:
-        Batch(transport, options or DEFAULT, [call]).send()
+        Batch(transport, options or DEFAULT, [call]).send(_CALLING)
     else:
         batch.calls.append(call)
 
@@ -290,7 +296,7 @@ def ask(call: Call, transport: Transport, options: Options | None) -> int:
     """Run a call that answers with a number, after what is queued."""
     batch = _joined(options) or Batch(transport, options or DEFAULT)
     batch.calls.append(call)
-    batch.send()
+    batch.send(_CALLING)
     return int(batch.results[-1].number)
 
 

@@ -145,6 +145,21 @@ def test_ninf_reaches_what_depends_on_it(ninf: int, op: int, accumulate: Any) ->
     assert got[~spoiled].tolist() == want[~spoiled].tolist()
 
 
+def test_ninf_does_not_rely_on_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same elements are NINF with a BLAS that takes NaN times zero for zero."""
+
+    def skipping(a: products.Matrices, b: products.Matrices) -> products.Matrices:
+        result: products.Matrices = np.nan_to_num(a) @ np.nan_to_num(b)
+        return result
+
+    monkeypatch.setattr(products, "_product", skipping)
+    a, b, c = stack(2, 33, 66), stack(2, 66, 65, 1), stack(2, 1, 65, 2)
+    a[0, 0, 32, 65], b[1, 0, 65, 64] = NINF, 0xFFFF
+    got, status = multiply("matmul_op", a, b, c, 0)
+    assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert got.tolist() == oracle.matmul(a, b, c, 0).tolist()
+
+
 @pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
 def test_overflow_and_underflow(accumulate: Any) -> None:
     """Sums beyond the largest number are NINF of their sign, tiny ones zero of their sign."""

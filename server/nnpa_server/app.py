@@ -53,7 +53,7 @@ class Server:
         )
         add_to(self._grpc, AcceleratorService(self.store))
         add_MliServiceServicer_to_server(
-            mli.MliService(config.limits, config.max_streams), self._grpc
+            mli.MliService(config.limits, config.max_session_calls), self._grpc
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         names = (SERVICE, mli.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -267,7 +267,7 @@ def _long_sequence(frames: int, units: int) -> Fields:
 
 
 @pytest.mark.parametrize(
-    ("frames", "units", "which"), [(1 << 20, 64, "weights"), (1 << 22, 2, "bias")]
+    ("frames", "units", "which"), [(1 << 14, 640, "weights"), (1 << 14, 300, "bias")]
 )
 def test_a_sequence_too_long(stub: Stub, frames: int, units: int, which: str) -> None:
     """A recurrent cell may not compute for minutes, nor need memory beyond what it was given."""
@@ -275,6 +275,22 @@ def test_a_sequence_too_long(stub: Stub, frames: int, units: int, which: str) ->
     what = f"kernels[0].{name}.in.shape[0] times bytes of {which}"
     with refused(INVALID, "FIELD_INVALID", field=what):
         run(stub, kernel(name, _long_sequence(frames, units)))
+
+
+def test_too_many_frames(stub: Stub) -> None:
+    """A recurrent cell takes at most 16384 frames; more are several kernels of one call."""
+    name, frames = "krn_lstm_cell_fx8", (1 << 14) + 1
+    path = f"kernels[0].{name}.in.shape[0]"
+    with refused(INVALID, "FIELD_INVALID", field=path, value=frames):
+        run(stub, kernel(name, _long_sequence(frames, 1)))
+
+
+def test_no_tensor_beyond_4_mib(stub: Stub) -> None:
+    """The memory of a tensor is bounded below what a message could hold."""
+    most = 1 << 22
+    path = f"{PATH}.out.inline.zero_bytes"
+    with refused(INVALID, "MESSAGE_TOO_LARGE", field=path, value=most + 1, limit=most):
+        run(stub, with_out(changed(OUT, zero_bytes=most + 1)))
 
 
 def test_a_claim_without_memory_is_the_kernels_to_refuse(stub: Stub) -> None:

@@ -11,9 +11,11 @@ from mli_emulator import MLI_MAX_RANK, ElParams, FxParams, SaParams, Tensor
 from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.config import Limits
+from nnpa_server.config import MIB, Limits
 from nnpa_server.errors import CallRefused, invalid, unspecified
 
+# Largest memory of a tensor: a kernel takes 20 to 80 times as much, and some seconds, for it.
+MAX_TENSOR_BYTES = 4 * MIB
 Message: TypeAlias = Any  # a message of an arm: its fields are known at run time only
 Operands: TypeAlias = Mapping[str, Tensor]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -35,8 +37,9 @@ class Room:
 
     def take(self, path: str, size: int) -> None:
         """Count bytes of one tensor; refuse them where one tensor, or all, would have too many."""
-        if size > self.limits.max_inline:
-            raise too_large(path, size, self.limits.max_inline)
+        most = min(MAX_TENSOR_BYTES, self.limits.max_inline)
+        if size > most:
+            raise too_large(path, size, most)
         self.used += size
         if self.used > self.limits.max_message:
             raise too_large(path, self.used, self.limits.max_message)

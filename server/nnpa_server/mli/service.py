@@ -46,8 +46,8 @@ from nnpa_server.patience import Context, Patience
 SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
 MAX_KERNELS = 4096
 # What a recurrent cell may compute before the next look at the deadline: some seconds of work, and
-# some hundred MiB of sums. Frames times bytes of weights, and of bias.
-MAX_WORK, MAX_SUMS = 1 << 34, 1 << 24
+# some hundred MiB of sums. Frames, frames times bytes of weights, frames times bytes of bias.
+MAX_FRAMES, MAX_WORK, MAX_SUMS = 1 << 14, 1 << 34, 1 << 24
 _WRITTEN = ("out", "cell", "cfg.ir_tsr", "dst")
 _CONSTRAINT = re.compile(r"^\((\w+_c\d+)\) ((?:.+\n?)(?:(?!\().+\n?)*)", re.MULTILINE)
 _OPTIONS: Mapping[str, Mapping[int, Any]] = {
@@ -222,6 +222,9 @@ def _require_bounded(arguments: Mapping[str, Any], path: str) -> None:
     if not isinstance(cfg, RnnCellCfg) or cfg.mode == RnnMode.RNN_ONE_TO_ONE or x is None:
         return
     frames = min(x.shape[0] if x.shape else 0, _memory(x))
+    if frames > MAX_FRAMES:
+        limit = f"at most {MAX_FRAMES}: split the sequence"
+        raise invalid(f"{path}.in.shape[0]", frames, limit)
     for name, limit in (("weights", MAX_WORK), ("bias", MAX_SUMS)):
         product = frames * _memory(arguments[name])
         if product > limit:

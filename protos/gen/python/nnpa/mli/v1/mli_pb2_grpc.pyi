@@ -55,10 +55,10 @@ class MliServiceStub:
     Stops after the first whose status is not MLI_STATUS_OK; that result is the last one. When the
     call fails, there are no results: nothing outlives a call.
 
-    Limits: 4096 kernels; 1 byte to the quarter of --max-message (at most 16 MiB) for the memory of
-    a tensor; --max-message for all memory of a call, and for all contents of an answer; for a
-    recurrent cell in a batch mode, 2^34 frames times bytes of weights and 2^24 frames times bytes
-    of bias.
+    Limits: 4096 kernels; 4 MiB, and a quarter of --max-message, for the memory of a tensor;
+    --max-message for all memory of a call, and for all contents of an answer. For a recurrent cell
+    in a batch mode: 16384 frames, 2^34 frames times bytes of weights, 2^24 frames times bytes of
+    bias; a longer sequence is several kernels of one call.
 
     The possible errors include ("operation_index" is the kernel's place, 0-based, "operation" its
     arm):
@@ -101,10 +101,10 @@ class MliServiceAsyncStub(MliServiceStub):
     Stops after the first whose status is not MLI_STATUS_OK; that result is the last one. When the
     call fails, there are no results: nothing outlives a call.
 
-    Limits: 4096 kernels; 1 byte to the quarter of --max-message (at most 16 MiB) for the memory of
-    a tensor; --max-message for all memory of a call, and for all contents of an answer; for a
-    recurrent cell in a batch mode, 2^34 frames times bytes of weights and 2^24 frames times bytes
-    of bias.
+    Limits: 4096 kernels; 4 MiB, and a quarter of --max-message, for the memory of a tensor;
+    --max-message for all memory of a call, and for all contents of an answer. For a recurrent cell
+    in a batch mode: 16384 frames, 2^34 frames times bytes of weights, 2^24 frames times bytes of
+    bias; a longer sequence is several kernels of one call.
 
     The possible errors include ("operation_index" is the kernel's place, 0-based, "operation" its
     arm):
@@ -150,10 +150,10 @@ class MliServiceServicer(metaclass=_abc_1.ABCMeta):
         Stops after the first whose status is not MLI_STATUS_OK; that result is the last one. When the
         call fails, there are no results: nothing outlives a call.
 
-        Limits: 4096 kernels; 1 byte to the quarter of --max-message (at most 16 MiB) for the memory of
-        a tensor; --max-message for all memory of a call, and for all contents of an answer; for a
-        recurrent cell in a batch mode, 2^34 frames times bytes of weights and 2^24 frames times bytes
-        of bias.
+        Limits: 4096 kernels; 4 MiB, and a quarter of --max-message, for the memory of a tensor;
+        --max-message for all memory of a call, and for all contents of an answer. For a recurrent cell
+        in a batch mode: 16384 frames, 2^34 frames times bytes of weights, 2^24 frames times bytes of
+        bias; a longer sequence is several kernels of one call.
 
         The possible errors include ("operation_index" is the kernel's place, 0-based, "operation" its
         arm):

@@ -223,8 +223,8 @@ def _require_bounded(arguments: Mapping[str, Any], path: str) -> None:
         return
     frames = min(x.shape[0] if x.shape else 0, _memory(x))
     if frames > MAX_FRAMES:
-        limit = f"at most {MAX_FRAMES}: split the sequence"
-        raise invalid(f"{path}.in.shape[0]", frames, limit)
+        most = f"at most {MAX_FRAMES}: split the sequence"
+        raise invalid(f"{path}.in.shape[0]", frames, most)
     for name, limit in (("weights", MAX_WORK), ("bias", MAX_SUMS)):
         product = frames * _memory(arguments[name])
         if product > limit:

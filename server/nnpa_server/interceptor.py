@@ -23,6 +23,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
+from nnpa_server.access_log import AccessLog
 from nnpa_server.errors import (
     CallCancelled,
     CallRefused,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     _ServerInterceptor = grpc.ServerInterceptor[Any, Any]  # generic in the stubs only
 else:
     _ServerInterceptor = grpc.ServerInterceptor
-_log = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -73,6 +73,7 @@ class Interceptor(_ServerInterceptor):
 
     def __init__(self, max_streams: int, idle_timeout: float) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
+        self._access = AccessLog()
         self._max_streams = max_streams
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
@@ -98,8 +99,9 @@ class Interceptor(_ServerInterceptor):
         )
 
     def close(self) -> None:
-        """Stop looking for idle streams."""
+        """Stop looking for idle streams, and write the last lines of the access log."""
         self._stopped.set()
+        self._access.close()
 
     def _reap(self) -> None:
         while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
@@ -236,9 +238,7 @@ class Interceptor(_ServerInterceptor):
 
     def _report(self, call: Call, refused: CallRefused | None) -> None:
         self.counts[call.method, call.status] += 1
-        if not _log.isEnabledFor(logging.INFO):
-            return
-        facts = {
+        facts: dict[str, object] = {
             "method": call.method,
             "session": call.session,
             "operations": call.operations,
@@ -248,14 +248,7 @@ class Interceptor(_ServerInterceptor):
         }
         if refused is not None:
             facts["why"] = refused.message
-        text = " ".join(f"{key}={_plain(value)}" for key, value in facts.items())
-        _log.info("%s", text, extra={"facts": facts})
-
-
-def _plain(value: object) -> str:
-    """Return a value for a log line: quoted where it has blanks, so that no client fakes a line."""
-    text = str(value)
-    return repr(text) if " " in text or not text.isprintable() else text
+        self._access.note(facts)
 
 
 def _draining() -> CallRefused:

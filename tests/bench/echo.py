@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bare server that the real one is compared with: it sends back what it gets.
 
-`python -m tests.bench.echo ADDRESS` prints the address when it is ready. Options of gRPC and malloc
-are its defaults, but for the size of messages.
+`python -m tests.bench.echo ADDRESS [--tuned]` prints the address when it is ready. Options of gRPC
+and malloc are its defaults, but for the size of messages, and with `--tuned` malloc's, which are
+those of the real one.
 """
 
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.wrappers_pb2 import BytesValue
+from nnpa_server.app import tune_malloc
 
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 SERVICE = "nnpa.bench.Echo"
@@ -32,6 +34,8 @@ def _copied(request: BytesValue, _context: object) -> BytesValue:
 
 def main() -> None:
     """Serve until standard input is closed."""
+    if sys.argv[2:] == ["--tuned"]:
+        tune_malloc()
     server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)
     handlers: dict[str, Any] = {
         "Raw": grpc.unary_unary_rpc_method_handler(_same),

@@ -65,9 +65,9 @@ def server(listen: str) -> str:
 
 
 @cache
-def echo(listen: str) -> EchoClient:
+def echo(listen: str, *flags: str) -> EchoClient:
     """Start the bare server once; return a client of it."""
-    process, address = start("tests.bench.echo", listen)
+    process, address = start("tests.bench.echo", listen, *flags)
     atexit.register(process.terminate)
     return EchoClient(address)
 
@@ -103,17 +103,18 @@ def remote_add(array: npt.NDArray[np.float32]) -> Work:
 
 @row("12", "upload, add, download by the Python client over a bare chunked-stream echo (time)")
 def chunked() -> list[Figure]:
-    """Floor 2.0, moonshot 1.2."""
+    """Floor 2.0, moonshot 1.2. Both from array to array, with the same malloc settings."""
     figures: list[Figure] = []
+    stream = echo(f"{sockets()[1]}-tuned", "--tuned").stream
     for mib in (1, 4, 64):
         array = array_of(mib * MIB)
-        view = array.reshape(-1).view(np.uint8).data
-        stream = echo(sockets()[1]).stream
 
-        def bare(view: memoryview = view, stream: Callable[..., Any] = stream) -> None:
-            parts = (bytes(view[start : start + CHUNK]) for start in range(0, len(view), CHUNK))
-            for _ in stream(parts):
-                pass
+        def bare(array: npt.NDArray[np.float32] = array) -> None:
+            view, back, position = array.reshape(-1).view(np.uint8).data, np.empty_like(array), 0
+            target = back.reshape(-1).view(np.uint8).data
+            for part in stream(bytes(view[at : at + CHUNK]) for at in range(0, len(view), CHUNK)):
+                target[position : position + len(part)] = part
+                position += len(part)
 
         figures.append(Figure(f"{mib} MiB", ratio(remote_add(array), bare), 2.0, 1.2))
     return figures

@@ -228,7 +228,7 @@ def serve(config: Config) -> int:
         print(f"nnpa-server listening on {address}", flush=True)
     if config.exit_with_parent:
         watch_parent(ended)
-    warmup.start(ended)
+    warmup.start(ended, server.interceptor.last_busy)
     tune_collector()
     ended.wait()
     _log.info("draining, for at most %g s", config.drain_timeout)

@@ -79,6 +79,7 @@ class Interceptor(_ServerInterceptor):
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.Condition()
         self._running = 0
+        self._last_left = float("-inf")
         self._streams: set[Call] = set()
         self._draining = False
         self._stopped = threading.Event()
@@ -92,6 +93,11 @@ class Interceptor(_ServerInterceptor):
         with self._lock:
             self._draining = True
             return self._lock.wait_for(lambda: self._busy() == 0, timeout)
+
+    def last_busy(self) -> float:
+        """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
+        with self._lock:
+            return time.monotonic() if self._busy() else self._last_left
 
     def _busy(self) -> int:
         return self._running - sum(
@@ -232,6 +238,7 @@ class Interceptor(_ServerInterceptor):
     def _leave(self, call: Call) -> None:
         with self._lock:
             self._running -= 1
+            self._last_left = time.monotonic()
             self._streams.discard(call)
             if self._draining:
                 self._lock.notify_all()

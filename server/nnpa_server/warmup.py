@@ -2,13 +2,14 @@
 """Have every kernel compiled, or loaded from the cache, before a client needs it.
 
 Each operation of the emulator runs once on small tensors, in a thread of its own; health checks are
-answered meanwhile, and a client that comes first just waits for its own kernel.
+answered meanwhile, and a client that comes first just waits for its own kernel, for calls go first.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,45 +42,78 @@ _SHAPES: Mapping[str, Mapping[str, Dims]] = {
              "biases": _GATES, "hidden_weights": (1, 1, 64, 256), "hidden_biases": _GATES},
 }  # fmt: skip
 _SCALARS = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
+_LIKELY = frozenset(("add", "relu", "matmul_op"))
+_QUIET, _PATIENCE = 0.25, 10.0  # seconds without a call before a step; the longest wait for them
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
-def start(stopped: threading.Event) -> threading.Thread:
-    """Warm up in the background until done or `stopped`."""
-    thread = threading.Thread(target=_warm_up, args=(stopped,), name="warmup", daemon=True)
+def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading.Thread:
+    """Warm up in the background until done or `stopped`.
+
+    `last_busy` tells when a call last ran, in seconds of the monotonic clock.
+    """
+    thread = threading.Thread(
+        target=_warm_up, args=(stopped, last_busy), name="warmup", daemon=True
+    )
     thread.start()
     return thread
 
 
-def _warm_up(stopped: threading.Event) -> None:
+def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
     began = told = time.monotonic()
-    names = [name for name, one in FUNCTIONS.items() if one.outputs]
-    for done, name in enumerate(["transforms", *names]):
+    units = list(_units(guest))
+    for done, (name, warm) in enumerate(units):
+        _let_calls_pass(stopped, last_busy)
         if stopped.is_set():
             return
         try:
-            _warm_transforms(guest) if name == "transforms" else _warm(guest, FUNCTIONS[name])
+            warm()
         except Exception:
             _log.warning("the kernels of %s are not warm", name, exc_info=True)
         if time.monotonic() - told > 1:
             told = time.monotonic()
-            _log.info("kernels of %d of %d functions are ready", done + 1, len(names) + 1)
-    _log.info("kernels of all %d functions ready, %.1f s", len(names) + 1, time.monotonic() - began)
+            _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
+    count = sum(1 for one in FUNCTIONS.values() if one.outputs) + 1
+    _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
 
 
-def _warm_transforms(guest: Guest) -> None:
-    """Move small arrays of every type into sticks and back, with rows of 64 and of 3."""
-    for kind, width in ((kind, width) for kind in _PLAIN_TYPES for width in (64, 3)):
-        size = 2 if kind != DataTypes.FP32 else 4
-        for layout in (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK):
-            pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
-            tensor = Ztensor(pre, generate_transformed_desc(pre))
-            allocate_sticks(guest, tensor, "warmup")
-            data = bytes(4 * width * size)
-            run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [data]})
-            run_function(guest, "transform_origtensor", {"ztensor": tensor})
-            run_function(guest, "getrange_ztensor", {"ztensor": tensor})
+def _let_calls_pass(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
+    """Wait for a moment without calls: a compiler at work slows them down, and they may need it."""
+    give_up = time.monotonic() + _PATIENCE
+    while last_busy() + _QUIET > time.monotonic() and time.monotonic() < give_up:
+        if stopped.wait(_QUIET / 4):
+            return
+
+
+def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield what is to be warmed, the likeliest first, in steps that end soon."""
+    kinds = [(kind, width) for kind in _PLAIN_TYPES for width in (64, 3)]
+    layouts = DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK
+    transforms = [
+        (f"transform {kind.name}", partial(_warm_transform, guest, layout, kind, width))
+        for layout in layouts
+        for kind, width in kinds
+    ]
+    functions = sorted(
+        (one for one in FUNCTIONS.values() if one.outputs), key=lambda one: one.name not in _LIKELY
+    )
+    yield from transforms[:2]
+    for one in functions:
+        yield one.name, partial(_warm, guest, one)
+    yield from transforms[2:]
+
+
+def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
+    """Move a small array into sticks and back."""
+    size = 2 if kind != DataTypes.FP32 else 4
+    pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
+    tensor = Ztensor(pre, generate_transformed_desc(pre))
+    allocate_sticks(guest, tensor, "warmup")
+    data = bytes(4 * width * size)
+    run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [data]})
+    run_function(guest, "transform_origtensor", {"ztensor": tensor})
+    run_function(guest, "getrange_ztensor", {"ztensor": tensor})
 
 
 def _warm(guest: Guest, function: Function) -> None:

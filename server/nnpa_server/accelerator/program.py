@@ -51,11 +51,18 @@ class LiveIds:
 
     session: Session
     changes: dict[int, bool] = field(default_factory=dict[int, bool])
+    library_version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.library_version = self.session.guest.library_version
+
+    def has(self, tensor_id: int) -> bool:
+        """Tell whether an id names a tensor at this point."""
+        return self.changes.get(tensor_id, tensor_id in self.session.tensors)
 
     def require(self, tensor_id: int, path: str) -> None:
         """Refuse an id that names no tensor at this point."""
-        known = self.changes.get(tensor_id)
-        if known or (known is None and tensor_id in self.session.tensors):
+        if self.has(tensor_id):
             return
         if tensor_id == 0:
             raise invalid(path, 0, "an id that is not 0")
@@ -65,7 +72,7 @@ class LiveIds:
         """Refuse an id that names a tensor already; from here on it does."""
         if tensor_id == 0:
             raise invalid(path, 0, "an id that is not 0")
-        if self.changes.get(tensor_id, tensor_id in self.session.tensors):
+        if self.has(tensor_id):
             raise id_in_use(tensor_id, path)
         self.changes[tensor_id] = True
 
@@ -99,7 +106,9 @@ def check_one(
     ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
 ) -> Step:
     """Read one operation: its arm, its fields, and the tensors it names."""
-    arm = _find_arm(ids.session, name, path)
+    arm = ARMS.get(name or "")
+    if arm is None or arm.since > ids.library_version:
+        raise _no_such_arm(ids.session, name, path)
     path = f"{path}.{arm.name}"
     message = getattr(operation, arm.name)
     creates = 0
@@ -110,7 +119,8 @@ def check_one(
     others: dict[str, tuple[str, Any]] = {}
     for tensor in arm.tensors:
         if number := getattr(message, tensor).id:
-            ids.require(number, f"{path}.{tensor}.id")
+            if not ids.has(number):
+                ids.require(number, f"{path}.{tensor}.id")
             plain[tensor] = number
         else:
             others[tensor] = _check_reference(ids, arm, message, tensor, path)
@@ -124,18 +134,16 @@ def check_one(
     return Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
 
 
-def _find_arm(session: Session, name: str | None, path: str) -> Arm:
+def _no_such_arm(session: Session, name: str | None, path: str) -> CallRefused | NotInLibrary:
     if name is None:
         text = f"{path} has no arm, or one that this server does not know"
         facts = {"field": path, "value": "none", "limit": "an arm of Operation"}
-        raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
+        return CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
     arm = ARMS.get(name)
     if arm is None:
         text = f"{path}: this server does not implement zdnn_{name}"
-        raise CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
-    if arm.since > session.guest.library_version:
-        raise NotInLibrary(name, arm.function.since, session.guest.library)
-    return arm
+        return CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
+    return NotInLibrary(name, arm.function.since, session.guest.library)
 
 
 def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
@@ -179,7 +187,7 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> l
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
             raise from_exception(error, operation_index=index, operation=step.arm.name) from error
         results.append(result)
-        if not outcome.valid:
+        if outcome is not OK and not outcome.valid:
             break
     return results
 
@@ -244,9 +252,8 @@ def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome:
 def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     """Call the emulator; a program check becomes a status where the session wants that."""
     try:
-        return run_function(
-            session.guest, step.arm.name, {**tensors, **step.values}, step.alignment
-        )
+        arguments = {**tensors, **step.values} if step.values else tensors
+        return run_function(session.guest, step.arm.name, arguments, step.alignment)
     except ProgramCheck as check_met:
         action = session.options.program_check_action
         if action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:

@@ -144,7 +144,12 @@ def respond_combination(label: str, *tensors: Ztensor) -> bool:
     if found not in _COMBINATIONS:
         limit = "all DLFLOAT16 features, or input_b INT8 weights and input_a INT8 or DLFLOAT16"
         raise response(0xF001, "types and formats", found, limit, label)
-    return found != _COMBINATIONS[0]
+    quantized = found != _COMBINATIONS[0]
+    wide = max(max(desc.type, desc.format) for desc in descs)
+    if quantized and wide > 0xFF:
+        limit = "at most 255: the library, too, works on INT8 sticks, and knows no other numbers"
+        raise response(0xF001, "types and formats", wide, limit, label)
+    return quantized
 
 
 def _matrix_like(model: Ztensor, rows: int, columns: int) -> tuple[Descriptors, ...]:

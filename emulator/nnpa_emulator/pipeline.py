@@ -336,7 +336,8 @@ def _accepted_sizes(call: Call, operation: Operation, arguments: Arguments) -> t
     guest = call.guest
     key: list[object] = [id(operation), id(guest.machine), id(guest.cached), guest.precheck]
     kept: list[object] = [operation, guest.machine, guest.cached]
-    for one in arguments.values():
+    for name, one in arguments.items():
+        key.append(name)
         if isinstance(one, Ztensor):
             kept.append(one.transformed_desc)
             key.append(id(one.transformed_desc))
@@ -350,10 +351,17 @@ def _accepted_sizes(call: Call, operation: Operation, arguments: Arguments) -> t
         operation.verify(**arguments)
     require_executable(guest, call.alignment, operation, arguments)
     sizes = tuple(stick_bytes(arguments[name].transformed_desc) for name in operation.tensors)
+    remember_accepted(guest, tuple(key), sizes, kept)
+    return sizes
+
+
+def remember_accepted(
+    guest: Guest, key: tuple[object, ...], sizes: tuple[int, ...], kept: list[object]
+) -> None:
+    """Remember a call that passed its checks; `kept` is what `key` names by identity."""
     if len(guest.accepted) >= _MOST_REMEMBERED:
         guest.accepted.clear()
-    guest.accepted[tuple(key)] = sizes, kept
-    return sizes
+    guest.accepted[key] = sizes, kept
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:

@@ -285,9 +285,24 @@ class Direction:
         """Check LSTMACT or GRUACT."""
         if not self.known:
             self._check("activation", ACTIVATIONS[self.layer.gates], operands)
+            self._require_halves()
         layer = self.layer
         stored = {mine: layer.tensors[mine] for mine in layer.outputs.values()}
         require_storage({layer.state: operands["state"], **stored})
+
+    def _require_halves(self) -> None:
+        """End the program where an output of BIDIR has no room for the backward half.
+
+        The machine would write behind it: no operand of an activation shows how wide outputs are.
+        """
+        width = 2 * padded(self.layer.hidden)
+        if self.layer.direction != BIDIR:
+            return
+        for name in self.layer.outputs.values():
+            size, field = self.layer.tensors[name].transformed_desc.dim1, "transformed_desc.dim1"
+            if size != width:
+                shape, limit = Status.ZDNN_INVALID_SHAPE, f"{width} (both halves of h0)"
+                raise ProgramCheck("data", Refusal(shape, f"{name}.{field}", str(size), limit, "c9"))
 
     def _check(self, name: str, definition: Operation, arguments: dict[str, Any]) -> None:
         """Check one instruction; a refusal names this function's operands."""

@@ -108,15 +108,17 @@ class FusedGates:
 class States:
     """Hidden and cell state of some rows of the batch, and where they are stored."""
 
-    def __init__(self, h0: Ztensor, c0: Ztensor | None, rows: Range, stick_width: int) -> None:
+    def __init__(self, h0: Ztensor, rows: Range, stick_width: int) -> None:
         self.hidden = h0.transformed_desc.dim1
         self._rows, self._stick_width = rows, stick_width
         h, self.any_ninf = read_block(h0, (0, 1), rows, (0, self.hidden))
         self.h: Singles = h[0]
         self._c = np.empty((1, 0, 0), np.float32)
-        if c0 is not None:
-            self._c, _ = read_block(c0, (0, 1), rows, (0, self.hidden))
         self._sizes = rows[1], self.hidden, stick_width
+
+    def take_cell(self, c0: Ztensor) -> None:
+        """Read the cell state, once the activation has been checked: before, c0 may be anything."""
+        self._c, _ = read_block(c0, (0, 1), self._rows, (0, self.hidden))
 
     def place(self, output: Ztensor, half: int, timestep: int) -> recurrent.Place:
         """Return where the rows of a timestep lie in one half of an output."""

@@ -40,7 +40,7 @@ def binary(operation: int, a: Codes, b: Codes, out: Codes, region: Region) -> np
     """
     planes, per_column, columns, rows, last = region
     if rows % 32 == 0 and last == 64:
-        return _run(operation, a, b, out, np.uintp(0), np.uintp(out.size))
+        return _run(operation, a, b, out, np.uintp(0), np.uintp(planes * rows * 64))
     largest = np.uint16(0)
     size = (rows + 31) // 32 * 2048
     for plane in range(planes):
@@ -134,7 +134,7 @@ def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
     """Replace every code by its entry in a table of 65 536; return the largest magnitude met."""
     planes, per_column, columns, rows, last = region
     if rows % 32 == 0 and last == 64:
-        return _look(table, codes, out, np.uintp(0), np.uintp(out.size))
+        return _look(table, codes, out, np.uintp(0), np.uintp(planes * rows * 64))
     largest = np.uint16(0)
     size = (rows + 31) // 32 * 2048
     for plane in range(planes):

@@ -30,6 +30,7 @@ from nnpa_emulator.pipeline import (
     Descriptors,
     Outcome,
     function,
+    remember_accepted,
     require_facility,
 )
 from nnpa_emulator.products import Range
@@ -75,7 +76,7 @@ def _run_rows(
 ) -> Outcome | None:
     """Take some rows of the batch through all timesteps; see `_run_direction`."""
     layer, definition = one.layer, ACTIVATIONS[one.layer.gates]
-    states = States(one.tensors["h0"], one.tensors.get("c0"), rows, padded(layer.hidden))
+    states = States(one.tensors["h0"], rows, padded(layer.hidden))
     operands = one.activation()
     order = range(layer.timesteps)[:: -1 if backward else 1]
     for timestep in order:
@@ -86,6 +87,8 @@ def _run_rows(
         if timestep == order[0] and rows[0] == 0:
             one.check_activation(operands)
             _clear_padding(one)
+        if timestep == order[0] and layer.gates == LSTM:
+            states.take_cell(one.tensors["c0"])
         places = _places(one, states, timestep, timestep == order[-1])
         step = Step(states, fused.read(rows, timestep), added, *places)
         if definition.compute(**operands, step=step):
@@ -146,7 +149,7 @@ def _run(call: Call, layer: Layer) -> Outcome:
             raise Refused(status, "work area", "not available", "allocatable") from error
         if outcome is not None:
             return outcome
-    guest.accepted[key] = (), kept
+    remember_accepted(guest, key, (), kept)
     for name in layer.outputs.values():
         layer.tensors[name].is_transformed = True
     return Outcome()

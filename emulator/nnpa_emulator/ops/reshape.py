@@ -5,6 +5,7 @@ Fidelity: exact against this reference; statuses and the element count taken fro
 pre-transformed dims are those of the zDNN 1.2.0 library.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from nnpa_emulator.arith import code_range_of
 from nnpa_emulator.checks import require_in, require_state
 from nnpa_emulator.instruction import require_storage, require_vector_nnp
 from nnpa_emulator.pipeline import Call, Outcome, function, run
-from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.status import Malformed, Refused, Status
 from nnpa_emulator.ztensor import (
     DataFormats,
     DataLayouts,
@@ -43,7 +44,8 @@ def reshape_ztensor(call: Call, src: Ztensor, dest: Ztensor) -> Outcome:
     if before.dims == after.dims:
         size = stick_bytes(before)
         require_storage({"src": src, "dest": dest}, size)
-        dest.sticks[:size] = src.sticks[:size]
+        if size:
+            dest.sticks[:size] = src.sticks[:size]
         dest.is_transformed = True
         return Outcome()
     if before.dim1 == after.dim1:
@@ -82,13 +84,19 @@ def _copy_rows(src: Ztensor, dest: Ztensor) -> Outcome:
     The library checks no types here and moves sticks as if all cells had two bytes.
     """
     before, after = src.transformed_desc, dest.transformed_desc
+    rows = [math.prod(one.dims[:3]) for one in (before, after)]
+    if rows[0] != rows[1]:
+        # The C library would follow such descriptors out of the buffers.
+        limit = f"{rows[0]} rows of dim1 (src)"
+        raise Malformed("dest.transformed_desc.dims", f"{rows[1]} rows", limit)
     if before.type != after.type:
         before, after = (
             replace(one, type=int(DataTypes.ZDNN_DLFLOAT16)) for one in (before, after)
         )
     require_storage({"src": src}, stick_bytes(before))
     require_storage({"dest": dest}, stick_bytes(after))
-    stick.write_cells(stick.read_cells(src.sticks, before), after, dest.sticks)
+    if stick_bytes(before):
+        stick.write_cells(stick.read_cells(src.sticks, before), after, dest.sticks)
     dest.is_transformed = True
     return Outcome()
 
@@ -138,5 +146,7 @@ def getrange_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
         require_in(value, (wanted,), status, f"{name}.{field}", label)
     require_storage({"ztensor": ztensor})
     require_vector_nnp(call.guest)
+    if 0 in desc.dims:
+        return Outcome(value=(-0.0, 0.0))
     least, greatest = dlfloat.to_fp32(np.array(code_range_of(ztensor), np.uint16))
     return Outcome(value=(float(least), float(greatest)))

@@ -287,9 +287,16 @@ def _note(call: Call, request: Any) -> Any:
     if isinstance(request, Garbage):
         raise invalid("request", "no message of its type", "protocol buffer wire format")
     if call.session == "-":
-        about = getattr(request, "header", request)
-        name = getattr(about, "session", "") or getattr(about, "name", "")
-        name = getattr(name, "name", name)
-        if isinstance(name, str) and name.startswith("sessions/"):
+        name = _session_name(request)
+        if name.startswith("sessions/"):
             call.session = session_tag(name)
     return request
+
+
+def _session_name(request: Any) -> str:
+    """Return the session that a request names, in the field where its type has it, or ""."""
+    about: Any = getattr(request, "session", None)
+    if about is None:
+        header = getattr(request, "header", None)
+        about = getattr(request, "name", "") if header is None else header.session
+    return about if isinstance(about, str) else str(about.name)

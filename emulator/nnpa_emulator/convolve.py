@@ -4,12 +4,14 @@
 Products of two codes are exact in FP32. They are summed in FP32 by BLAS, or in float64 where the
 session says so; the bias is added, the result limited, and then rounded once. Blocks depend on
 shapes alone, so the same call gives the same bits as long as BLAS runs on one thread per call.
-Scratch: the blocks below, whatever the tensors; the right matrix is widened once where it fits.
+Scratch: the blocks below, whatever the tensors. The right matrix is widened once where it fits,
+and kept for the next call of the same kernel.
 Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels.convert import Words
 from nnpa_emulator.kernels.padding import clear_padding
+from nnpa_emulator.scratch import scratch
+from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
 Matrix = npt.NDArray[Any]
@@ -126,11 +130,6 @@ def _tiles(sizes: kernels.Dims, depth: int, columns: int) -> Iterator[kernels.Ti
                 yield e4, images, o3, lines, o2, places
 
 
-def _at_least(scratch: Matrix, size: int) -> Matrix:
-    """Return the same scratch where it is large enough."""
-    return scratch if scratch.size >= size else np.empty(size, scratch.dtype)
-
-
 class _Product:
     """The matrices of one convolution; the last block of the right one is kept."""
 
@@ -146,11 +145,9 @@ class _Product:
             input.sticks.view(np.uint16),
             stick.geometry(input.transformed_desc),
         )
-        self._kernel, self._sizes = kernel.sticks.view(np.uint16), kernel.transformed_desc.dims
+        self._kernel, self._sizes = kernel, kernel.transformed_desc.dims
         self._pages = stick.geometry(kernel.transformed_desc).pages
         self._sliding, self._dtype, self._blocks = sliding, dtype, blocks
-        self._left = self._patch = np.empty(0, np.float32)
-        self._sums: Matrix = np.empty(0, dtype)
         self._key: tuple[object, ...] = ()
         self._right: Matrix = np.empty(0, dtype)
 
@@ -171,41 +168,46 @@ class _Product:
         return total
 
     def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
-        size = left.shape[0] * right.shape[1]
-        self._sums = _at_least(self._sums, size)
-        target = self._sums[:size].reshape(left.shape[0], right.shape[1])
+        target: Matrix = scratch("sums", (left.shape[0], right.shape[1]), self._dtype)
         return np.dot(left, right, out=target)
 
     def _weights(self, part: kernels.Part, first: int, count: int) -> Matrix:
         key = (part, first, count)
         if key != self._key:
-            depth = part[1] * part[2] * part[4]
-            dense = np.empty((depth, count), np.float32)
-            words = dense.view(np.uint32).reshape(-1)
-            kernels.weights(self._kernel, words, self._pages, part, first, count)
-            self._right, self._key = dense.astype(self._dtype, copy=False), key
+            cells = self._kernel.sticks
+            whole = self._kernel.transformed_desc, self._dtype.char, key
+            self._right, _ = recall(cells, whole, partial(self._widen, *key))
+            self._key = key
         return self._right
+
+    def _widen(
+        self, part: kernels.Part, first: int, count: int, lasting: bool
+    ) -> tuple[Matrix, bool]:
+        """Widen a block of the right matrix, into scratch unless it is to last."""
+        shape = part[1] * part[2] * part[4], count
+        dense = np.empty(shape, np.float32) if lasting else scratch("kernel", shape)
+        words, cells = dense.view(np.uint32).reshape(-1), self._kernel.sticks.view(np.uint16)
+        kernels.weights(cells, words, self._pages, part, first, count)
+        return dense.astype(self._dtype, copy=False), False
 
     def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Matrix:
         depth = part[1] * part[2] * part[4]
-        size = tile[1] * tile[3] * tile[5] * depth
-        self._left = _at_least(self._left, size)
-        words, slide = self._left.view(np.uint32), self._sliding.slide
+        left = scratch("windows", (tile[1] * tile[3] * tile[5], depth))
+        words, slide = left.view(np.uint32).reshape(-1), self._sliding.slide
         overlap = part[1] > slide[0] and part[2] > slide[1]
         source = (self._codes, self._shape.dims, self._shape.pages, slide, tile, part)
         if overlap and self._shape.dims[3] <= FEW_CHANNELS:
             self._cut(words, tile, part)
         else:
             kernels.windows(source[0], words, *source[1:])
-        return self._left[:size].reshape(-1, depth).astype(self._dtype, copy=False)
+        widened: Matrix = left.astype(self._dtype, copy=False)
+        return widened
 
     def _cut(self, words: Words, tile: kernels.Tile, part: kernels.Part) -> None:
         """Fill the left matrix by way of a patch."""
         slide = self._sliding.slide
         high, wide = (tile[3] - 1) * slide[0] + part[1], (tile[5] - 1) * slide[1] + part[2]
-        size = tile[1] * high * wide * part[4]
-        self._patch = _at_least(self._patch, size)
-        dense = self._patch.view(np.uint32)
+        dense = scratch("patch", (tile[1] * high * wide * part[4],), np.uint32)
         shape = self._shape
         kernels.patch(self._codes, dense, shape.dims, shape.pages, slide, tile, part)
         kernels.spread(dense, words, slide, tile, part)

@@ -34,6 +34,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
+from nnpa_emulator import widened
 from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
@@ -114,6 +115,7 @@ class Function:
     `tensors` are the parameters that are ztensors. `describe` derives the descriptors of those in
     `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
     how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
+    `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Function:
     operation: Operation | None = None
     ulps: int = 0
     tensors: tuple[str, ...] = field(init=False)
+    written: tuple[str, ...] = field(init=False)
 
     @property
     def module(self) -> str:
@@ -137,6 +140,7 @@ class Function:
     def __post_init__(self) -> None:
         names = tuple(name for name, one in self.parameters.items() if one.annotation is Ztensor)
         object.__setattr__(self, "tensors", names)
+        object.__setattr__(self, "written", self.outputs or names)
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -256,13 +260,17 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
         raise NotInLibrary(name, entry.since, guest.library)
     try:
         outcome = entry.run(Call(guest, alignment), **arguments)
+        if guest.numerics == "jitter" and entry.ulps and outcome.valid:
+            _jitter(guest, entry, arguments)
     except Refused as refused:
         refusal = _qualified(name, refused.refusal)
         outcome = Outcome(refusal.status, refusal)
     except ProgramCheck as check:
         raise ProgramCheck(check.kind, _qualified(name, check.refusal)) from check
-    if guest.numerics == "jitter" and entry.ulps and outcome.valid:
-        _jitter(guest, entry, arguments)
+    finally:
+        for tensor in entry.written:
+            if tensor in arguments:
+                widened.written(arguments[tensor].buffer)
     if outcome is OK and not guest.precheck and guest.log_level is None:
         return outcome
     return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))

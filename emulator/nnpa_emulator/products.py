@@ -5,12 +5,13 @@ Products of two codes are exact in FP32. They are summed in FP32 by BLAS, or in 
 session says so, the bias is added, and the result is rounded once; comparisons compare the sum
 before it is rounded. A NINF operand makes every result that depends on it NINF.
 Scratch: three dense blocks of `BLOCK` elements, and a fourth where the inner dimension is cut;
-under float64 each is twice as wide and exists in FP32 first.
+under float64 each is twice as wide and exists in FP32 first. Weights and biases are widened once.
 Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,14 +21,19 @@ from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convert, matmul
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.ztensor import PAGE, TensorDesc, Ztensor
+from nnpa_emulator.scratch import scratch
+from nnpa_emulator.widened import recall
+from nnpa_emulator.ztensor import CELLS_PER_STICK, PAGE, STICKS_PER_PAGE, TensorDesc, Ztensor
 
 Matrices: TypeAlias = npt.NDArray[Any]
 """(stacks, rows, columns) of float32 or float64."""
 Range: TypeAlias = tuple[int, int]
 """(first, count)."""
+Block: TypeAlias = tuple[Range, Range, Range]
+"""Stacks, rows and columns of a result that are computed together."""
 Panels: TypeAlias = tuple["Panel", "Panel"]
 
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 BLOCK = 1 << 22
 """Most elements of a dense block: 16 MiB of FP32."""
 INNER = 1 << 12
@@ -44,18 +50,24 @@ RELATIONS = {
 }
 
 
-@dataclass(slots=True)
+NOTHING = np.empty(0, np.float32)
+
+
+@dataclass(slots=True, eq=False)
 class Panel:
     """Dense blocks of one operand, remembering the last one: a broadcast operand is decoded once.
 
-    `dtype` is that of the sums. `transposed` operands are read as they are stored and turned.
+    `dtype` is that of the sums, `role` that of the scratch. `transposed` operands are read as they
+    are stored and turned. A `constant` operand is likely to be used again by other calls.
     """
 
     tensor: Ztensor
     dtype: np.dtype[Any]
+    role: str
     transposed: bool = False
+    constant: bool = False
     _last: tuple[object, ...] = field(default=(), init=False)
-    _block: Matrices = field(default_factory=lambda: np.empty(0), init=False)
+    _block: Matrices = field(default_factory=lambda: NOTHING, init=False)
     _any_ninf: bool = field(default=False, init=False)
 
     @property
@@ -72,12 +84,23 @@ class Panel:
             stacks = (0, 1)
         if self.transposed:
             rows, columns = columns, rows
-        if self._last != (stacks, rows, columns):
-            self._block, self._any_ninf = read_block(self.tensor, stacks, rows, columns)
-            self._block = self._block.astype(self.dtype, copy=False)
-            self._last = (stacks, rows, columns)
+        place = (stacks, rows, columns)
+        if self._last != place:
+            widen = partial(self._widen, place)
+            if self.constant:
+                key = self.tensor.transformed_desc, self.dtype.char, place
+                self._block, self._any_ninf = recall(self.tensor.sticks, key, widen)
+            else:
+                self._block, self._any_ninf = widen(False)
+            self._last = place
         block = self._block.swapaxes(1, 2) if self.transposed else self._block
         return block, self._any_ninf
+
+    def _widen(self, block: Block, lasting: bool) -> tuple[Matrices, bool]:
+        """Widen a block as it is stored, into scratch unless it is to last."""
+        role = "" if lasting else self.role
+        dense, any_ninf = read_block(self.tensor, *block, role=role)
+        return dense.astype(self.dtype, copy=False), any_ninf
 
 
 def place_of(desc: TensorDesc, stacks: Range) -> matmul.Place:
@@ -88,10 +111,14 @@ def place_of(desc: TensorDesc, stacks: Range) -> matmul.Place:
 
 
 def read_block(
-    tensor: Ztensor, stacks: Range, rows: Range, columns: Range
+    tensor: Ztensor, stacks: Range, rows: Range, columns: Range, *, role: str = ""
 ) -> tuple[npt.NDArray[np.float32], bool]:
-    """Widen a block of a DLFLOAT16 tensor to (stacks, rows, columns); tell whether it has NINF."""
-    block = np.empty((stacks[1], rows[1], columns[1]), np.float32)
+    """Widen a block of a DLFLOAT16 tensor to (stacks, rows, columns); tell whether it has NINF.
+
+    With a `role` into scratch.
+    """
+    shape = stacks[1], rows[1], columns[1]
+    block = scratch(role, shape) if role else np.empty(shape, np.float32)
     place = place_of(tensor.transformed_desc, stacks)
     words = block.view(np.uint32).reshape(-1)
     largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
@@ -114,20 +141,39 @@ def _block_sizes(rows: int, inner: int, columns: int) -> tuple[int, int, int]:
     return rows, inner, columns
 
 
-def _sum_block(
-    panels: Panels, stacks: Range, rows: Range, columns: Range, inner: int, most: int
-) -> Matrices:
-    """Sum the products of one block of the result, the inner dimension in pieces of `most`."""
+@lru_cache(maxsize=256)
+def _cut(
+    stacks: int, rows: int, inner: int, columns: int
+) -> tuple[tuple[Block, ...], tuple[Range, ...]]:
+    """Return the blocks of a product in the order they are made, and the pieces of their sums."""
+    sizes = _block_sizes(rows, inner, columns)
+    together = max(1, BLOCK // max(rows * inner, inner * columns, rows * columns))
+    blocks = (
+        (some, down, across)
+        for some in spans(stacks, together)
+        for across in spans(columns, sizes[2])
+        for down in spans(rows, sizes[0])
+    )
+    return tuple(blocks), tuple(spans(inner, sizes[1]))
+
+
+def _sum_block(panels: Panels, block: Block, pieces: tuple[Range, ...]) -> Matrices:
+    """Sum the products of one block of the result, piece by piece of the inner dimension."""
+    stacks, rows, columns = block
     total: Matrices | None = None
     poisoned: list[Matrices] = []
-    for piece in spans(inner, most):
+    for piece in pieces:
         a, ninf_a = panels[0].read(stacks, rows, piece)
         b, ninf_b = panels[1].read(stacks, piece, columns)
-        total = _product(a, b) if total is None else np.add(total, _product(a, b), out=total)
+        product = _product(a, b)
+        if total is not None:
+            total += product
+        else:
+            total = product if len(pieces) == 1 else product.copy()
         if ninf_a or ninf_b:
             poisoned.append(_poisoned(a, b))
     if total is None:
-        raise ValueError(f"inner is {inner}, must be at least 1")
+        raise ValueError("inner is 0, must be at least 1")
     for mask in poisoned:
         total[np.broadcast_to(mask, total.shape)] = np.nan
     return total
@@ -141,19 +187,17 @@ def _poisoned(a: Matrices, b: Matrices) -> npt.NDArray[np.bool_]:
 
 
 def _product(a: Matrices, b: Matrices) -> Matrices:
-    """Multiply stacks of matrices; one matrix b serves all rows of all stacks of a at once."""
-    if b.shape[0] == 1 and a.shape[0] > 1 and a.flags.c_contiguous:
-        rows: Matrices = a.reshape(-1, a.shape[2]) @ b[0]
-        return rows.reshape(a.shape[0], a.shape[1], b.shape[2])
-    product: Matrices = a @ b
-    return product
+    """Multiply stacks of matrices in scratch; one matrix b serves all rows of a at once."""
+    out: Matrices = scratch("sums", (max(len(a), len(b)), a.shape[1], b.shape[2]), a.dtype)
+    if len(b) == 1 and a.flags.c_contiguous:
+        np.dot(a.reshape(-1, a.shape[2]), b[0], out=out.reshape(-1, b.shape[2]))
+        return out
+    return np.matmul(a, b, out=out)
 
 
-def _store(
-    sums: Matrices, bias: Matrices, output: Ztensor, stacks: Range, rows: Range, columns: Range,
-    op_type: int,
-) -> bool:  # fmt: skip
+def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_type: int) -> bool:
     """Add the bias or compare with it, and write a block of the result; tell whether any NINF."""
+    stacks, rows, columns = block
     place = place_of(output.transformed_desc, stacks)
     cells = output.sticks.view(np.uint16)
     flat, operand = sums.reshape(-1), bias.reshape(-1)
@@ -181,21 +225,21 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
-    dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
-    panels = Panel(input_a, dtype, transpose_a), Panel(input_b, dtype, transpose_b)
-    bias = Panel(input_c, dtype)
+    dtype = DOUBLE if guest.accumulate == "fp64" else SINGLE
+    panels = (
+        Panel(input_a, dtype, "input_a", transpose_a),
+        Panel(input_b, dtype, "input_b", transpose_b, constant=True),
+    )
+    bias = Panel(input_c, dtype, "input_c", constant=True)
     desc = output.transformed_desc
     rows, columns = desc.dim2, desc.dim1
     inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
-    sizes = _block_sizes(rows, inner, columns)
-    together = max(1, BLOCK // max(rows * inner, inner * columns, rows * columns))
+    blocks, pieces = _cut(desc.dim4, rows, inner, columns)
     violated = False
-    for stacks in spans(desc.dim4, together):
-        for across in spans(columns, sizes[2]):
-            operand, _ = bias.read(stacks, (0, 1), across)
-            for down in spans(rows, sizes[0]):
-                sums = _sum_block(panels, stacks, down, across, inner, sizes[1])
-                violated |= _store(sums, operand, output, stacks, down, across, op_type)
-    place = place_of(desc, (0, desc.dim4))
-    matmul.clear_padding(output.sticks.view(np.uint16), place, rows, columns)
+    for block in blocks:
+        operand, _ = bias.read(block[0], (0, 1), block[2])
+        violated |= _store(_sum_block(panels, block, pieces), operand, output, block, op_type)
+    if rows % STICKS_PER_PAGE or columns % CELLS_PER_STICK:
+        place = place_of(desc, (0, desc.dim4))
+        matmul.clear_padding(output.sticks.view(np.uint16), place, rows, columns)
     return violated

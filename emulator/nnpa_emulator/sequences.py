@@ -17,6 +17,7 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import matmul, recurrent
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.products import Panel, Range, place_of, read_block, spans
+from nnpa_emulator.scratch import scratch
 from nnpa_emulator.ztensor import Ztensor
 
 Singles: TypeAlias = npt.NDArray[np.float32]
@@ -30,12 +31,14 @@ WEIGHTS = 1 << 25
 class Product:
     """Rounded sums of products with one matrix of weights and one row of biases."""
 
-    def __init__(self, guest: Guest, weights: Ztensor, biases: Ztensor) -> None:
+    def __init__(self, guest: Guest, weights: Ztensor, biases: Ztensor, role: str) -> None:
         dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
         desc = weights.transformed_desc
         self.inner, self.width = desc.dim2, desc.dim1
-        self._panel = Panel(weights, dtype)
-        bias, self.any_ninf = read_block(biases, (0, 1), (0, 1), (0, self.width))
+        self._role = role
+        self._panel = Panel(weights, dtype, f"{role} weights", constant=True)
+        biases_panel = Panel(biases, np.dtype(np.float32), f"{role} biases", constant=True)
+        bias, self.any_ninf = biases_panel.read((0, 1), (0, 1), (0, self.width))
         self._bias: Singles = bias.reshape(-1)
         most = max(WEIGHTS // self.inner // 64, 1) * 64
         self._across = list(spans(self.width, most))
@@ -57,7 +60,8 @@ class Product:
         block, any_ninf = self._panel.read((0, 1), (0, self.inner), across)
         bias = self._bias[across[0] : across[0] + across[1]]
         if block.dtype == np.float32:
-            sums: Singles = rows @ block[0]
+            sums: Singles = scratch(f"{self._role} sums", (rows.shape[0], across[1]))
+            np.dot(rows, block[0], out=sums)
             met = recurrent.round_sums(sums.reshape(-1), bias)
         else:
             doubles = rows.astype(np.float64) @ block[0]
@@ -71,7 +75,7 @@ class FusedGates:
 
     def __init__(self, guest: Guest, source: Ztensor, weights: Ztensor, biases: Ztensor) -> None:
         self._source = source
-        self._product = Product(guest, weights, biases)
+        self._product = Product(guest, weights, biases, "fused")
         desc = source.transformed_desc
         widest = max(self._product.width, self._product.inner)
         self.row_spans = list(spans(desc.dim2, max(GATES // widest, 1)))
@@ -99,7 +103,8 @@ class FusedGates:
     def _compute(self, rows: Range, first: int) -> bool:
         """Compute the gates of some timesteps and keep them."""
         stacks = first, min(self._together, self._timesteps - first)
-        block, any_ninf = read_block(self._source, stacks, rows, (0, self._product.inner))
+        columns = 0, self._product.inner
+        block, any_ninf = read_block(self._source, stacks, rows, columns, role="input")
         gates, violated = self._product.rounded(block.reshape(-1, self._product.inner))
         self._gates, self._kept = gates.reshape(stacks[1], -1), (rows, first)
         return violated or any_ninf

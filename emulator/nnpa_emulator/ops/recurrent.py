@@ -63,7 +63,7 @@ def _run_direction(one: Direction, backward: bool) -> Outcome | None:
     if fused.violated():
         return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
     one.check_product("matmul_op")
-    hidden = Product(guest, tensors["hidden_weights"], tensors["hidden_biases"])
+    hidden = Product(guest, tensors["hidden_weights"], tensors["hidden_biases"], "hidden")
     for rows in fused.row_spans:
         outcome = _run_rows(one, fused, hidden, rows, backward)
         if outcome is not None:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of memory that calls use one after the other, so that their pages are there already.
+
+Every thread has its own, one for each role. A call may use a role for one block at a time, and
+nothing of it may outlive the call. Per thread at most `LARGEST` bytes for each role stay allocated.
+"""
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LARGEST = 1 << 23
+"""Bytes: larger blocks are allocated anew; what is done with them takes longer than their pages."""
+LINE = 64
+"""Bytes of a cache line."""
+
+
+class _Blocks(threading.local):
+    """The blocks of one thread by role."""
+
+    def __init__(self) -> None:
+        self.by_role: dict[str, npt.NDArray[np.uint8]] = {}
+
+
+_blocks = _Blocks()
+
+
+def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
+    """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size > LARGEST:
+        return np.empty(shape, kind)
+    block = _blocks.by_role.get(role)
+    if block is None or block.size < size:
+        raw = np.empty(size + LINE, np.uint8)
+        start = -raw.ctypes.data % LINE
+        block = _blocks.by_role[role] = raw[start : start + size]
+    return block[:size].view(kind).reshape(shape)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of operands that are multiplied again and again, kept until their sticks are written.
+
+What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
+begins: `written` forgets all of it. The pipeline says so of every tensor that a function may write.
+Whoever writes sticks past the pipeline has to say so too, before the next call. An operand is kept
+from its second use on, so that what is used once costs nothing. One memory for the process, at most
+`LARGEST` bytes, the least recently used goes first; freed buffers take theirs along.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Buffer: TypeAlias = npt.NDArray[np.uint8]
+Values: TypeAlias = tuple[npt.NDArray[Any], bool]
+"""Dense values, and whether NINF is among them."""
+
+LARGEST = 1 << 28
+"""Bytes of all values that are kept."""
+MOST = 4096
+"""Buffers that are remembered."""
+
+
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """What is known of the memory behind one or more buffers; None was seen once."""
+
+    owner: "weakref.ref[npt.NDArray[Any]]"
+    blocks: dict[Hashable, Values | None] = field(default_factory=dict)
+    size: int = 0
+
+
+class Kept:
+    """All memories by the identity of the array that owns them, least recently used first.
+
+    The lock may be taken again by the thread that has it: arrays are freed at any moment.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._memories: OrderedDict[int, _Memory] = OrderedDict()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._memories)
+
+    def latest(self, number: int) -> _Memory | None:
+        """Return what is known of a memory, which becomes the most recently used."""
+        with self._lock:
+            memory = self._memories.get(number)
+            if memory is not None:
+                self._memories.move_to_end(number)
+            return memory
+
+    def start(self, owner: npt.NDArray[Any]) -> _Memory:
+        """Begin to remember a memory."""
+        number = id(owner)
+        reference = weakref.ref(owner, lambda _: self.forget(number))
+        with self._lock:
+            memory = self._memories[number] = _Memory(reference)
+            while len(self._memories) > MOST:
+                self.forget(next(iter(self._memories)))
+            return memory
+
+    def keep(self, memory: _Memory, key: Hashable, values: Values) -> None:
+        """Keep values of a memory that has not been written in the meantime."""
+        with self._lock:
+            owner = memory.owner()
+            if owner is None or self._memories.get(id(owner)) is not memory:
+                return
+            memory.blocks[key] = values
+            memory.size += values[0].nbytes
+            self.size += values[0].nbytes
+            while self.size > LARGEST:
+                self.forget(next(iter(self._memories)))
+
+    def forget(self, number: int) -> None:
+        """Drop a memory, if it is known."""
+        with self._lock:
+            memory = self._memories.pop(number, None)
+            if memory is not None:
+                self.size -= memory.size
+
+
+_kept = Kept()
+
+
+def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Values:
+    """Return the values of a part of a buffer that `key` describes in full, kept or made now.
+
+    `widen(True)` makes values with memory of their own, `widen(False)` need not.
+    """
+    owner: Any = buffer if buffer.base is None else buffer.base
+    memory = _kept.latest(id(owner))
+    if memory is None:
+        if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+            return widen(False)
+        memory = _kept.start(owner)
+    whole = buffer.__array_interface__["data"][0], key
+    values = memory.blocks.get(whole)
+    if values is None:
+        known = whole in memory.blocks
+        memory.blocks.setdefault(whole, None)
+        values = widen(known)
+        if known:
+            _kept.keep(memory, whole, values)
+    return values
+
+
+def written(buffer: Buffer | None) -> None:
+    """Forget what is kept of the memory behind a buffer: it has been written."""
+    if buffer is not None and _kept:
+        _kept.forget(id(buffer if buffer.base is None else buffer.base))

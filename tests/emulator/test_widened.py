@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Widened operands are kept between calls, and never after their sticks were written."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from nnpa_emulator import MACHINES, Guest, Ztensor, products, run, widened
+from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc
+
+from tests.emulator.operands import blank, cells, tensor, values
+from tests.oracle.rounding import rounded
+
+ONE = np.eye(3, dtype=np.float32)
+Change = Callable[[Guest, Ztensor], None]
+
+
+def weights(factor: float) -> Ztensor:
+    """Return a multiple of the identity."""
+    return values((factor * ONE)[None, None])
+
+
+def codes(factor: float) -> list[Any]:
+    """Return the cells of a multiple of the identity."""
+    found: list[Any] = rounded((factor * ONE)[None, None]).tolist()
+    return found
+
+
+def product(guest: Guest, input_b: Ztensor) -> npt.NDArray[np.uint16]:
+    """Return the identity times `input_b`, which is input_b."""
+    output = blank((1, 1, 3, 3))
+    arguments: dict[str, Any] = {"input_a": weights(1), "input_b": input_b}
+    arguments |= {"input_c": values(np.zeros((1, 1, 1, 3))), "op_type": 0, "output": output}
+    assert run(guest, "matmul_op", arguments).valid
+    return cells(output)
+
+
+def transformed(guest: Guest, one: Ztensor) -> None:
+    """Reset and transform again."""
+    one.pre_transformed_desc = TensorDesc(DataLayouts.ZDNN_NHWC, 0, 255, 1, 1, 3, 3)
+    run(guest, "reset_ztensor", {"ztensor": one})
+    data = [np.ascontiguousarray(5 * ONE)]
+    assert run(guest, "transform_ztensor", {"ztensor": one, "data": data}).valid
+
+
+def computed(guest: Guest, one: Ztensor) -> None:
+    """Take the result of an operation."""
+    factors = {"input_a": weights(2), "input_b": weights(2.5), "output": one}
+    assert run(guest, "mul", factors).valid
+
+
+def in_place(guest: Guest, one: Ztensor) -> None:
+    """Multiply weights into themselves."""
+    five = {"input_a": weights(5 / 2), "input_b": one, "op_type": 0, "output": one}
+    five["input_c"] = values(np.zeros((1, 1, 1, 3)))
+    assert run(guest, "matmul_op", five).valid
+
+
+def reshaped(guest: Guest, one: Ztensor) -> None:
+    """Take the elements of another tensor."""
+    one.is_transformed = False
+    assert run(guest, "reshape_ztensor", {"src": weights(5), "dest": one}).valid
+
+
+def replaced(_guest: Guest, one: Ztensor) -> None:
+    """Get another buffer."""
+    one.buffer = weights(5).buffer
+
+
+def refilled(_guest: Guest, one: Ztensor) -> None:
+    """Be filled past the pipeline by one who says so."""
+    one.sticks[:] = weights(5).sticks
+    widened.written(one.buffer)
+
+
+def aliased(guest: Guest, one: Ztensor) -> None:
+    """Share memory with a tensor that is written, by way of another view of it."""
+    view = one.sticks.view(np.uint16)[:].view(np.uint8)
+    other = Ztensor(one.pre_transformed_desc, one.transformed_desc, buffer=view)
+    computed(guest, other)
+
+
+def elsewhere(_guest: Guest, one: Ztensor) -> None:
+    """Be written by another program."""
+    computed(Guest(MACHINES["telum1"]), one)
+
+
+def allocated(guest: Guest, one: Ztensor) -> None:
+    """Free the buffer and allocate one again, perhaps at the same place."""
+    assert run(guest, "free_ztensor_buffer", {"ztensor": one}).valid
+    assert run(guest, "allochelper_ztensor", {"ztensor": one}).valid
+    computed(guest, one)
+
+
+WRITERS = [
+    transformed, computed, in_place, reshaped, replaced, refilled, aliased, elsewhere, allocated,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+@pytest.mark.parametrize("change", WRITERS, ids=lambda one: one.__name__)
+def test_what_is_written_is_multiplied(change: Change, accumulate: Any) -> None:
+    """After weights were used three times, whoever writes them is seen by the next product."""
+    guest = Guest(MACHINES["telum2"], accumulate=accumulate)
+    one = weights(2)
+    for _ in range(3):
+        assert product(guest, one).tolist() == codes(2)
+    change(guest, one)
+    for _ in range(3):
+        assert product(guest, one).tolist() == codes(5)
+
+
+def test_jittered_weights_are_those_that_are_multiplied() -> None:
+    """A perturbed result that serves as weights is multiplied as it is stored."""
+    guest = Guest(MACHINES["telum2"], numerics="jitter")
+    one = weights(2)
+    for _ in range(3):
+        product(guest, one)
+    for _ in range(3):
+        computed(guest, one)
+        stored = cells(one).tolist()
+        guest.numerics = "exact"
+        assert product(guest, one).tolist() == stored
+        guest.numerics = "jitter"
+
+
+def test_kernels_of_convolutions_are_seen_when_written() -> None:
+    """A kernel that was used three times and then written convolves with its new values."""
+    guest = Guest(MACHINES["telum2"])
+    kernel = values(np.full((1, 1, 1, 1), 2.0), DataFormats.ZDNN_FORMAT_4DKERNEL)
+    output = blank((1, 2, 2, 1))
+    arguments: dict[str, Any] = {"input": values(np.ones((1, 2, 2, 1))), "kernel": kernel}
+    arguments |= {"bias": values(np.zeros((1, 1, 1, 1))), "padding_type": 1, "act_func": 0}
+    arguments |= {"stride_height": 1, "stride_width": 1, "output": output}
+    for factor in (2.0, 5.0):
+        source = values(np.full((1, 1, 1, 1), factor), DataFormats.ZDNN_FORMAT_4DKERNEL)
+        kernel.sticks[:] = source.sticks
+        widened.written(kernel.buffer)
+        for _ in range(3):
+            assert run(guest, "conv2d", arguments).valid
+            assert np.all(cells(output) == rounded(factor))
+
+
+def test_weights_of_layers_are_seen_when_written() -> None:
+    """Hidden weights of a GRU, both halves of them, count as they are when the call is made."""
+    guest = Guest(MACHINES["telum2"])
+
+    def layer(hidden: Ztensor) -> list[int]:
+        shapes = {"input": (2, 1, 2, 3), "h0": (2, 1, 2, 3), "weights": (2, 1, 3, 192)}
+        shapes |= {"biases": (2, 1, 1, 192), "hidden_biases": (2, 1, 1, 192)}
+        given: dict[str, Any] = {name: values(np.full(dims, 0.5)) for name, dims in shapes.items()}
+        output = blank((2, 1, 2, 128))
+        given |= {"hidden_weights": hidden, "direction": 2, "hn_output": output}
+        assert run(guest, "gru", given).valid
+        found: list[int] = output.sticks.view(np.uint16).tolist()
+        return found
+
+    dims = 2, 1, 3, 192
+    hidden, other = values(np.full(dims, 0.25)), np.full(dims, 0.25)
+    other[1] = -1
+    before = [layer(hidden) for _ in range(3)]
+    zero = values(np.zeros(dims))
+    assert run(guest, "add", {"input_a": values(other), "input_b": zero, "output": hidden}).valid
+    after = [layer(hidden) for _ in range(3)]
+    assert before[0] == before[1] == before[2] != after[0] == after[1] == after[2]
+    assert after[0] == layer(values(other))
+
+
+def test_weights_are_widened_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first use of weights widens them in passing, the second to keep, later ones not."""
+    guest, one = Guest(MACHINES["telum2"]), weights(2)
+    read, met = products.read_block, list[Ztensor]()
+
+    def counting(source: Ztensor, *places: Any, **options: Any) -> Any:
+        met.append(source)
+        return read(source, *places, **options)
+
+    monkeypatch.setattr(products, "read_block", counting)
+    for _ in range(5):
+        product(guest, one)
+    assert met.count(one) == 2
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values beyond the limit go, the least recently used first, and results stay right."""
+    kept = widened.Kept()
+    monkeypatch.setattr(widened, "_kept", kept)
+    monkeypatch.setattr(widened, "LARGEST", 100)
+    guest = Guest(MACHINES["telum2"])
+    ones = {factor: weights(factor) for factor in (1, 2, 3, 4)}
+    sizes: list[int] = []
+    for factor, one in ones.items():
+        for _ in range(3):
+            assert product(guest, one).tolist() == codes(factor)
+            sizes.append(kept.size)
+    assert max(sizes) == 2 * ONE.nbytes
+
+
+def test_freed_memory_takes_its_values_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept of a tensor that is gone."""
+    kept = widened.Kept()
+    monkeypatch.setattr(widened, "_kept", kept)
+    guest, one = Guest(MACHINES["telum2"]), weights(2)
+    for _ in range(3):
+        product(guest, one)
+    assert kept.size == ONE.nbytes
+    del one
+    assert kept.size == 0
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+def test_first_and_later_calls_give_the_same_bits(accumulate: Any) -> None:
+    """Sums of real sizes do not depend on whether weights were kept."""
+    random = np.random.default_rng(1)
+    guest = Guest(MACHINES["telum2"], accumulate=accumulate)
+    shapes = {"input_a": (3, 1, 33, 500), "input_b": (1, 1, 500, 70), "input_c": (1, 1, 1, 70)}
+    given: dict[str, Any] = {
+        name: values(random.standard_normal(dims)) for name, dims in shapes.items()
+    }
+    outputs = [blank((3, 1, 33, 70)) for _ in range(3)]
+    for output in outputs:
+        assert run(guest, "matmul_bcast_op", given | {"op_type": 0, "output": output}).valid
+    first, *later = (cells(output).tolist() for output in outputs)
+    assert all(one == first for one in later)
+
+
+def test_ninf_of_kept_weights_is_reported_every_time() -> None:
+    """Weights with NINF violate the range in the first use and in later ones."""
+    guest = Guest(MACHINES["telum2"])
+    cell = np.zeros((1, 1, 3, 3), np.uint16)
+    cell[0, 0, 1, 1] = 0x7FFF
+    one = tensor(cell)
+    found = [product(guest, one).tolist() for _ in range(4)]
+    assert all(result == found[0] for result in found)
+    assert found[0][0][0][1][1] == 0x7FFF

@@ -21,12 +21,18 @@ pub struct Lent {
 impl Lent {
     /// Looks at the alignment of a save area, or NULL.
     pub fn save_area(address: *const c_void) -> Self {
-        Self { save_area_misaligned: is_misaligned(address), ..Self::default() }
+        Self {
+            save_area_misaligned: is_misaligned(address),
+            ..Self::default()
+        }
     }
 
     /// Looks at the alignment of a work area, or NULL.
     pub fn work_area(address: *const c_void) -> Self {
-        Self { work_area_misaligned: is_misaligned(address), ..Self::default() }
+        Self {
+            work_area_misaligned: is_misaligned(address),
+            ..Self::default()
+        }
     }
 }
 
@@ -41,9 +47,7 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
 }
 
 /// Runs `attempt` in the process's session; once more in a new one if the server forgot it.
-pub fn in_session<T>(
-    attempt: impl Fn(&Session) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
     let session = link::session()?;
     match attempt(&session) {
         Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
@@ -115,7 +119,11 @@ pub fn failed(name: &str, failure: &Failure) -> Status {
             text::explain(name, &format!("connection lost: {why}"));
             status::UNSUPPORTED_AIU_EXCEPTION
         }
-        Failure::Refused { reason, kind, message } => {
+        Failure::Refused {
+            reason,
+            kind,
+            message,
+        } => {
             text::explain(name, &format!("{reason}: {message}"));
             if reason == "PROGRAM_CHECK" {
                 program_check(kind);
@@ -144,7 +152,11 @@ fn refused(reason: &str) -> Status {
 
 /// Raises the signal of a program check; a handler may take it, but the call never returns.
 fn program_check(kind: &str) -> ! {
-    let signal = if kind == "access" { libc::SIGSEGV } else { libc::SIGILL };
+    let signal = if kind == "access" {
+        libc::SIGSEGV
+    } else {
+        libc::SIGILL
+    };
     unsafe {
         libc::raise(signal);
         libc::signal(signal, libc::SIG_DFL);

@@ -51,7 +51,8 @@ impl Messages {
         left.retain(|(_, size)| *size != 0);
         let (address, size) = left.first_mut()?;
         let count = CHUNK_BYTES.min(*size);
-        let mut chunk = unsafe { std::slice::from_raw_parts(*address as *const u8, count) }.to_vec();
+        let mut chunk =
+            unsafe { std::slice::from_raw_parts(*address as *const u8, count) }.to_vec();
         *address += count;
         *size -= count;
         swap_to_little_endian(&mut chunk, self.width);
@@ -67,7 +68,13 @@ impl Iterator for Messages {
             Some(header) => Sent::Header(header),
             None => Sent::Chunk(self.chunk()?),
         };
-        Some(wire::WriteTensorRequest { message: Some(message) }.encode_to_vec().into())
+        Some(
+            wire::WriteTensorRequest {
+                message: Some(message),
+            }
+            .encode_to_vec()
+            .into(),
+        )
     }
 }
 
@@ -77,15 +84,27 @@ fn write(
     parts: &[&[u8]],
     width: usize,
 ) -> Result<OperationResult, Failure> {
-    let places = parts.iter().map(|part| (part.as_ptr() as usize, part.len())).collect();
+    let places = parts
+        .iter()
+        .map(|part| (part.as_ptr() as usize, part.len()))
+        .collect();
     let left: Left = Arc::new(Mutex::new(places));
-    let header = wire::WriteTensorHeader { session: session.name.clone(), target: Some(target) };
-    let messages = Messages { header: Some(header), left: Arc::clone(&left), width };
+    let header = wire::WriteTensorHeader {
+        session: session.name.clone(),
+        target: Some(target),
+    };
+    let messages = Messages {
+        header: Some(header),
+        left: Arc::clone(&left),
+        width,
+    };
     let stream = tokio_stream::iter(messages);
     let answer: Result<wire::WriteTensorResponse, Failure> =
         session.link.upload("WriteTensor", stream);
     left.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    answer?.result.ok_or_else(|| Failure::Lost("the answer has no result".to_owned()))
+    answer?
+        .result
+        .ok_or_else(|| Failure::Lost("the answer has no result".to_owned()))
 }
 
 /// Creates a tensor of the session from a structure and its sticks; none: zeros.
@@ -113,7 +132,10 @@ pub fn write_arrays(
     width: usize,
 ) -> Result<OperationResult, Failure> {
     let array_bytes = arrays.iter().map(|array| array.len() as u64).collect();
-    let target = Target::Arrays(wire::WriteArrays { operation: Some(operation), array_bytes });
+    let target = Target::Arrays(wire::WriteArrays {
+        operation: Some(operation),
+        array_bytes,
+    });
     write(session, target, arrays, width)
 }
 
@@ -128,24 +150,31 @@ unsafe fn read(
     size: u64,
     width: usize,
 ) -> Result<OperationResult, Failure> {
-    let request = wire::ReadTensorRequest { session: session.name.clone(), source: Some(source) };
+    let request = wire::ReadTensorRequest {
+        session: session.name.clone(),
+        source: Some(source),
+    };
     let mut result = None;
     let mut at = 0;
-    session.link.download("ReadTensor", &request, |part: wire::ReadTensorResponse| {
-        match part.message {
-            Some(Part::Header(header)) => result = header.result,
-            Some(Part::Chunk(chunk)) => {
-                if at + chunk.len() as u64 > size {
-                    return Err(Failure::Lost("more bytes than asked for".to_owned()));
+    session
+        .link
+        .download("ReadTensor", &request, |part: wire::ReadTensorResponse| {
+            match part.message {
+                Some(Part::Header(header)) => result = header.result,
+                Some(Part::Chunk(chunk)) => {
+                    if at + chunk.len() as u64 > size {
+                        return Err(Failure::Lost("more bytes than asked for".to_owned()));
+                    }
+                    let place = target
+                        .cast::<u8>()
+                        .wrapping_add(usize::try_from(at).unwrap_or(0));
+                    unsafe { place.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
+                    at += chunk.len() as u64;
                 }
-                let place = target.cast::<u8>().wrapping_add(usize::try_from(at).unwrap_or(0));
-                unsafe { place.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
-                at += chunk.len() as u64;
+                None => {}
             }
-            None => {}
-        }
-        Ok(())
-    })?;
+            Ok(())
+        })?;
     let written = usize::try_from(at).unwrap_or(0);
     let bytes = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), written) };
     swap_to_little_endian(bytes, width);
@@ -162,7 +191,10 @@ pub unsafe fn read_sticks(
     buffer: *mut c_void,
     size: u64,
 ) -> Result<(), Failure> {
-    let source = Source::Sticks(wire::ReadSticks { id, byte_order: byte_order() });
+    let source = Source::Sticks(wire::ReadSticks {
+        id,
+        byte_order: byte_order(),
+    });
     unsafe { read(session, source, buffer, size, 1) }.map(|_| ())
 }
 

@@ -74,7 +74,11 @@ fn transformed(pre: &Desc, target: &mut Desc) -> Status {
     };
     let kernel = pre.layout == layout::HWCK;
     target.layout = if kernel { layout::HWCK } else { layout::NHWC };
-    target.format = if kernel { format::KERNEL } else { format::FEATURE };
+    target.format = if kernel {
+        format::KERNEL
+    } else {
+        format::FEATURE
+    };
     set_dims(target, dims);
     target.kind = match pre.kind {
         kind::INT32 => kind::BINARY_INT32,
@@ -131,7 +135,10 @@ fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
         _ => return status::INVALID_CONCAT_INFO,
     };
     (target.layout, target.format, target.kind) = (layout, format::FEATURE, kind::DLFLOAT16);
-    set_dims(target, [stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)]);
+    set_dims(
+        target,
+        [stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)],
+    );
     status::OK
 }
 

@@ -59,7 +59,11 @@ fn variable(name: &str) -> Option<String> {
     if value.is_null() {
         return None;
     }
-    Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    Some(
+        unsafe { CStr::from_ptr(value) }
+            .to_string_lossy()
+            .into_owned(),
+    )
 }
 
 fn replace<T>(target: &mut T, value: Option<T>) {
@@ -83,7 +87,9 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn level(text: &str) -> Option<wire::LogLevel> {
-    let known = LEVELS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    let known = LEVELS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text));
     known.map(|(_, level)| *level)
 }
 
@@ -138,14 +144,20 @@ impl Settings {
         let require = variable("ZDNN_REQUIRE_SERVER").map(|text| text == "1");
         replace(&mut self.require_server, require);
         let precheck = variable("ZDNN_ENABLE_PRECHECK");
-        replace(&mut self.precheck, precheck.map(|text| text.eq_ignore_ascii_case("true")));
+        replace(
+            &mut self.precheck,
+            precheck.map(|text| text.eq_ignore_ascii_case("true")),
+        );
         if let Some(status) = variable("ZDNN_STATUS_DIAG").and_then(|text| number(&text)) {
             self.status_diag = Some(status);
         }
         if let Some(level) = variable("ZDNN_LOGLEVEL").and_then(|text| level(&text)) {
             self.log_level = Some(level);
         }
-        replace(&mut self.log_module, variable("ZDNN_LOGMODULE").map(shortened));
+        replace(
+            &mut self.log_module,
+            variable("ZDNN_LOGMODULE").map(shortened),
+        );
         let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
         replace(&mut self.program_check_status, action);
     }
@@ -153,7 +165,9 @@ impl Settings {
     /// The library's version, as text and number.
     pub fn library(&self) -> (&'static CStr, u32) {
         let wanted = self.library.as_deref().unwrap_or("1.2.0");
-        let known = LIBRARIES.iter().find(|(name, _)| name.to_bytes() == wanted.as_bytes());
+        let known = LIBRARIES
+            .iter()
+            .find(|(name, _)| name.to_bytes() == wanted.as_bytes());
         *known.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
     }
 

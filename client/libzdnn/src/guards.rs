@@ -51,7 +51,10 @@ pub fn dims_fit(desc: &Desc, query: &Query) -> Checked {
             });
         }
     }
-    require(stick_bytes(desc) <= query.max_tensor_size(), status::INVALID_SHAPE)
+    require(
+        stick_bytes(desc) <= query.max_tensor_size(),
+        status::INVALID_SHAPE,
+    )
 }
 
 /// Checks a transformed descriptor before its sticks are allocated.
@@ -107,12 +110,16 @@ fn ready(ztensor: &Ztensor, desc: &Desc) -> bool {
 }
 
 fn product(dims: &[u32]) -> u64 {
-    dims.iter().fold(1, |all, one| all.wrapping_mul(u64::from(*one)))
+    dims.iter()
+        .fold(1, |all, one| all.wrapping_mul(u64::from(*one)))
 }
 
 fn one_array(desc: &Desc, pre: &Desc) -> Reading {
     let bytes_each = product(&desc.dims()).wrapping_mul(kind::bytes(pre.kind));
-    Reading { arrays: 1, bytes_each }
+    Reading {
+        arrays: 1,
+        bytes_each,
+    }
 }
 
 /// Tells what gates read: nothing where the descriptors contradict each other.
@@ -126,7 +133,11 @@ fn gate_arrays(desc: &Desc, pre: &Desc) -> Option<Reading> {
     if halves && pre.layout == layout::THREE_DS && !rows.is_multiple_of(2) {
         return None;
     }
-    let height = if halves { padded(rows / 2).wrapping_mul(2) } else { rows };
+    let height = if halves {
+        padded(rows / 2).wrapping_mul(2)
+    } else {
+        rows
+    };
     let arrays = gates(desc.layout);
     let width = padded(pre.dim1).wrapping_mul(u32::try_from(arrays).ok()?);
     let bytes_each = product(&[slices, rows, pre.dim1]).wrapping_mul(kind::bytes(pre.kind));
@@ -163,7 +174,8 @@ pub unsafe fn saturating_reads(ztensor: &Ztensor, query: &Query) -> Option<Readi
 /// As `transform_reads`.
 pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Reading> {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
-    let software = pre.kind == kind::INT8 || (desc.kind == kind::DLFLOAT16 && pre.kind != kind::FP32);
+    let software =
+        pre.kind == kind::INT8 || (desc.kind == kind::DLFLOAT16 && pre.kind != kind::FP32);
     let passed = ready(ztensor, &desc)
         && quantizable(&desc, &pre)
         && dims_fit(&desc, query).is_ok()

@@ -12,14 +12,18 @@ use crate::{call, guards, link, text};
 
 /// Allocates zeroed memory on a page boundary; malloc's pointer stands in the word before it.
 fn allocate(bytes: u64) -> Option<*mut c_void> {
-    let wanted = usize::try_from(bytes).ok()?.checked_add(PAGE + size_of::<*mut c_void>())?;
+    let wanted = usize::try_from(bytes)
+        .ok()?
+        .checked_add(PAGE + size_of::<*mut c_void>())?;
     let raw = unsafe { libc::calloc(wanted, 1) };
     if raw.is_null() || bytes == 0 {
         unsafe { libc::free(raw) };
         return None;
     }
     let first = raw as usize + size_of::<*mut c_void>();
-    let sticks = raw.cast::<u8>().wrapping_add(first.next_multiple_of(PAGE) - raw as usize);
+    let sticks = raw
+        .cast::<u8>()
+        .wrapping_add(first.next_multiple_of(PAGE) - raw as usize);
     unsafe { sticks.cast::<*mut c_void>().sub(1).write(raw) };
     Some(sticks.cast())
 }

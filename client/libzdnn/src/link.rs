@@ -8,15 +8,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::environment::Settings;
 use crate::rpc::{Failure, Link};
-use crate::session::Session;
-use crate::wire;
-
-/// How long the end of a process waits for a server.
-const PATIENCE: Duration = Duration::from_millis(500);
+use crate::session::{PATIENCE, Session};
 
 struct Process {
     id: u32,
@@ -96,8 +91,16 @@ pub fn session() -> Result<Arc<Session>, Failure> {
         Some(session) => initialize(&settings, session)?,
         None => open(&settings, None)?,
     };
+    if let Some(old) = &opened.session
+        && old.name != session.name
+    {
+        old.end();
+    }
     let session = Arc::new(session);
-    *opened = Opened { session: Some(Arc::clone(&session)), initialize: false };
+    *opened = Opened {
+        session: Some(Arc::clone(&session)),
+        initialize: false,
+    };
     Ok(session)
 }
 
@@ -119,7 +122,11 @@ pub fn renew(lost: &Session) -> Result<Arc<Session>, Failure> {
 pub fn requery(session: &Session) -> Result<(), Failure> {
     let fresh = Arc::new(session.requeried(&settings())?);
     let mut opened = lock(&process().opened);
-    if opened.session.as_ref().is_some_and(|one| one.name == fresh.name) {
+    if opened
+        .session
+        .as_ref()
+        .is_some_and(|one| one.name == fresh.name)
+    {
         opened.session = Some(fresh);
     }
     Ok(())
@@ -151,14 +158,17 @@ pub extern "C" fn nnpa_unload() {
     if process.id != std::process::id() {
         return;
     }
-    let session = process.opened.try_lock().ok().and_then(|opened| opened.session.clone());
+    let session = process
+        .opened
+        .try_lock()
+        .ok()
+        .and_then(|opened| opened.session.clone());
     let Some(session) = session else {
         return;
     };
     let (done, waiting) = mpsc::channel();
     let farewell = thread::Builder::new().spawn(move || {
-        let request = wire::DeleteSessionRequest { name: session.name.clone() };
-        session.link.farewell("DeleteSession", &request, Instant::now() + PATIENCE);
+        session.end();
         std::mem::forget(session);
         let _ = done.send(());
     });

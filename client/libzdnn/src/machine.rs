@@ -21,12 +21,17 @@ impl Query {
         let count = told.len().min(BLOCK_BYTES);
         block[..count].copy_from_slice(&told[..count]);
         let hardware_version = machine.map_or(0, |one| one.hardware_version);
-        Self { block, hardware_version }
+        Self {
+            block,
+            hardware_version,
+        }
     }
 
     fn number(&self, at: usize, bytes: usize) -> u64 {
         let field = &self.block[at..at + bytes];
-        field.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        field
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -85,7 +90,11 @@ impl Query {
             1 => self.word(100),
             _ => return 0,
         };
-        if own == 0 { self.max_dim_idx_size() } else { own }
+        if own == 0 {
+            self.max_dim_idx_size()
+        } else {
+            own
+        }
     }
 
     /// Largest tensor, bytes.

@@ -105,5 +105,11 @@ pub unsafe extern "C" fn zdnn_quantized_matmul_op(
             output: operands.output("output", output),
         })
     };
-    unsafe { status_of("zdnn_quantized_matmul_op", Lent::work_area(work_area), &build) }
+    unsafe {
+        status_of(
+            "zdnn_quantized_matmul_op",
+            Lent::work_area(work_area),
+            &build,
+        )
+    }
 }

@@ -63,7 +63,10 @@ impl<'a> Operands<'a> {
             failure: None,
             outputs: Vec::new(),
             temporaries: Vec::new(),
-            room: session.limits.max_message_bytes.saturating_sub(MESSAGE_MARGIN),
+            room: session
+                .limits
+                .max_message_bytes
+                .saturating_sub(MESSAGE_MARGIN),
         }
     }
 
@@ -121,7 +124,11 @@ impl<'a> Operands<'a> {
     ///
     /// # Safety
     /// As `input`.
-    pub unsafe fn output(&mut self, name: &'static str, ztensor: *mut Ztensor) -> Option<TensorRef> {
+    pub unsafe fn output(
+        &mut self,
+        name: &'static str,
+        ztensor: *mut Ztensor,
+    ) -> Option<TensorRef> {
         unsafe { self.written(name, ztensor, false, false) }
     }
 
@@ -159,10 +166,11 @@ impl<'a> Operands<'a> {
         let ztensor = unsafe { &*target };
         let desc = unsafe { ztensor.transformed() };
         let pre = whole.then(|| unsafe { ztensor.pre_transformed() });
-        let message = structure(ztensor, &desc, pre);
+        let mut message = structure(ztensor, &desc, pre);
         self.misaligned |= ztensor.is_misaligned();
         let large = stick_bytes(&desc) > self.session.limits.max_inline_bytes;
         let fits = guards::dims_fit(&desc, &self.session.query).is_ok();
+        message.null_buffer |= large && !fits;
         let reference = match (large || stored) && fits && !ztensor.buffer.is_null() {
             true => self.uploaded(message, &[]),
             false => inline(message),
@@ -171,7 +179,11 @@ impl<'a> Operands<'a> {
             Some(Tensor::Id(id)) => *id,
             _ => 0,
         };
-        self.outputs.push(Output { name, ztensor: target, id });
+        self.outputs.push(Output {
+            name,
+            ztensor: target,
+            id,
+        });
         reference
     }
 
@@ -182,7 +194,9 @@ impl<'a> Operands<'a> {
             Ok(()) => self.temporaries.push(id),
             Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
-        Some(TensorRef { tensor: Some(Tensor::Id(id)) })
+        Some(TensorRef {
+            tensor: Some(Tensor::Id(id)),
+        })
     }
 
     /// Copies what the operation wrote into the program's memory, and the states.
@@ -202,7 +216,12 @@ impl<'a> Operands<'a> {
                 if !fits {
                     return Err(Failure::Lost(format!("{}: sticks do not fit", output.name)));
                 }
-                unsafe { ztensor.buffer.cast::<u8>().copy_from(sticks.as_ptr(), sticks.len()) };
+                unsafe {
+                    ztensor
+                        .buffer
+                        .cast::<u8>()
+                        .copy_from(sticks.as_ptr(), sticks.len())
+                };
             } else if output.id != 0 {
                 unsafe { chunks::read_sticks(self.session, output.id, ztensor.buffer, size) }?;
             }
@@ -215,7 +234,9 @@ impl<'a> Operands<'a> {
     /// session.
     pub fn release(&mut self) {
         for id in self.temporaries.drain(..) {
-            let ztensor = Some(TensorRef { tensor: Some(Tensor::Id(id)) });
+            let ztensor = Some(TensorRef {
+                tensor: Some(Tensor::Id(id)),
+            });
             let free = wire::FreeZtensorBuffer { ztensor };
             drop(self.session.execute(wire::Operation {
                 operation: Some(wire::operation::Operation::FreeZtensorBuffer(free)),
@@ -226,5 +247,7 @@ impl<'a> Operands<'a> {
 }
 
 fn inline(message: wire::Ztensor) -> Option<TensorRef> {
-    Some(TensorRef { tensor: Some(Tensor::InlineZtensor(message)) })
+    Some(TensorRef {
+        tensor: Some(Tensor::InlineZtensor(message)),
+    })
 }

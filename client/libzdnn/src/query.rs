@@ -5,10 +5,10 @@
 use std::ffi::c_char;
 
 use crate::call::{self, Lent};
+use crate::link;
 use crate::machine::Query;
 use crate::status::{self, Status};
 use crate::wire::{self, operation::Operation as Arm, operation_result::Value};
-use crate::link;
 
 /// Asks the cached query result; without a server the answer is `T`'s nothing.
 fn cached<T: Default>(name: &str, ask: impl Fn(&Query) -> T) -> T {
@@ -37,25 +37,33 @@ pub extern "C" fn zdnn_is_nnpa_installed() -> bool {
 /// Answers one code of the variadic zdnn_is_nnpa_function_installed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_has_function(code: i32) -> bool {
-    cached("zdnn_is_nnpa_function_installed", |query| query.has_function(code))
+    cached("zdnn_is_nnpa_function_installed", |query| {
+        query.has_function(code)
+    })
 }
 
 /// Answers one number of the variadic zdnn_is_nnpa_parmblk_fmt_installed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_has_parmblk_format(number: i32) -> bool {
-    cached("zdnn_is_nnpa_parmblk_fmt_installed", |query| query.has_parmblk_format(number))
+    cached("zdnn_is_nnpa_parmblk_fmt_installed", |query| {
+        query.has_parmblk_format(number)
+    })
 }
 
 /// zdnn_is_nnpa_datatype_installed.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_is_nnpa_datatype_installed(types_bitmask: u16) -> bool {
-    cached("zdnn_is_nnpa_datatype_installed", |query| query.has_data_types(types_bitmask))
+    cached("zdnn_is_nnpa_datatype_installed", |query| {
+        query.has_data_types(types_bitmask)
+    })
 }
 
 /// zdnn_is_nnpa_layout_fmt_installed.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_is_nnpa_layout_fmt_installed(layout_bitmask: u32) -> bool {
-    cached("zdnn_is_nnpa_layout_fmt_installed", |query| query.has_layout_formats(layout_bitmask))
+    cached("zdnn_is_nnpa_layout_fmt_installed", |query| {
+        query.has_layout_formats(layout_bitmask)
+    })
 }
 
 /// zdnn_is_nnpa_conversion_installed: false for types other than NNPA_DATATYPE_1.
@@ -120,7 +128,11 @@ pub extern "C" fn zdnn_get_max_runnable_version() -> u32 {
     cached("zdnn_get_max_runnable_version", |query| {
         let hardware = query.hardware_version;
         let same_major = hardware >> 16 == library >> 16;
-        if same_major { library.min(hardware) | 0xFF } else { 0 }
+        if same_major {
+            library.min(hardware) | 0xFF
+        } else {
+            0
+        }
     })
 }
 

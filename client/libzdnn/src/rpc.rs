@@ -29,7 +29,11 @@ pub enum Failure {
     /// The connection or the answer was lost: nobody knows what has run.
     Lost(String),
     /// The server refused, for a reason of the contract's enum ErrorReason.
-    Refused { reason: String, kind: String, message: String },
+    Refused {
+        reason: String,
+        kind: String,
+        message: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -50,8 +54,12 @@ struct ErrorInfo {
 
 fn error_info(status: &Status) -> Option<ErrorInfo> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
-    let infos = details.iter().filter(|one| one.type_url.ends_with("/google.rpc.ErrorInfo"));
-    infos.flat_map(|one| ErrorInfo::decode(&one.value[..])).find(|one| one.domain == "nnpa")
+    let infos = details
+        .iter()
+        .filter(|one| one.type_url.ends_with("/google.rpc.ErrorInfo"));
+    infos
+        .flat_map(|one| ErrorInfo::decode(&one.value[..]))
+        .find(|one| one.domain == "nnpa")
 }
 
 /// Returns the words of an error and of what caused it.
@@ -93,7 +101,11 @@ fn failure(status: &Status) -> Failure {
         let (reason, message) = (info.reason, status.message().to_owned());
         return match reason.as_str() {
             "SERVER_DRAINING" | "TOKEN_INVALID" => Failure::Unreachable(message),
-            _ => Failure::Refused { reason, kind, message },
+            _ => Failure::Refused {
+                reason,
+                kind,
+                message,
+            },
         };
     }
     match status.code() {
@@ -203,19 +215,30 @@ impl Link {
             .build()
             .map_err(|error| wrong(&error))?;
         let inside = runtime.enter();
-        let connector = Connector { target: place.target.clone() };
+        let connector = Connector {
+            target: place.target.clone(),
+        };
         let channel = endpoint.connect_with_connector_lazy(connector);
         drop(inside);
-        let token = place.token.as_ref().map(|text| format!("Bearer {text}").parse());
+        let token = place
+            .token
+            .as_ref()
+            .map(|text| format!("Bearer {text}").parse());
         let token = token.transpose().map_err(|error| wrong(&error))?;
         let grpc = Grpc::new(channel).max_decoding_message_size(usize::MAX);
-        Ok(Self { runtime, grpc, token })
+        Ok(Self {
+            runtime,
+            grpc,
+            token,
+        })
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", token.clone());
         }
         request
     }
@@ -230,7 +253,9 @@ impl Link {
             tokio::task::yield_now().await;
         }
         let mut grpc = self.grpc.clone();
-        grpc.ready().await.map_err(|error| Failure::Unreachable(causes(&error)))?;
+        grpc.ready()
+            .await
+            .map_err(|error| Failure::Unreachable(causes(&error)))?;
         Ok(grpc)
     }
 
@@ -269,7 +294,9 @@ impl Link {
         let request = self.request(messages);
         self.runtime.block_on(async {
             let mut grpc = self.ready().await?;
-            let answer = grpc.client_streaming(request, Self::path(method), Plain).await;
+            let answer = grpc
+                .client_streaming(request, Self::path(method), Plain)
+                .await;
             parsed(answer.map_err(|status| failure(&status))?.into_inner())
         })
     }
@@ -284,7 +311,9 @@ impl Link {
         let request = self.request(Bytes::from(message.encode_to_vec()));
         self.runtime.block_on(async {
             let mut grpc = self.ready().await?;
-            let answer = grpc.server_streaming(request, Self::path(method), Plain).await;
+            let answer = grpc
+                .server_streaming(request, Self::path(method), Plain)
+                .await;
             let mut parts: Streaming<Bytes> =
                 answer.map_err(|status| failure(&status))?.into_inner();
             while let Some(part) = parts.message().await.map_err(|status| failure(&status))? {

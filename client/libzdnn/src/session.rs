@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use prost::Message;
 
@@ -11,9 +12,16 @@ use crate::machine::Query;
 use crate::rpc::{Failure, Link};
 use crate::wire::{self, operation::Operation as Arm};
 
+/// How long the end of a session waits for a server.
+pub const PATIENCE: Duration = Duration::from_millis(500);
 /// Fields that zdnn_init may change.
-const OPTIONS: [&str; 5] =
-    ["precheck", "status_diag", "program_check_action", "log_level", "log_module"];
+const OPTIONS: [&str; 5] = [
+    "precheck",
+    "status_diag",
+    "program_check_action",
+    "log_level",
+    "log_module",
+];
 
 /// An open session. Renewed as a whole; holds nothing that cannot be sent again.
 pub struct Session {
@@ -35,16 +43,24 @@ fn options(settings: &Settings) -> wire::Session {
         precheck: settings.precheck,
         status_diag: settings.status_diag,
         program_check_action: action.into(),
-        log_level: settings.log_level.unwrap_or(wire::LogLevel::Unspecified).into(),
+        log_level: settings
+            .log_level
+            .unwrap_or(wire::LogLevel::Unspecified)
+            .into(),
         log_module: settings.log_module.clone(),
         ..wire::Session::default()
     }
 }
 
 fn machine_spec(link: &Link, name: &str) -> Result<wire::MachineSpec, Failure> {
-    let request = wire::GetMachineRequest { name: format!("machines/{name}") };
+    let request = wire::GetMachineRequest {
+        name: format!("machines/{name}"),
+    };
     let machine: wire::Machine = link.unary("GetMachine", &request)?;
-    Ok(wire::MachineSpec { model: machine.model, ..wire::MachineSpec::default() })
+    Ok(wire::MachineSpec {
+        model: machine.model,
+        ..wire::MachineSpec::default()
+    })
 }
 
 impl Session {
@@ -55,7 +71,9 @@ impl Session {
             wanted.machine_spec = Some(machine_spec(link, name)?);
         }
         wanted.library_version = settings.library.clone().unwrap_or_default();
-        let request = wire::CreateSessionRequest { session: Some(wanted) };
+        let request = wire::CreateSessionRequest {
+            session: Some(wanted),
+        };
         let made = link.unary("CreateSession", &request)?;
         Ok(Self::opened(link, settings, made))
     }
@@ -71,7 +89,8 @@ impl Session {
         }
     }
 
-    /// Does what zdnn_init does to a running guest: new options, and the machine queried anew.
+    /// Does what zdnn_init does to a running guest: new options, and the machine queried
+    /// anew; without NNPA there is nothing to query, and the library keeps what it knew.
     pub fn initialized(&self, settings: &Settings) -> Result<Self, Failure> {
         let mut session = options(settings);
         session.name.clone_from(&self.name);
@@ -81,20 +100,42 @@ impl Session {
             paths.push("machine_spec".to_owned());
         }
         let update_mask = Some(prost_types::FieldMask { paths });
-        let request = wire::UpdateSessionRequest { session: Some(session), update_mask };
+        let request = wire::UpdateSessionRequest {
+            session: Some(session),
+            update_mask,
+        };
         let told: wire::Session = self.link.unary("UpdateSession", &request)?;
         self.execute(wire::Operation {
             operation: Some(Arm::Init(wire::Init {})),
             ..wire::Operation::default()
         })?;
-        Ok(Self::opened(&self.link, settings, told))
+        let has_nnpa = told
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.nnpa_installed);
+        let mut session = Self::opened(&self.link, settings, told);
+        if !has_nnpa {
+            session.query = self.query.clone();
+        }
+        Ok(session)
     }
 
     /// Takes over the server's view of the session, after the library has queried the machine.
     pub fn requeried(&self, settings: &Settings) -> Result<Self, Failure> {
-        let request = wire::GetSessionRequest { name: self.name.clone() };
+        let request = wire::GetSessionRequest {
+            name: self.name.clone(),
+        };
         let told = self.link.unary("GetSession", &request)?;
         Ok(Self::opened(&self.link, settings, told))
+    }
+
+    /// Tells the server that the session is over; nobody waits longer than `PATIENCE` for it.
+    pub fn end(&self) {
+        let request = wire::DeleteSessionRequest {
+            name: self.name.clone(),
+        };
+        self.link
+            .farewell("DeleteSession", &request, Instant::now() + PATIENCE);
     }
 
     /// Makes one call.
@@ -109,12 +150,14 @@ impl Session {
     /// Runs one operation.
     pub fn execute(&self, operation: wire::Operation) -> Result<wire::OperationResult, Failure> {
         let session = self.name.clone();
-        let request = wire::ExecuteRequest { session, operations: vec![operation] };
+        let request = wire::ExecuteRequest {
+            session,
+            operations: vec![operation],
+        };
         let answer: wire::ExecuteResponse = self.unary("Execute", &request)?;
         let missing = || Failure::Lost("the answer has no result".to_owned());
         answer.results.into_iter().next().ok_or_else(missing)
     }
-
 }
 
 /// Returns an id that no tensor of this process has had.

@@ -37,7 +37,10 @@ pub fn told(name: &str, status: Status) -> Status {
         print(true, &format!("ERROR: {name}() (nnpa): {message}"));
     }
     if settings.status_diag == Some(status) {
-        print(false, &format!("{DIAGNOSIS}\nstatus = 0x{status:08x}, {message}\n{name}()"));
+        print(
+            false,
+            &format!("{DIAGNOSIS}\nstatus = 0x{status:08x}, {message}\n{name}()"),
+        );
         unsafe { nnpa_backtrace() };
     }
     status

@@ -53,7 +53,10 @@ impl Transform<'_> {
             return Vec::new();
         };
         let pointers = unsafe { std::slice::from_raw_parts(self.data, arrays) };
-        pointers.iter().map(|one| unsafe { memory(*one, bytes_each) }).collect()
+        pointers
+            .iter()
+            .map(|one| unsafe { memory(*one, bytes_each) })
+            .collect()
     }
 
     unsafe fn once(&self, session: &Session) -> Result<OperationResult, Failure> {
@@ -66,8 +69,15 @@ impl Transform<'_> {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
             let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
-            let data = arrays.iter().map(|array| little_endian(array, width)).collect();
-            session.execute(operation((self.make)(ztensor, data), &operands, Lent::default()))
+            let data = arrays
+                .iter()
+                .map(|array| little_endian(array, width))
+                .collect();
+            session.execute(operation(
+                (self.make)(ztensor, data),
+                &operands,
+                Lent::default(),
+            ))
         };
         let stored = answer.and_then(|result| {
             unsafe { operands.store(&result) }?;
@@ -99,7 +109,10 @@ impl Transform<'_> {
     }
 
     unsafe fn run(&self, name: &str) -> Status {
-        finished(name, call::in_session(|session| unsafe { self.once(session) }))
+        finished(
+            name,
+            call::in_session(|session| unsafe { self.once(session) }),
+        )
     }
 }
 
@@ -119,7 +132,12 @@ pub unsafe extern "C" fn nnpa_transform(
     data: *const *const c_void,
 ) -> Status {
     let make = &|ztensor, data| Arm::TransformZtensor(wire::TransformZtensor { ztensor, data });
-    let transform = Transform { ztensor, data, reads: guards::transform_reads, make };
+    let transform = Transform {
+        ztensor,
+        data,
+        reads: guards::transform_reads,
+        make,
+    };
     unsafe { transform.run("zdnn_transform_ztensor") }
 }
 
@@ -133,7 +151,12 @@ pub unsafe extern "C" fn nnpa_transform_with_saturation(
         let arm = wire::TransformZtensorWithSaturation { ztensor, data };
         Arm::TransformZtensorWithSaturation(arm)
     };
-    let transform = Transform { ztensor, data, reads: guards::saturating_reads, make };
+    let transform = Transform {
+        ztensor,
+        data,
+        reads: guards::saturating_reads,
+        make,
+    };
     unsafe { transform.run("zdnn_transform_ztensor_with_saturation") }
 }
 
@@ -155,7 +178,12 @@ pub unsafe extern "C" fn zdnn_transform_quantized_ztensor(
             data,
         })
     };
-    let transform = Transform { ztensor, data: &raw const data, reads: guards::quantized_reads, make };
+    let transform = Transform {
+        ztensor,
+        data: &raw const data,
+        reads: guards::quantized_reads,
+        make,
+    };
     unsafe { transform.run("zdnn_transform_quantized_ztensor") }
 }
 
@@ -164,8 +192,14 @@ unsafe fn array_bytes(ztensor: &Ztensor) -> u64 {
     let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
     let both_ways = pre.layout == layout::FOUR_DS && pre.dim3 != 1;
     let dims = if both_ways { pre.dims() } else { desc.dims() };
-    let used = if both_ways { &dims[4 - rank(pre.layout)..] } else { &dims[..] };
-    let elements = used.iter().fold(1_u64, |all, one| all.wrapping_mul(u64::from(*one)));
+    let used = if both_ways {
+        &dims[4 - rank(pre.layout)..]
+    } else {
+        &dims[..]
+    };
+    let elements = used
+        .iter()
+        .fold(1_u64, |all, one| all.wrapping_mul(u64::from(*one)));
     elements.wrapping_mul(kind::bytes(pre.kind))
 }
 
@@ -254,8 +288,10 @@ pub unsafe extern "C" fn zdnn_getrange_ztensor(
     };
     match unsafe { call::answer(&build, Lent::default()) } {
         Ok(result) => {
-            if let Some(Value::Range(wire::FloatRange { min: Some(low), max: Some(high) })) =
-                result.value
+            if let Some(Value::Range(wire::FloatRange {
+                min: Some(low),
+                max: Some(high),
+            })) = result.value
             {
                 unsafe { (*min, *max) = (low, high) };
             }

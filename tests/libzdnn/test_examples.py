@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ten example programs of the zDNN API Reference 1.2.0 in C, bit for bit those in Python."""
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_client import connect
+
+from tests.libzdnn import toolchain
+from tests.libzdnn.toolchain import LIBRARY, ROOT, Prefix
+
+C = LIBRARY / "examples"
+PYTHON = ROOT / "client/python/examples"
+NAMES = sorted(path.stem for path in C.glob("*.c"))
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def _bits(results: Any) -> list[str]:
+    arrays: Sequence[Any] = results if isinstance(results, list | tuple) else [results]
+    words = [np.ascontiguousarray(array, "<f4").view("<u4").ravel() for array in arrays]
+    return [f"{word:08X}" for word in np.concatenate(words).tolist()]
+
+
+def test_the_ten_programs() -> None:
+    """There are ten examples, and each exists in Python too."""
+    assert len(NAMES) == 10
+    assert set(NAMES) <= {path.stem for path in PYTHON.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_bits_as_in_python(name: str, prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """A C example prints the bits of its Python translation, without an error or a leak."""
+    source = C / f"{name}.c"
+    program = toolchain.compiled(source, tmp_path / name, prefix, "-std=gnu11", *SANITIZERS)
+    printed = toolchain.run([str(program)], ZDNN_SERVER=server).splitlines()
+    with connect(server):
+        results = runpy.run_path(str(PYTHON / f"{name}.py"))["main"]()
+    if name == "add":
+        assert printed == [f"out element {i} {one:f}" for i, one in enumerate(results)]
+    elif name == "quantized_ztensor":
+        assert printed == []
+    else:
+        assert printed == _bits(results)
+
+
+def test_static_library(prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """A program that is linked with libzdnn.a and calls zdnn_init needs no shared library."""
+    program, source = tmp_path / "static", C / "lstm_forward.c"
+    command = ["gcc", "-std=gnu11", "-Wall", "-Werror", "-DSTATIC_LIB", f"-I{prefix.include}"]
+    libraries = [str(prefix.static), "-lpthread", "-ldl", "-lm"]
+    toolchain.run([*command, str(source), "-o", str(program), *libraries])
+    assert "libzdnn" not in toolchain.run(["ldd", str(program)])
+    assert len(toolchain.run([str(program)], ZDNN_SERVER=server).splitlines()) == 30
+
+
+def test_pkg_config(prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """What pkg-config says is what a program needs."""
+    toolchain.require("pkg-config")
+    where = str(prefix.path / "lib/pkgconfig")
+    flags = toolchain.run(["pkg-config", "--cflags", "--libs", "zdnn"], PKG_CONFIG_PATH=where)
+    program, source = tmp_path / "add", C / "add.c"
+    toolchain.run(["gcc", "-std=gnu11", str(source), "-o", str(program), *flags.split()])
+    found = str(prefix.path / "lib")
+    printed = toolchain.run([str(program)], ZDNN_SERVER=server, LD_LIBRARY_PATH=found)
+    assert printed.splitlines()[-1] == "out element 3071 254.000000"
+
+
+def test_cmake(prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """find_package(zdnn) gives a shared and a static target."""
+    toolchain.require("cmake")
+    lines = [
+        "cmake_minimum_required(VERSION 3.16)",
+        "project(consumer C)",
+        "find_package(zdnn 1.2 REQUIRED)",
+        f"add_executable(shared {C / 'add.c'})",
+        "target_link_libraries(shared zdnn::zdnn)",
+        f"add_executable(static {C / 'add.c'})",
+        "target_link_libraries(static zdnn::zdnn_static)",
+    ]
+    (tmp_path / "CMakeLists.txt").write_text("\n".join(lines))
+    build = tmp_path / "build"
+    toolchain.run(
+        ["cmake", "-S", str(tmp_path), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix.path}"]
+    )
+    toolchain.run(["cmake", "--build", str(build)])
+    for name in ("shared", "static"):
+        printed = toolchain.run([str(build / name)], ZDNN_SERVER=server)
+        assert printed.splitlines()[-1] == "out element 3071 254.000000"

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libzdnn built from source, once per content of its sources, outside the repository."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "client/libzdnn"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nnpa-libzdnn"
+_BUILD_SECONDS = 1800
+_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Where libzdnn is installed."""
+
+    path: Path
+
+    @property
+    def include(self) -> Path:
+        """The folder of `zdnn.h`."""
+        return self.path / "include"
+
+    @property
+    def shared(self) -> Path:
+        """The shared library."""
+        return self.path / "lib/libzdnn.so.0"
+
+    @property
+    def static(self) -> Path:
+        """The static library."""
+        return self.path / "lib/libzdnn.a"
+
+    def flags(self) -> list[str]:
+        """Return what links a program with the shared library, found again at run time."""
+        lib = self.path / "lib"
+        return [f"-I{self.include}", f"-L{lib}", "-lzdnn", f"-Wl,-rpath,{lib}"]
+
+
+def require(*tools: str) -> None:
+    """Skip the test, with one line, where a tool is missing."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"libzdnn: {', '.join(missing)} not installed")
+
+
+def _sources() -> list[Path]:
+    mine = [
+        path
+        for path in LIBRARY.rglob("*")
+        if path.is_file() and not {"target", "examples"} & set(path.relative_to(LIBRARY).parts)
+    ]
+    return sorted([*mine, *(ROOT / "protos/nnpa/zdnn/v1").glob("*.proto")])
+
+
+def _digest() -> str:
+    digest = hashlib.sha256(sysconfig.get_platform().encode())
+    for path in _sources():
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _forget_old(keep: Path) -> None:
+    old = sorted(_CACHE.glob("prefix-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in old[_KEPT:]:
+        if path != keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def installed() -> Prefix:
+    """Return a prefix with the library of these sources; builds it where there is none."""
+    require("cargo", "gcc", "make")
+    prefix = _CACHE / f"prefix-{_digest()}"
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (prefix / "done").exists():
+            environment = {**os.environ, "CARGO_TARGET_DIR": str(_CACHE / "target")}
+            command = ["make", "-C", str(LIBRARY), "install", f"PREFIX={prefix}"]
+            made = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS
+            )
+            assert made.returncode == 0, made.stderr[-4000:]
+            (prefix / "done").touch()
+            _forget_old(prefix)
+    return Prefix(prefix)
+
+
+def compiled(
+    source: Path, program: Path, prefix: Prefix, *flags: str, compiler: str = "gcc"
+) -> Path:
+    """Compile a C program against the shared library, warnings being errors; return it."""
+    command = [compiler, "-Wall", "-Wextra", "-Werror", "-g", str(source), "-o", str(program)]
+    run([*command, *flags, *prefix.flags()])
+    return program
+
+
+def run(command: Sequence[str], **environment: str) -> str:
+    """Run a command that must succeed without a word on stderr; return its output."""
+    answer = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert answer.returncode == 0, f"{command}: {answer.returncode}\n{answer.stderr}"
+    assert answer.stderr == "", answer.stderr
+    return answer.stdout

@@ -302,7 +302,9 @@ class Direction:
             size, field = self.layer.tensors[name].transformed_desc.dim1, "transformed_desc.dim1"
             if size != width:
                 shape, limit = Status.ZDNN_INVALID_SHAPE, f"{width} (both halves of h0)"
-                raise ProgramCheck("data", Refusal(shape, f"{name}.{field}", str(size), limit, "c9"))
+                raise ProgramCheck(
+                    "data", Refusal(shape, f"{name}.{field}", str(size), limit, "c9")
+                )
 
     def _check(self, name: str, definition: Operation, arguments: dict[str, Any]) -> None:
         """Check one instruction; a refusal names this function's operands."""

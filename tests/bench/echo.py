@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 from google.protobuf.wrappers_pb2 import BytesValue
-from nnpa_server.app import tune_malloc
 
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 SERVICE = "nnpa.bench.Echo"
@@ -35,6 +34,8 @@ def _copied(request: BytesValue, _context: object) -> BytesValue:
 def main() -> None:
     """Serve until standard input is closed."""
     if sys.argv[2:] == ["--tuned"]:
+        from nnpa_server.app import tune_malloc  # heavy: without the flag the start is bare too
+
         tune_malloc()
     server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)
     handlers: dict[str, Any] = {

@@ -46,6 +46,17 @@ def kernel(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
+def contracted(function: Kernel) -> Kernel:
+    """Compile a kernel in which a product and a sum may be one operation with one rounding.
+
+    For arithmetic inside of a result that is far more precise than the result's own rounding.
+    """
+    return cast(
+        Kernel,
+        numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function),
+    )
+
+
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of kernels that is pasted into each of them, whatever its size."""
     return cast(Kernel, numba.njit(nogil=True, inline="always", error_model="numpy")(function))

@@ -20,6 +20,7 @@ from nnpa_emulator.kernels.convert import (
     MAGNITUDE16,
     MAGNITUDE64,
     Codes,
+    contracted,
     decode,
     encode_result,
     inlined,
@@ -103,7 +104,7 @@ def round_doubles(sums: Doubles, bias: Singles, rounded: Singles) -> np.uint16:
     return largest
 
 
-@kernel
+@contracted
 def lstm_step(
     fused: Singles, added: Singles, h: Singles, c: Singles, sizes: Sizes,
     h_cells: Codes, h_place: Place, c_cells: Codes, c_place: Place,
@@ -146,7 +147,7 @@ def lstm_step(
     return largest
 
 
-@kernel
+@contracted
 def gru_step(
     fused: Singles, added: Singles, h: Singles, sizes: Sizes, h_cells: Codes, h_place: Place
 ) -> np.uint16:

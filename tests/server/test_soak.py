@@ -199,7 +199,7 @@ def run_soak(tmp_path: Path, seconds: float, growth: int) -> str:
         good.run(*load(1, DATA))
         while "kernels of all" not in server.log_text():
             good.run(*[op("init")])
-            time.sleep(0.1)
+            time.sleep(0.6)  # the warm-up lets calls pass
         soak.until = time.monotonic() + seconds / 3
         misbehave(soak, good)
         early = at_rest(pid, good)

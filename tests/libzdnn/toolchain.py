@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "client/libzdnn"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nnpa-libzdnn"
+CARGO_TARGET = _CACHE / "target"
 _BUILD_SECONDS = 1800
 _KEPT = 3
 
@@ -58,7 +59,8 @@ def _sources() -> list[Path]:
     mine = [
         path
         for path in LIBRARY.rglob("*")
-        if path.is_file() and not {"target", "examples"} & set(path.relative_to(LIBRARY).parts)
+        if path.is_file()
+        and not {"target", "examples", "wheel"} & set(path.relative_to(LIBRARY).parts)
     ]
     return sorted([*mine, *(ROOT / "protos/nnpa/zdnn/v1").glob("*.proto")])
 
@@ -85,7 +87,7 @@ def installed() -> Prefix:
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (prefix / "done").exists():
-            environment = {**os.environ, "CARGO_TARGET_DIR": str(_CACHE / "target")}
+            environment = {**os.environ, "CARGO_TARGET_DIR": str(CARGO_TARGET)}
             command = ["make", "-C", str(LIBRARY), "install", f"PREFIX={prefix}"]
             made = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS

@@ -109,7 +109,7 @@ pub fn renew(lost: &Session) -> Result<Arc<Session>, Failure> {
     let settings = settings();
     let mut opened = lock(&process().opened);
     match &opened.session {
-        Some(other) if other.name != lost.name => return Ok(Arc::clone(other)),
+        Some(other) if other.name != lost.name => Ok(Arc::clone(other)),
         known => {
             let session = Arc::new(open(&settings, known.as_ref())?);
             opened.session = Some(Arc::clone(&session));

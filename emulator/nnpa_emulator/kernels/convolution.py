@@ -18,6 +18,7 @@ from nnpa_emulator.kernels.convert import (
     decode_run,
     encode_fp64,
     encode_result,
+    inlined,
     kernel,
 )
 
@@ -32,6 +33,7 @@ Slide = tuple[int, int, int, int]
 
 PAGE_CELLS = 2048
 STICK_CELLS = np.uintp(64)
+ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 
 @kernel
@@ -122,12 +124,28 @@ def patch(
                 word += size
 
 
+@inlined
+def _copy_step(source: Words, start: np.uintp, words: Words, word: np.uintp) -> None:
+    """Copy eight words: all are read before any is written, so that they go as one vector."""
+    w0, w1, w2, w3 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
+    start, next_word = start + FOUR, word + FOUR
+    w4, w5, w6, w7 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
+    words[word], words[word + ONE], words[word + TWO], words[word + THREE] = w0, w1, w2, w3
+    word = next_word
+    words[word], words[word + ONE], words[word + TWO], words[word + THREE] = w4, w5, w6, w7
+
+
 @kernel
 def spread(source: Words, words: Words, slide: Slide, tile: Tile, part: Part) -> None:
-    """Copy the elements under every window of a tile from a patch into the left matrix."""
+    """Copy the elements under every window of a tile from a patch into the left matrix.
+
+    Runs are copied in whole steps; what that writes behind a run is the place of the next one.
+    """
     _, rows, width, _, channels = part
     high, wide = (tile[3] - 1) * slide[0] + rows, (tile[5] - 1) * slide[1] + width
     run = np.uintp(width * channels)
+    whole = (run + STEP - ONE) // STEP * STEP
+    room = np.uintp(source.size), np.uintp(words.size)
     word = np.uintp(0)
     for e4 in range(tile[1]):
         for o3 in range(tile[3]):
@@ -135,8 +153,12 @@ def spread(source: Words, words: Words, slide: Slide, tile: Tile, part: Part) ->
                 for e3 in range(rows):
                     line = (e4 * high + o3 * slide[0] + e3) * wide + o2 * slide[1]
                     start = np.uintp(line * channels)
-                    for i in range(run):
-                        words[word + i] = source[start + i]
+                    if start + whole <= room[0] and word + whole <= room[1]:
+                        for i in range(np.uintp(0), whole, STEP):
+                            _copy_step(source, start + i, words, word + i)
+                    else:
+                        for i in range(run):
+                            words[word + i] = source[start + i]
                     word += run
 
 
@@ -157,22 +179,22 @@ def store_fp32(
     +0 as `low` takes the place of -0.
     """
     largest = np.uint16(0)
-    rows, count = sums.shape
-    for index in range(rows):
-        o2 = tile[4] + index % tile[5]
-        o3 = tile[2] + index // tile[5] % tile[3]
-        e4 = tile[0] + index // tile[5] // tile[3]
-        page = e4 * pages[0] + o3 * pages[2] + o2 // 32
-        for start in range(0, count, 64):
-            at = (page + (first + start) // 64 * pages[1]) * PAGE_CELLS + o2 % 32 * 64
-            cell, base, added = np.uintp(at), np.uintp(start), np.uintp(first + start)
-            for i in range(np.uintp(min(64, count - start))):
-                value = sums[index, base + i] + bias[added + i]
-                value = low if value <= low else value
-                value = high if value > high else value
-                code = encode_result(value)
-                largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-                out[cell + i] = code
+    count, index = sums.shape[1], 0
+    for e4 in range(tile[0], tile[0] + tile[1]):
+        for o3 in range(tile[2], tile[2] + tile[3]):
+            for o2 in range(tile[4], tile[4] + tile[5]):
+                page = e4 * pages[0] + o3 * pages[2] + o2 // 32
+                for start in range(0, count, 64):
+                    at = (page + (first + start) // 64 * pages[1]) * PAGE_CELLS + o2 % 32 * 64
+                    cell, base, added = np.uintp(at), np.uintp(start), np.uintp(first + start)
+                    for i in range(np.uintp(min(64, count - start))):
+                        value = sums[index, base + i] + bias[added + i]
+                        value = low if value <= low else value
+                        value = high if value > high else value
+                        code = encode_result(value)
+                        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+                        out[cell + i] = code
+                index += 1
     return largest
 
 

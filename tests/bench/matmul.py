@@ -59,13 +59,13 @@ def share(sizes: Sizes, floor: float | None, moonshot: float | None) -> Figure:
 
 @row("7", "matmul_op on sticks, share of the speed of np.matmul")
 def square() -> list[Figure]:
-    """Floor 0.90, moonshot 0.98; weights are decoded in every call."""
+    """Floor 0.90, moonshot 0.98; input_b is widened in the first calls and kept."""
     return [share((512, 512, 512), 0.90, 0.98), share((1024, 1024, 1024), 0.90, 0.98)]
 
 
 @row("8", "matmul_op of the size of a recurrent layer, share of the speed of np.matmul")
 def flat() -> list[Figure]:
-    """Floor 0.75, moonshot 1.0; small batches are bound by decoding the weights."""
+    """Floor 0.75, moonshot 1.0; small batches are bound by what a call costs beside its sums."""
     return [
         share((64, 256, 1024), 0.75, 1.0),
         share((8, 256, 1024), None, None),

@@ -78,7 +78,7 @@ def on_runtime(shape: Shape) -> Callable[[], object]:
 
 @row("11", "lstm rounded to DLFLOAT16, time over the FP32 LSTM of ONNX Runtime")
 def layers() -> list[Figure]:
-    """Floor 2.0, moonshot 1.1; weights are decoded once a call."""
+    """Floor 2.0, moonshot 1.1; weights are widened in the first calls and kept."""
     figures: list[Figure] = []
     for shape in SHAPES:
         with threadpool_limits(1):

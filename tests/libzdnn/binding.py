@@ -153,25 +153,35 @@ class Program:
         """Run one operation whose tensors are all inline."""
         name = operation.WhichOneof("operation")
         assert name is not None
+        operands = self._operands(operation, name)
+        result = self.call(operation, operands)
+        result.outputs.extend(one.info(operand) for operand, one in operands.items())
+        return result
+
+    def _operands(self, operation: wire.Operation, name: str) -> dict[str, Operand]:
         arm = getattr(operation, name)
         read = {"input", "kernel", "bias", "src", "h0", "c0", *_inputs(name)}
         shift = SHIFT if operation.buffer_misaligned else 0
-        operands = {
+        return {
             field.name: Operand(
                 self.library, value.inline_ztensor, _is_read(field.name, read), shift
             )
             for field, value in arm.ListFields()
             if isinstance(value, tensors.TensorRef)
         }
+
+    def call(self, operation: wire.Operation, operands: Mapping[str, Any]) -> wire.OperationResult:
+        """Call the function with the scalars of an operation and structures of the program."""
+        name = operation.WhichOneof("operation")
+        assert name is not None
+        arm = getattr(operation, name)
         special = getattr(self, f"_{name}", None)
         function = getattr(self.library, f"zdnn_{name}")
         function.restype = _RESULTS.get(name, c_uint32)
         if special is not None:
             result: wire.OperationResult = special(function, arm, operands)
-        else:
-            result = self._plain(function, name, arm, operands, operation)
-        result.outputs.extend(one.info(operand) for operand, one in operands.items())
-        return result
+            return result
+        return self._plain(function, name, arm, operands, operation)
 
     def _plain(
         self, function: Any, name: str, arm: Any, operands: Mapping[str, Operand], operation: Any

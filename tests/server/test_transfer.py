@@ -250,3 +250,34 @@ def peak_mib(pid: int) -> int:
     """Return the most memory that a process has had resident, from Linux."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) >> 10
+
+
+def _zeros(client: Client, pages: int) -> None:
+    """Make tensor 1 of `pages` pages of DLFLOAT16 zeros, the size that its user names being 1."""
+    transformed = desc(1, 1, 32 * pages, 64)
+    client.run(
+        op("init_ztensor", ztensor=1, pre_transformed_desc=pre_desc(1, 1, 1, 1),
+           transformed_desc=transformed),
+        op("allochelper_ztensor", ztensor=1),
+        op("exp", input=1, output=1),
+    )  # fmt: skip
+
+
+def test_the_array_of_a_download_is_counted_by_what_it_is(start: Callable[..., Running]) -> None:
+    """ReadTensor reserves by the transformed dims, whatever the pre-transformed ones say."""
+    running = start(limits=Limits(max_session_bytes=3 << 20))
+    client = running.client()
+    _zeros(client, 400)  # 1.6 MiB of sticks, 3.2 MiB of FP32
+    with refused(CODE.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_bytes"):
+        client.read(operation=op("transform_origtensor", ztensor=1))
+
+
+def test_an_answer_too_large_is_refused_before_it_is_made(start: Callable[..., Running]) -> None:
+    """Execute compares the array with the inline limit first, so the process does not grow."""
+    running = start(limits=Limits(max_message=4 << 20, max_session_bytes=1 << 28))
+    client = running.client()
+    _zeros(client, 16384)  # 64 MiB of sticks, 128 MiB of FP32
+    before = psutil.Process().memory_info().rss
+    with refused(CODE.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", value=1 << 27, limit=1 << 20):
+        client.run(op("transform_origtensor", ztensor=1))
+    assert psutil.Process().memory_info().rss - before < 16 << 20

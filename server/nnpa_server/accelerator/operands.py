@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of one operation: found by id, brought inline, or new."""
 
+import math
 from typing import Any
 
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2
-from nnpa_emulator import Ztensor, stick
+from nnpa_emulator import DataLayouts, DataTypes, Ztensor, stick
 from nnpa_emulator.machine import Memory
-from nnpa_emulator.ztensor import UNSET, getsize_ztensor
+from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
 from nnpa_server.accelerator.arms import Arm, read_desc
 from nnpa_server.errors import CallRefused, unspecified
@@ -35,6 +36,19 @@ def size_mismatch(field: str, given: int, wanted: int) -> CallRefused:
         value=given,
         limit=wanted,
     )
+
+
+def dense_bytes(tensor: Ztensor) -> int:
+    """Return the bytes of the array that transform_origtensor makes of a tensor.
+
+    The transformed dims count, as for the library; of a bidirectional layer's output only the
+    hidden states without their padding.
+    """
+    pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
+    dims = desc.dims[:3] if desc.type == DataTypes.ZDNN_BINARY_INT32 else desc.dims
+    if pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 != 1:
+        dims = (2, desc.dim4, desc.dim2, min(pre.dim1, desc.dim1))
+    return math.prod(dims) * TYPE_BYTES.get(pre.type, 4)
 
 
 def check_inline(

@@ -19,7 +19,13 @@ from nnpa_emulator.ztensor import UNSET
 
 from nnpa_server.accelerator.answers import answer, describe_inline, describe_ztensor
 from nnpa_server.accelerator.arms import ARMS, Arm
-from nnpa_server.accelerator.operands import check_inline, read_inline, reference, too_large
+from nnpa_server.accelerator.operands import (
+    check_inline,
+    dense_bytes,
+    read_inline,
+    reference,
+    too_large,
+)
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.store import Session
 
@@ -207,6 +213,8 @@ def run_step(session: Session, step: Step) -> tuple[Outcome, Result]:
         if step.others or step.creates:
             outcome = _run_with_new(session, step, tensors)
         else:
+            if step.arm.name == "transform_origtensor":
+                _require_answer_fits(session, step, tensors["ztensor"])
             outcome = call(session, step, tensors)
         if step.arm.frees and outcome.valid:
             for number in step.ids.values():
@@ -259,6 +267,22 @@ def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcom
         if action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
             raise
         return _as_status(check_met)
+    except MemoryError:
+        status = int(Status.ZDNN_ALLOCATION_FAILURE)
+        return Outcome(status, Refusal(status, "storage", "exhausted", "enough to compute"))
+
+
+def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
+    """Refuse an array too large for an answer, or for the session, before it is made.
+
+    A tensor without contents is left to the library, which refuses it.
+    """
+    if not tensor.is_transformed or tensor.buffer is None:
+        return
+    size, limit = dense_bytes(tensor), session.limits.max_inline
+    if size > limit:
+        raise too_large(step.path, size, limit)
+    session.reserve(size)
 
 
 def _as_status(check_met: ProgramCheck) -> Outcome:

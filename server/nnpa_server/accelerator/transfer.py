@@ -17,10 +17,16 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Outcome, Refusal, Status, Ztensor
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
-from nnpa_emulator.ztensor import TYPE_BYTES, getsize_ztensor
+from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
-from nnpa_server.accelerator.operands import from_order, read_structure, size_mismatch, too_large
+from nnpa_server.accelerator.operands import (
+    dense_bytes,
+    from_order,
+    read_structure,
+    size_mismatch,
+    too_large,
+)
 from nnpa_server.accelerator.program import (
     LiveIds,
     Step,
@@ -293,8 +299,8 @@ def _read_array(
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]
-    pre = tensor.pre_transformed_desc
-    session.reserve(int(np.prod(pre.layout_dims, dtype=object)) * TYPE_BYTES.get(pre.type, 4))
+    if tensor.is_transformed and tensor.buffer is not None:
+        session.reserve(dense_bytes(tensor))
     outcome = call(session, step, {"ztensor": tensor})
     result = answer(replace(outcome, value=None))
     result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))

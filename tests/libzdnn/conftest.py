@@ -11,6 +11,15 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies here: it builds with Rust and C, which the README's test command does not."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.libzdnn)
+
+
 @pytest.fixture(scope="session")
 def prefix() -> Prefix:
     """Where the library is installed."""

@@ -20,6 +20,7 @@ from nnpa_client import __version__, demo
 from nnpa_client.check import check
 from nnpa_client.connection import list_machines
 from nnpa_client.errors import ProgramCheck, TransportError, ZdnnError
+from nnpa_client.libzdnn import libzdnn
 
 NOT_AS_PROMISED = 1
 UNREACHABLE = 3
@@ -68,6 +69,7 @@ def main() -> None:
 
 
 main.add_command(check)
+main.add_command(libzdnn)
 
 
 @main.command(epilog=_EPILOG)

@@ -176,10 +176,11 @@ def explain_violation(violation: RangeViolation) -> str:
 
 def _sentence(error: ZdnnError) -> str:
     place = "" if error.operation_index is None else f"operation {error.operation_index}, "
-    text = f"{place}zdnn_{error.op}: {error.message}"
     refusal = error.refusal
-    if refusal is not None:
-        text += f" {refusal.text}" if refusal.text else f" {_refusal_text(refusal)}"
+    told = "" if refusal is None else refusal.text
+    text = f"{place}zdnn_{error.op}: {told or error.message}"
+    if refusal is not None and not told:
+        text += f" {_refusal_text(refusal)}"
     if error.violation is not None:
         text += explain_violation(error.violation)
     return text

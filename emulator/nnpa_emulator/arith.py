@@ -23,6 +23,7 @@ from nnpa_emulator.ztensor import (
     STICK,
     DataTypes,
     Ztensor,
+    stick_bytes,
 )
 
 EXPLAINED_ELEMENTS = 8
@@ -142,7 +143,10 @@ def _cells(tensor: Ztensor) -> npt.NDArray[np.uint16]:
     shape = geometry(tensor.transformed_desc)
     d4, d3, d2, _ = shape.dims
     strides = (*(PAGE * pages for pages in shape.pages), STICK, 2)
-    codes = (tensor.buffer if tensor.buffer is not None else np.zeros(0, np.uint8)).view(np.uint16)
+    needed = stick_bytes(tensor.transformed_desc)
+    if tensor.sticks.nbytes < needed:
+        raise ValueError(f"ztensor.buffer has {tensor.sticks.nbytes} bytes, must have {needed}")
+    codes = tensor.sticks.view(np.uint16)
     return np.lib.stride_tricks.as_strided(
         codes, (d4, shape.columns, d3, d2, CELLS_PER_STICK), strides
     )

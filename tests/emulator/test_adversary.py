@@ -53,6 +53,11 @@ def test_no_call_leaves_its_buffers() -> None:
     assert all(counts[name][1] for name in computing), counts
 
 
+def test_jitter_leaves_outputs_without_storage_alone() -> None:
+    """A recurrent layer that ends with a warning before its output is reached jitters nothing."""
+    assert tuple(_attack(1_047_540, 1, 100)["lstm"]) == (1, 1)
+
+
 @pytest.mark.heavy
 def test_no_call_of_many_leaves_its_buffers() -> None:
     """The same law for many more calls, of every function."""

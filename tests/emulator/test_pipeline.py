@@ -4,8 +4,18 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from nnpa_emulator import FUNCTIONS, Alignment, NotInLibrary, ProgramCheck, Status, Ztensor, run
+from nnpa_emulator import (
+    FUNCTIONS,
+    Alignment,
+    NotInLibrary,
+    ProgramCheck,
+    Status,
+    Ztensor,
+    run,
+    stick,
+)
 from nnpa_emulator.pipeline import Call, Outcome, function
 from nnpa_emulator.ztensor import DataTypes
 
@@ -126,3 +136,24 @@ def test_only_low_bits_of_formats_reach_the_machine() -> None:
                 **{field: 256},
             )
         assert run(guest(precheck=True), "add", given).status == Status.ZDNN_OK
+
+
+def _jittered(seed: int, line: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the codes of exp on a guest that jitters."""
+    output = blank(DIMS)
+    mine = guest()
+    mine.numerics, mine.jitter_seed = "jitter", seed
+    run(mine, "exp", {"input": values(line), "output": output})
+    return stick.read_cells(output.sticks, output.transformed_desc).astype(np.int64)
+
+
+def test_jitter_stays_within_the_tolerance_and_repeats() -> None:
+    """Jitter moves results by at most eight units, some of them, and a seed repeats its moves."""
+    line = np.linspace(-4, 4, 2 * 33 * 65).reshape(DIMS)
+    output = blank(DIMS)
+    run(guest(), "exp", {"input": values(line), "output": output})
+    exact = stick.read_cells(output.sticks, output.transformed_desc).astype(np.int64)
+    moves = np.abs(_jittered(1, line) - exact)
+    assert 0 < moves.max() <= 8
+    assert np.array_equal(_jittered(1, line), _jittered(1, line))
+    assert not np.array_equal(_jittered(1, line), _jittered(2, line))

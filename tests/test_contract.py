@@ -320,7 +320,7 @@ def test_every_package_is_typed() -> None:
 
 def test_generated_code_is_fresh() -> None:
     """The committed wire code is what the generator makes of the contract."""
-    pytest.importorskip("grpc_tools", reason="the generator is in the extra `check`")
+    pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
     command = [sys.executable, str(ROOT / "protos/generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

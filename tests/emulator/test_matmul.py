@@ -257,8 +257,8 @@ def test_same_call_same_bits_in_any_thread() -> None:
 @pytest.mark.parametrize("shape", [(1, 128, 768, 768), (1, 8, 2048, 1000)])
 def test_onnxruntime_agrees(shape: Sizes) -> None:
     """FP32 MatMul and Add of ONNX Runtime agree within the tolerance of DLFLOAT16."""
-    helper = pytest.importorskip("onnx.helper")
-    runtime = pytest.importorskip("onnxruntime")
+    helper = pytest.importorskip("onnx.helper", reason="the peer is in the extras test and bench")
+    runtime = pytest.importorskip("onnxruntime", reason="the peer is in the extras test and bench")
     s, m, n, p = shape
     random = np.random.default_rng(1)
     a, b, c = (

@@ -298,8 +298,8 @@ def test_what_was_written_before_a_violation_stays() -> None:
 @pytest.mark.parametrize("name", GATES)
 def test_onnxruntime_agrees(name: str) -> None:
     """ONNX Runtime's FP32 LSTM, and GRU with linear_before_reset, agree within tolerance."""
-    helper = pytest.importorskip("onnx.helper")
-    runtime = pytest.importorskip("onnxruntime")
+    helper = pytest.importorskip("onnx.helper", reason="the peer is in the extras test and bench")
+    runtime = pytest.importorskip("onnxruntime", reason="the peer is in the extras test and bench")
     layer = net(name, (7, 3, 20, 30), BIDIR)
     # ONNX orders gates I, O, F, C and Z, R, H; biases are input's, then the hidden ones.
     order = (1, 3, 0, 2) if name == "lstm" else (0, 1, 2)

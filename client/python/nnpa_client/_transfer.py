@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
     ReadSticks,
     ReadTensorRequest,
@@ -235,6 +236,21 @@ def write_sticks(
     )
     header = WriteTensorHeader(session=guest.name, sticks=target)
     _write(guest, Call("write_sticks", Operation(), {"ztensor": ztensor}), header, [view])
+
+
+def put_ztensor(
+    ztensor: "Ztensor", structure: tensor_pb2.Ztensor, sticks: UserArray | None
+) -> None:
+    """Create the tensor in the session from a structure as it stands, and its sticks."""
+    guest, sent = ztensor.guest, tensor_pb2.Ztensor()
+    sent.CopyFrom(structure)
+    sent.ClearField("contents")
+    sent.null_buffer = sticks is None
+    view = np.frombuffer(b"" if sticks is None else sticks, np.uint8)
+    target = WriteSticks(id=ztensor.id, new_ztensor=sent, total_bytes=view.nbytes)
+    header = WriteTensorHeader(session=guest.name, sticks=target)
+    call = Call("put_ztensor", Operation(), {"ztensor": ztensor}, (ztensor,))
+    _write(guest, call, header, [view])
 
 
 def dtype_code(array: npt.NDArray[Any]) -> int:

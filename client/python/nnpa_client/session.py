@@ -7,7 +7,7 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy.typing as npt
-from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
@@ -258,6 +258,18 @@ class Session:
         """Return a quantized ztensor with sticks: zdnn_init_quantized_ztensor_with_malloc."""
         ztensor = self.init_quantized_ztensor(pre_tfrmd_desc, tfrmd_desc, scale, offset)
         return _lifecycle.allocate(ztensor)
+
+    def put_ztensor(
+        self, structure: tensor_pb2.Ztensor, sticks: _transfer.UserArray | None = None
+    ) -> Ztensor:
+        """Put a ztensor into the session as it stands, unchecked, and return it.
+
+        For what another session or a machine has written: `structure` gives the fields of C's
+        structure, `sticks` (little-endian, getsize_ztensor bytes) the buffer; None is NULL.
+        """
+        ztensor = Ztensor(self._guest, None, self._guest.new_id())
+        _transfer.put_ztensor(ztensor, structure, sticks)
+        return ztensor
 
     @contextlib.contextmanager
     def pipeline(self) -> Generator[Pipeline]:

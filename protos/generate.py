@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the Python code of the wire contract: the only generator of `protos/gen`.
+"""Make what is generated from the wire contract: `protos/gen`, and the SDKs' verbs and messages.
 
-`python protos/generate.py` regenerates `protos/gen/python`. `--check` changes nothing and fails
-when the committed code is stale, when `buf lint` complains, or when v1 broke its promise.
-`--freeze` makes the present contract the promise (`baseline.binpb`), unless it breaks the old one.
+`python protos/generate.py` regenerates all of it. `--check` changes nothing and fails when the
+committed code is stale, when `buf lint` complains, or when v1 broke its promise. `--freeze` makes
+the present contract the promise (`baseline.binpb`), unless it breaks the old one. Messages of a
+language whose toolchain this machine lacks are left as they are, which one line says; `--strict`
+makes that a failure.
 """
 
 import argparse
@@ -12,19 +14,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+
+from sdk import ROOT, SDKS, Contract, Sdk, read_contract, render
 
 PROTOS = Path(__file__).resolve().parent
 GENERATED = PROTOS / "gen" / "python"
 BASELINE = PROTOS / "baseline.binpb"
 # Newer generators emit code that refuses protobuf 6, which pyproject still promises to support.
 PINNED = {"grpcio-tools": "1.76.0", "mypy-protobuf": "5.1.0"}
+# Published by others under a package name of theirs, so that a process may hold it once only: kept as
+# a descriptor too, from which a process that holds another copy makes classes of its own.
+PUBLISHED = "nnpa/oip/open_inference_grpc"
 HEADER = '# SPDX-License-Identifier: Apache-2.0\n"""{}"""\n'
 DOCSTRINGS = {
     "nnpa": "Generated wire code of nnpa: protocol buffers and gRPC stubs, one package per API.",
     "nnpa/mli": "The embARC MLI API of the wire, by version.",
     "nnpa/mli/v1": "embARC MLI on the wire, version 1.",
+    "nnpa/oip": "The Open Inference Protocol, version 2; beside its modules, its descriptor.",
     "nnpa/zdnn": "The zDNN API of the wire, by version.",
     "nnpa/zdnn/v1": "zDNN on the wire, version 1: status, tensor, operation, accelerator.",
 }
@@ -53,8 +62,10 @@ def generate(target: Path) -> None:
     ]
     outputs = [f"--{kind}_out={target}" for kind in ("python", "grpc_python")]
     outputs += [f"--{kind}_out=quiet:{target}" for kind in ("mypy", "mypy_grpc")]
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
-    subprocess.run([*command, *plugins, *outputs, *sources], cwd=PROTOS, check=True)
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
+    subprocess.run([*protoc, *plugins, *outputs, *sources], cwd=PROTOS, check=True)
+    descriptor = f"--descriptor_set_out={target / PUBLISHED}.binpb"
+    subprocess.run([*protoc, descriptor, f"{PUBLISHED}.proto"], cwd=PROTOS, check=True)
     for package, docstring in DOCSTRINGS.items():
         (target / package / "__init__.py").write_text(HEADER.format(docstring), encoding="utf-8")
     (target / "nnpa" / "py.typed").write_text("", encoding="utf-8")
@@ -66,11 +77,36 @@ def files(root: Path) -> set[str]:
     return {str(path) for path in found if "__pycache__" not in path.parts}
 
 
-def stale(fresh: Path) -> list[str]:
+def stale(fresh: Path, committed: Path) -> list[Path]:
     """Return the committed files that differ from `fresh`, are missing, or are left over."""
-    wanted, present = files(fresh), files(GENERATED)
-    _, differing, unreadable = filecmp.cmpfiles(fresh, GENERATED, wanted & present, shallow=False)
-    return sorted((wanted ^ present) | set(differing) | set(unreadable))
+    wanted, present = files(fresh), files(committed)
+    _, differing, unreadable = filecmp.cmpfiles(fresh, committed, wanted & present, shallow=False)
+    return [committed / path for path in sorted((wanted ^ present) | {*differing, *unreadable})]
+
+
+def stale_sdk(sdk: Sdk, contract: Contract, strict: bool) -> list[Path]:
+    """Return the generated files of an SDK that are not what the contract makes."""
+    outdated = [
+        sdk.home / path
+        for template, path in sdk.sources.items()
+        if not (sdk.home / path).is_file()
+        or (sdk.home / path).read_text(encoding="utf-8") != render(template, contract)
+    ]
+    if sdk.messages is None or lacking(sdk, strict):
+        return outdated
+    with tempfile.TemporaryDirectory() as folder:
+        sdk.messages.write(Path(folder))
+        return outdated + stale(Path(folder), sdk.home / sdk.messages.folder)
+
+
+def lacking(sdk: Sdk, strict: bool) -> bool:
+    """Say what this machine lacks to make an SDK's messages; return whether it lacks anything."""
+    missing = sdk.messages.missing() if sdk.messages else ""
+    if missing:
+        print(f"{sdk.name}: messages not made, this machine has no {missing}", file=sys.stderr)
+        if strict:
+            raise SystemExit(1)
+    return bool(missing)
 
 
 def buf(*arguments: str) -> bool:
@@ -78,24 +114,39 @@ def buf(*arguments: str) -> bool:
     return subprocess.run([tool("buf"), *arguments], cwd=PROTOS, check=False).returncode == 0
 
 
-def check() -> bool:
+def check(strict: bool) -> bool:
     """Return whether generated code is fresh, style is kept, and v1 only grew."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
-        outdated = stale(Path(folder))
+        outdated = stale(Path(folder), GENERATED)
+    contract = read_contract()
+    for sdk in SDKS:
+        outdated += stale_sdk(sdk, contract, strict)
     for path in outdated:
-        print(f"stale: {GENERATED.relative_to(PROTOS.parent) / path}", file=sys.stderr)
+        print(f"stale: {path.relative_to(ROOT)}", file=sys.stderr)
     styled = buf("lint")
     kept = buf("breaking", "--against", str(BASELINE))
     return not outdated and styled and kept
 
 
-def regenerate() -> None:
+def regenerate(strict: bool) -> None:
     """Replace the committed code."""
-    if GENERATED.exists():
-        shutil.rmtree(GENERATED)
-    GENERATED.mkdir(parents=True)
-    generate(GENERATED)
+    replace(GENERATED, generate)
+    contract = read_contract()
+    for sdk in SDKS:
+        for template, path in sdk.sources.items():
+            (sdk.home / path).parent.mkdir(parents=True, exist_ok=True)
+            (sdk.home / path).write_text(render(template, contract), encoding="utf-8")
+        if sdk.messages and not lacking(sdk, strict):
+            replace(sdk.home / sdk.messages.folder, sdk.messages.write)
+
+
+def replace(folder: Path, write: Callable[[Path], None]) -> None:
+    """Empty a folder that holds generated code only, and have it written anew."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    write(folder)
 
 
 def freeze() -> bool:
@@ -107,19 +158,20 @@ def freeze() -> bool:
 
 def main() -> int:
     """Run the chosen action; return the exit code."""
-    parser = argparse.ArgumentParser(description="Make the Python code of the wire contract.")
+    parser = argparse.ArgumentParser(description="Make what is generated from the wire contract.")
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--check", action="store_true", help="fail when something is stale or broken"
     )
     action.add_argument("--freeze", action="store_true", help="renew baseline.binpb")
+    parser.add_argument("--strict", action="store_true", help="a missing toolchain is a failure")
     chosen = parser.parse_args()
     check_pins()
     if chosen.check:
-        return 0 if check() else 1
+        return 0 if check(chosen.strict) else 1
     if chosen.freeze:
         return 0 if freeze() else 1
-    regenerate()
+    regenerate(chosen.strict)
     return 0
 
 

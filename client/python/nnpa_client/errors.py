@@ -142,6 +142,14 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "SERVER_DRAINING": "The server is shutting down: connect to another one.",
         "TOKEN_INVALID": "Set ZDNN_TOKEN or connect(token=...).",
         "CALL_QUOTA_EXCEEDED": "Make fewer calls at a time, or try again later.",
+        "CACHE_MISS": "Send the sticks: the session's cache has forgotten them.",
+        "MODEL_NOT_FOUND": "RepositoryIndex lists the models of the server.",
+        "MODEL_UNAVAILABLE": "Load the model, or wait until it is loaded.",
+        "MODEL_QUOTA_EXCEEDED": "Unload models, or unregister regions, that are not needed.",
+        "EXTENSION_NOT_OFFERED": "ServerMetadata lists the extensions that this server offers.",
+        "REGION_NOT_FOUND": "Register the region on the connection that uses it.",
+        "REGION_IN_USE": "Unregister the region first, or choose another name.",
+        "RESPONSE_TOO_LARGE": "Set the option named on the channel, and say so in the request.",
         "INTERNAL": "This is a defect of the server: report the correlation id.",
     }
 )

@@ -282,6 +282,33 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
     "max_session_calls" or "max_mli_calls". Retry with a pause.
     """
+    ERROR_REASON_CACHE_MISS: _ErrorReason.ValueType  # 23
+    """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
+    Ztensor.cached; "field" says which. Send the sticks instead.
+    """
+    ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 30
+    """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
+
+    NOT_FOUND: the server has no model of this name, or not this version of it.
+    """
+    ERROR_REASON_MODEL_UNAVAILABLE: _ErrorReason.ValueType  # 31
+    """UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
+    ERROR_REASON_MODEL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 32
+    """RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
+    may; "field" and "limit".
+    """
+    ERROR_REASON_EXTENSION_NOT_OFFERED: _ErrorReason.ValueType  # 33
+    """UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
+    operator did not switch on; "field" names it.
+    """
+    ERROR_REASON_REGION_NOT_FOUND: _ErrorReason.ValueType  # 34
+    """NOT_FOUND: the connection has no region of shared memory of this name, or there is no object."""
+    ERROR_REASON_REGION_IN_USE: _ErrorReason.ValueType  # 35
+    """ALREADY_EXISTS: the connection has a region of this name."""
+    ERROR_REASON_RESPONSE_TOO_LARGE: _ErrorReason.ValueType  # 36
+    """RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
+    "value", "limit", and "option", what to set on the client's channel.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons of gRPC errors. Every error of this package carries a google.rpc.ErrorInfo with domain
@@ -355,6 +382,33 @@ ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
 """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
 wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
 "max_session_calls" or "max_mli_calls". Retry with a pause.
+"""
+ERROR_REASON_CACHE_MISS: ErrorReason.ValueType  # 23
+"""NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
+Ztensor.cached; "field" says which. Send the sticks instead.
+"""
+ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 30
+"""30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
+
+NOT_FOUND: the server has no model of this name, or not this version of it.
+"""
+ERROR_REASON_MODEL_UNAVAILABLE: ErrorReason.ValueType  # 31
+"""UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
+ERROR_REASON_MODEL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 32
+"""RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
+may; "field" and "limit".
+"""
+ERROR_REASON_EXTENSION_NOT_OFFERED: ErrorReason.ValueType  # 33
+"""UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
+operator did not switch on; "field" names it.
+"""
+ERROR_REASON_REGION_NOT_FOUND: ErrorReason.ValueType  # 34
+"""NOT_FOUND: the connection has no region of shared memory of this name, or there is no object."""
+ERROR_REASON_REGION_IN_USE: ErrorReason.ValueType  # 35
+"""ALREADY_EXISTS: the connection has a region of this name."""
+ERROR_REASON_RESPONSE_TOO_LARGE: ErrorReason.ValueType  # 36
+"""RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
+"value", "limit", and "option", what to set on the client's channel.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single ONNX nodes on the host, by ONNX Runtime in FP32 or whatever the node's type is.
+
+A node is compiled once per combination of element types, whatever the shapes are.
+Source: ONNX Runtime, Python API, InferenceSession.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import helper
+
+Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
+
+# The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
+_IR_VERSION = 10
+_KERNELS = 2048
+_REJECTIONS: tuple[type[Exception], ...] = tuple(
+    getattr(onnxruntime.capi.onnxruntime_pybind11_state, name)
+    for name in ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException")
+)
+
+
+class HostError(RuntimeError):
+    """A node that ONNX Runtime does not take, or that failed while it ran."""
+
+
+@lru_cache(maxsize=1)
+def newest_opset() -> int:
+    """Return the newest opset of the default domain that ONNX Runtime takes."""
+    for opset in range(onnx.defs.onnx_opset_version(), 6, -1):
+        node = helper.make_node("Neg", ["x"], ["y"])
+        try:
+            _session(node, opset, {"x": np.dtype(np.float32)})
+        except HostError:
+            continue
+        return opset
+    raise HostError("ONNX Runtime takes no opset from 7 on")
+
+
+def opset_for(op_type: str, domain: str, opset: int) -> int:
+    """Return the opset in which the host runs a node of a model's `opset`.
+
+    A newer opset than ONNX Runtime knows is no obstacle where the operator did not change since.
+    """
+    if domain not in ("", "ai.onnx") or opset <= newest_opset():
+        return opset
+    since = onnx.defs.get_schema(op_type, opset, "").since_version
+    if since > newest_opset():
+        known = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
+        raise HostError(f"{op_type} of opset {since}: {known}")
+    return newest_opset()
+
+
+def captured(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Return the names that a node's subgraphs take from outside, sorted."""
+    names: set[str] = set()
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+        for graph in graphs:
+            names |= _free(graph)
+    return tuple(sorted(names))
+
+
+def _free(graph: onnx.GraphProto) -> set[str]:
+    known = {one.name for one in (*graph.input, *graph.initializer)}
+    free: set[str] = set()
+    for node in graph.node:
+        free |= {name for name in (*node.input, *captured(node)) if name} - known
+        known |= set(node.output)
+    return free | ({one.name for one in graph.output} - known)
+
+
+@lru_cache(maxsize=_KERNELS)
+def prepare(serialised: bytes, opset: int, dtypes: tuple[np.dtype[Any] | None, ...]) -> Kernel:
+    """Compile a serialised NodeProto for the element types of its inputs, None where left out.
+
+    Inputs are those of the node, then what its subgraphs capture. Raise `HostError`.
+    """
+    node = onnx.NodeProto.FromString(serialised)
+    names = (*node.input, *(name for name in captured(node) if name not in node.input))
+    types = {
+        name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
+    }
+    session = _session(node, opset, types)
+    wanted = [name for name in node.output if name]
+    present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
+
+    def kernel(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        try:
+            return list(session.run(wanted, dict(zip(present, arrays, strict=True))))
+        except _REJECTIONS as error:
+            raise HostError(_sentence(error)) from error
+
+    return kernel
+
+
+def _session(node: onnx.NodeProto, opset: int, types: dict[str, np.dtype[Any]]) -> Any:
+    """Make a session for a model of this one node."""
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
+        for name, dtype in types.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", inputs, outputs)
+    imports = [helper.make_opsetid(node.domain, opset)]
+    if node.domain not in ("", "ai.onnx"):
+        imports.append(helper.make_opsetid("", newest_opset()))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except (*_REJECTIONS, ValueError) as error:
+        raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """Return what ONNX Runtime says, without its source positions and at most a line."""
+    text = str(error).split("] : ")[-1].splitlines()[0]
+    return text.split(" : ", 2)[-1][:200]

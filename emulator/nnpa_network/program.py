@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hosted network as a list of steps: what the accelerator and the host do, and with what.
+
+Arrays (host memory) and tensors (sticks) share one space of numeric ids, from 1 on; names are a
+side table. A call of the accelerator is a verb and its keyword arguments as the emulator takes
+them, an id in place of every ztensor. A program is made for one machine and one set of input
+shapes and holds every constant, those of the accelerator stickified once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nnpa_emulator import TensorDesc, Ztensor
+
+Array: TypeAlias = npt.NDArray[Any]
+
+ABSENT = 0
+"""The id of an optional ONNX input or output that is left out."""
+BOUNDARY = -1
+"""The `node` of steps that serve no node: outputs of the network leave the accelerator."""
+
+
+class ModelRefused(ValueError):
+    """A model that cannot be hosted; `node` names the node it fails at, empty for the whole."""
+
+    def __init__(self, reason: str, node: str = "") -> None:
+        self.reason, self.node = reason, node
+        super().__init__(f"node {node}: {reason}" if node else reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a network in ONNX's terms.
+
+    `shape` has -1 where a dim is free until run, `symbols` its name in the model, else "".
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    symbols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """An array on the host; -1 in `shape` is a dim that only running the step tells."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A tensor of the accelerator; `scale` and `offset` are init_quantized_ztensor's, 0: none."""
+
+    pre_transformed_desc: TensorDesc
+    transformed_desc: TensorDesc
+    scale: float = 0.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorStep:
+    """One call: `arguments` hold ids for ztensors.
+
+    A transform's `data` is a tuple of array ids; `result` is the array that receives the value
+    which the function returns, ABSENT where it returns none.
+    """
+
+    node: int
+    verb: str
+    arguments: Mapping[str, Any]
+    result: int = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """One ONNX node, serialised as NodeProto, over arrays; ABSENT where the node leaves one out.
+
+    `opset` is the version of the node's domain that it is to be run in.
+    """
+
+    node: int
+    onnx: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    opset: int
+
+
+Step: TypeAlias = AcceleratorStep | HostStep
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of the model and where it went.
+
+    `device` is "accelerator", "host", or "folded" (computed at import, or nothing left to do);
+    `functions` are the zDNN functions that stand for it, without prefix; `reason` says why it is
+    not on the accelerator. `macc` are multiply-accumulates, `weights` the bytes of its constants
+    as the model stores them, `output_shapes` parallel to `outputs`.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    device: str
+    functions: tuple[str, ...] = ()
+    reason: str = ""
+    macc: int = 0
+    weights: int = 0
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a named value of the model lives: an array, or a tensor whose elements are reordered.
+
+    `order` are the axes of `shape` that are not 1, in the order of the tensor's elements; empty for
+    arrays. `shape` is the value's own in the model.
+    """
+
+    id: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs: see the module. `places` is the side table of names, `machine` what it is for."""
+
+    name: str
+    machine: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    input_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+    arrays: Mapping[int, ArrayInfo]
+    tensors: Mapping[int, TensorInfo]
+    constants: Mapping[int, Array | Ztensor]
+    steps: tuple[Step, ...]
+    nodes: tuple[Node, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+
+    @property
+    def macc(self) -> int:
+        """Multiply-accumulates of one run."""
+        return sum(one.macc for one in self.nodes)

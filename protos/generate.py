@@ -87,10 +87,9 @@ def stale(fresh: Path, committed: Path) -> list[Path]:
 def stale_sdk(sdk: Sdk, contract: Contract, strict: bool) -> list[Path]:
     """Return the generated files of an SDK that are not what the contract makes."""
     outdated = [
-        sdk.home / path
-        for template, path in sdk.sources.items()
-        if not (sdk.home / path).is_file()
-        or (sdk.home / path).read_text(encoding="utf-8") != render(template, contract)
+        path
+        for path, text in render(sdk, contract).items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     if sdk.messages is None or lacking(sdk, strict):
         return outdated
@@ -134,9 +133,9 @@ def regenerate(strict: bool) -> None:
     replace(GENERATED, generate)
     contract = read_contract()
     for sdk in SDKS:
-        for template, path in sdk.sources.items():
-            (sdk.home / path).parent.mkdir(parents=True, exist_ok=True)
-            (sdk.home / path).write_text(render(template, contract), encoding="utf-8")
+        for path, text in render(sdk, contract).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         if sdk.messages and not lacking(sdk, strict):
             replace(sdk.home / sdk.messages.folder, sdk.messages.write)
 

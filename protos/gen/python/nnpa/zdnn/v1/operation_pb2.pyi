@@ -3247,7 +3247,7 @@ class IsNnpaParmblkFmtInstalled(_message.Message):
     FORMAT_CODES_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """As in IsNnpaFunctionInstalled."""
+    """As in IsNnpaFunctionInstalled. Default: all."""
     @_builtins.property
     def format_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Formats, of enum NnpaParmblkFormat or any other number; the library reads the low 8 bits, and

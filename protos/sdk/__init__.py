@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SDKs' generated code: the verbs of the contract, and one set of templates per language."""
+
+from sdk.go import GO
+from sdk.rendering import ROOT, Messages, Sdk, render
+from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
+
+# Every language whose code `protos/generate.py` makes.
+SDKS: tuple[Sdk, ...] = (GO,)
+
+__all__ = [
+    "ROOT",
+    "SDKS",
+    "Absent",
+    "Contract",
+    "Enum",
+    "Kind",
+    "Messages",
+    "Parameter",
+    "Sdk",
+    "Value",
+    "Verb",
+    "read_contract",
+    "render",
+]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Go: messages and stubs by protoc's plugins, which `client/go/go.mod` pins; verbs by template."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sdk.rendering import ROOT, Messages, Sdk, pascal
+from sdk.verbs import PROTOS
+
+HOME = ROOT / "client" / "go"
+MODULE = "nnpa.dev/nnpa"
+PLUGINS = {
+    "protoc-gen-go": "google.golang.org/protobuf/cmd/protoc-gen-go",
+    "protoc-gen-go-grpc": "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
+}
+
+
+def _missing() -> str:
+    return "" if shutil.which("go") else "Go"
+
+
+def _package(proto: str) -> str:
+    """Return the import path and name of a proto's Go package: nnpa/zdnn/v1 is zdnnv1."""
+    folder = Path(proto).parent
+    return f"{MODULE}/gen/{folder};{''.join(folder.parts[1:])}"
+
+
+def _write(target: Path) -> None:
+    protos = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.glob("nnpa/**/*.proto"))
+    with tempfile.TemporaryDirectory() as tools:
+        build = ["go", "build", "-o", f"{tools}{os.sep}", *PLUGINS.values()]
+        subprocess.run(build, cwd=HOME, check=True)
+        plugins = [f"--plugin={name}={Path(tools) / name}" for name in PLUGINS]
+        options = [
+            option
+            for kind in ("go", "go-grpc")
+            for option in (
+                f"--{kind}_out={target}",
+                f"--{kind}_opt=module={MODULE}/gen",
+                *(f"--{kind}_opt=M{proto}={_package(proto)}" for proto in protos),
+            )
+        ]
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", *plugins, *options]
+        subprocess.run([*command, *protos], cwd=PROTOS, check=True)
+
+
+def protoc_name(name: str) -> str:
+    """Return a name as protoc-gen-go spells it: a small letter behind a digit becomes capital."""
+    return re.sub(r"(?<=\d)[a-z]", lambda found: found[0].upper(), pascal(name))
+
+
+GO = Sdk(
+    name="go",
+    home=HOME,
+    sources={"go_constants.go.j2": "zdnn/constants.gen.go"},
+    filters={"protoc_name": protoc_name},
+    messages=Messages("gen", _missing, _write),
+)

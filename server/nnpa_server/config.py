@@ -34,6 +34,7 @@ class Limits:
     max_sessions: int = 64
     max_session_bytes: int = 8 * GIB
     max_session_tensors: int = 100_000
+    max_session_cache: int = 256 * MIB
     idle_timeout: float = 900.0
     max_message: int = 64 * MIB
 

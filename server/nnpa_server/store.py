@@ -3,16 +3,18 @@
 
     Store     every session of the server; a thread ends those that nobody used for a while
     Session   a guest with its tensors by id, its quota, and the lock that orders its operations
+    Contents  sticks that a session keeps by name, so that they travel once
 
 Memory is counted before it is allocated. A session's bytes are those of its tensors' buffers
-(`stored_bytes`), of transfers under way (`staged_bytes`), and of what the running operation has
-allocated so far (`pending_bytes`).
+(`stored_bytes`), of transfers under way (`staged_bytes`), of what the running operation has
+allocated so far (`pending_bytes`), and of its cache, which gives way to all of these.
 """
 
 import hashlib
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +46,49 @@ def _not_found(name: str) -> CallRefused:
     )
 
 
+class Contents:
+    """A session's content cache: sticks by name; what was used longest ago goes first.
+
+    A key is a name, and 0 or the type by which the bytes were swapped on arrival. Nothing writes to
+    what is held here, so that operations read it where it is. `held` is bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.held = 0
+        self._limit = limit
+        self._by_key: OrderedDict[tuple[bytes, int], Memory] = OrderedDict()
+
+    def put(self, key: tuple[bytes, int], memory: Memory) -> None:
+        """Hold `memory`, which nobody writes to from here on, unless it is too large."""
+        self._drop(key)
+        if memory.nbytes <= self._limit:
+            self._by_key[key] = memory
+            self.held += memory.nbytes
+            self.shrink(self._limit)
+
+    def get(self, key: tuple[bytes, int]) -> Memory | None:
+        """Return what is held under a key, for reading only."""
+        memory = self._by_key.get(key)
+        if memory is not None:
+            self._by_key.move_to_end(key)
+        return memory
+
+    def shrink(self, most: int) -> None:
+        """Forget until at most `most` bytes are held."""
+        while self._by_key and self.held > most:
+            self._drop(next(iter(self._by_key)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._by_key.clear()
+        self.held = 0
+
+    def _drop(self, key: tuple[bytes, int]) -> None:
+        memory = self._by_key.pop(key, None)
+        if memory is not None:
+            self.held -= memory.nbytes
+
+
 class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
@@ -66,6 +111,7 @@ class Session:
         self.stored_bytes = 0
         self.staged_bytes = 0
         self.pending_bytes = 0
+        self.contents = Contents(limits.max_session_cache)
         self.told: dict[
             tuple[str, int], tuple[tuple[object, ...], operation_pb2.OperationResult]
         ] = {}
@@ -73,9 +119,14 @@ class Session:
         guest.allocate = self.allocate
 
     def reserve(self, size: int) -> None:
-        """Refuse `size` more bytes if the session may not have them; allocates nothing."""
+        """Refuse `size` more bytes if the session may not have them; allocates nothing.
+
+        The cache makes room first.
+        """
         used = self.stored_bytes + self.staged_bytes + self.pending_bytes
         limit = self.limits.max_session_bytes
+        if used + size + self.contents.held > limit:
+            self.contents.shrink(max(0, limit - used - size))
         if used + size > limit:
             raise CallRefused(
                 wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED,
@@ -164,6 +215,7 @@ class Session:
                 self.tensors.clear()
                 self.told.clear()
                 self._held.clear()
+                self.contents.clear()
                 self.stored_bytes = 0
             finally:
                 self.lock.release()
@@ -177,6 +229,7 @@ class Counts:
     tensors: int = 0
     stored_bytes: int = 0
     staged_bytes: int = 0
+    cached_bytes: int = 0
 
 
 class Store:
@@ -259,6 +312,7 @@ class Store:
             sum(len(one.tensors) for one in sessions),
             sum(one.stored_bytes for one in sessions),
             sum(one.staged_bytes for one in sessions),
+            sum(one.contents.held for one in sessions),
         )
 
     def close(self) -> None:

@@ -199,6 +199,7 @@ def _limits(limits: Limits) -> accelerator_pb2.SessionLimits:
         max_tensors=limits.max_session_tensors,
         max_bytes=limits.max_session_bytes,
         idle_timeout=timeout,
+        max_cache_bytes=limits.max_session_cache,
     )
 
 

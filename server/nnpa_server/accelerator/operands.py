@@ -12,8 +12,11 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
 from nnpa_server.accelerator.arms import Arm, read_desc
-from nnpa_server.errors import CallRefused, unspecified
+from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.store import Session
+
+BIG_ENDIAN = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
+_NAME_BYTES = (16, 64)  # source: nnpa/zdnn/v1/tensor.proto, Ztensor.cache_as
 
 
 def too_large(field: str, size: int, limit: int) -> CallRefused:
@@ -57,6 +60,7 @@ def check_inline(
     """Refuse an inline tensor that lacks what the operation reads of it."""
     if not message.HasField("transformed_desc"):
         raise unspecified(f"{path}.transformed_desc")
+    check_names(message, path)
     read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
     if message.HasField("pre_transformed_desc"):
         read_desc(message.pre_transformed_desc, f"{path}.pre_transformed_desc", transformed=False)
@@ -89,25 +93,82 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
     Without contents the buffer is NULL, unless there is to be `room`: a tensor only written.
     """
     tensor = read_structure(message, path)
-    has_sticks = message.WhichOneof("contents") is not None
-    if message.null_buffer or not (has_sticks or room):
+    contents = message.WhichOneof("contents")
+    if message.null_buffer or not (contents or room):
+        return tensor
+    if contents == "cached":
+        held = find_cached(session, tensor, message, path)
+        tensor.buffer = _copy(session, held) if room else held
         return tensor
     size, limit = getsize_ztensor(tensor.transformed_desc), session.limits.max_inline
-    sticks = message.sticks if has_sticks else b""
-    if has_sticks and len(sticks) != size:
+    sticks = message.sticks
+    if contents and len(sticks) != size:
         raise size_mismatch(f"{path}.sticks", len(sticks), size)
     if size > limit:
         raise too_large(f"{path}.sticks", size, limit)
     tensor.buffer = session.allocate(size)
-    if has_sticks and tensor.buffer is not None:
+    if contents and tensor.buffer is not None:
         np.copyto(tensor.buffer, np.frombuffer(sticks, np.uint8))
         from_order(tensor, tensor.buffer, message.byte_order)
+        if not room:
+            keep(session, tensor, tensor.buffer, message.cache_as, message.byte_order)
     return tensor
+
+
+def _copy(session: Session, held: Memory) -> Memory | None:
+    memory = session.allocate(held.nbytes)
+    if memory is not None:
+        np.copyto(memory, held)
+    return memory
+
+
+def find_cached(
+    session: Session, tensor: Ztensor, message: tensor_pb2.Ztensor, path: str
+) -> Memory:
+    """Return what the session's cache has under the name in a message, for reading only."""
+    path, name = f"{path}.cached", message.cached
+    memory = session.contents.get(_key(tensor, name, message.byte_order))
+    if memory is None:
+        text = f"{path}: the session's cache does not have these contents, or no more"
+        raise CallRefused(wire.ERROR_REASON_CACHE_MISS, text, field=path)
+    if memory.nbytes != (size := getsize_ztensor(tensor.transformed_desc)):
+        raise size_mismatch(path, memory.nbytes, size)
+    return memory
+
+
+def keep(session: Session, tensor: Ztensor, memory: Memory, name: bytes, order: int) -> None:
+    """Have the session's cache hold sticks of a tensor, if they have a name there.
+
+    `memory` is in the host's order, `order` is that in which they travel. Nobody may write to it
+    from here on.
+    """
+    if name:
+        session.contents.put(_key(tensor, name, order), memory)
+
+
+def check_name(name: bytes, path: str) -> None:
+    """Refuse a name of contents that is too short to be the only one of its kind, or too long."""
+    if not _NAME_BYTES[0] <= len(name) <= _NAME_BYTES[1]:
+        raise invalid(path, f"{len(name)} bytes", f"{_NAME_BYTES[0]} to {_NAME_BYTES[1]} bytes")
+
+
+def check_names(message: tensor_pb2.Ztensor, path: str) -> None:
+    """Refuse names of contents that no cache takes."""
+    if message.WhichOneof("contents") == "cached":
+        check_name(message.cached, f"{path}.cached")
+    if message.cache_as:
+        check_name(message.cache_as, f"{path}.cache_as")
+
+
+def _key(tensor: Ztensor, name: bytes, order: int) -> tuple[bytes, int]:
+    """Return where the cache has contents: what arrived big-endian was swapped by its type."""
+    is_swapped = order == BIG_ENDIAN
+    return name, 1 + tensor.transformed_desc.type if is_swapped else 0
 
 
 def from_order(tensor: Ztensor, buffer: Memory, order: int) -> None:
     """Turn bytes that came in a wire byte order into the host's, in place."""
-    if order == tensor_pb2.BYTE_ORDER_BIG_ENDIAN:
+    if order == BIG_ENDIAN:
         buffer[:] = stick.byteswapped(buffer, tensor.transformed_desc)
 
 

@@ -22,6 +22,7 @@ from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
     check_inline,
     dense_bytes,
+    keep,
     read_inline,
     reference,
     too_large,
@@ -232,7 +233,7 @@ def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome:
     if outcome is not OK or step.others or len(step.arm.written) != 1:
         result = answer(outcome)
         if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
-            _report(result, step, tensors)
+            _report(session, result, step, tensors)
         return result
     name = step.arm.written[0]
     tensor = tensors[name]
@@ -250,7 +251,7 @@ def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome:
     if remembered is not None and remembered[0] == state:
         return remembered[1]
     result = answer(outcome)
-    _report(result, step, tensors)
+    _report(session, result, step, tensors)
     if len(session.told) >= _MOST_REMEMBERED:
         session.told.clear()
     session.told[key] = state, result
@@ -336,14 +337,17 @@ def _allocate_new(
     return new
 
 
-def _report(result: Result, step: Step, tensors: Mapping[str, Ztensor]) -> None:
+def _report(session: Session, result: Result, step: Step, tensors: Mapping[str, Ztensor]) -> None:
     """Tell about the tensors that the operation created, wrote, or changed the state of."""
     for name in step.arm.written:
         tensor = tensors[name]
         which, value = step.others.get(name, ("", None))
         if which == "inline_ztensor":
-            message = describe_inline(tensor, value.byte_order, name in step.arm.filled)
+            filled = name in step.arm.filled
+            message = describe_inline(tensor, value.byte_order, filled)
             result.outputs.add(operand=name, ztensor=message)
+            if tensor.buffer is not None and filled:
+                keep(session, tensor, tensor.buffer, value.cache_as, value.byte_order)
         else:
             number = value or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))

@@ -21,8 +21,13 @@ from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
 from nnpa_server.accelerator.operands import (
+    BIG_ENDIAN,
+    check_name,
+    check_names,
     dense_bytes,
+    find_cached,
     from_order,
+    keep,
     read_structure,
     size_mismatch,
     too_large,
@@ -207,11 +212,14 @@ def _write_sticks(
         _writable(session, target, fresh, path)
     with session.staged(max(total, _wanted(target, fresh))):
         memory = _receive(uploads, context, total)
-        if fresh is not None and not total:
-            memory = staging(_wanted(target, fresh))
         with session.running(context.time_remaining()):
             tensor = _writable(session, target, fresh, path)
-            from_order(tensor, memory, target.byte_order)
+            if fresh is not None and not total:
+                memory = _without_chunks(session, fresh, target, path)
+            else:
+                from_order(tensor, memory, target.byte_order)
+            if fresh is not None and total and (name := target.new_ztensor.cache_as):
+                keep(session, tensor, memory.copy(), name, target.byte_order)
             if not (fresh is not None and target.new_ztensor.null_buffer):
                 tensor.buffer = memory
             if fresh is None and target.HasField("is_transformed"):
@@ -223,12 +231,25 @@ def _write_sticks(
             return result
 
 
+def _without_chunks(
+    session: Session, fresh: Ztensor, target: accelerator_pb2.WriteSticks, path: str
+) -> Memory:
+    """Return the buffer of a new tensor: what the cache has of it, or zeros."""
+    message, memory = target.new_ztensor, staging(_wanted(target, fresh))
+    if message.WhichOneof("contents") == "cached":
+        np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
+    return memory
+
+
 def _new_ztensor(target: accelerator_pb2.WriteSticks, path: str) -> Ztensor:
     message, path = target.new_ztensor, f"{path}.new_ztensor"
     if not message.HasField("transformed_desc"):
         raise unspecified(f"{path}.transformed_desc")
-    if message.WhichOneof("contents") is not None:
+    if message.WhichOneof("contents") == "sticks":
         raise invalid(f"{path}.sticks", "set", "unset: the chunks are the contents")
+    if message.WhichOneof("contents") == "cached" and (target.total_bytes or message.null_buffer):
+        raise invalid(f"{path}.cached", "set", "unset with chunks, or without a buffer")
+    check_names(message, path)
     return read_structure(message, path)
 
 
@@ -323,10 +344,15 @@ def _read_sticks(
             None,
         )
     else:
+        if target.cache_as:
+            check_name(target.cache_as, "sticks.cache_as")
         session.reserve(tensor.buffer.nbytes)
         outcome, memory = Outcome(), in_order(tensor, target.byte_order)
         if memory is tensor.buffer:
             memory = memory.copy()  # what a later operation writes must not show in the stream
+        if target.cache_as:
+            own = memory if target.byte_order != BIG_ENDIAN else tensor.buffer.copy()
+            keep(session, tensor, own, target.cache_as, target.byte_order)
     result = answer(outcome)
     result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
     return result, memory

@@ -537,6 +537,7 @@ class SessionLimits(_message.Message):
     MAX_TENSORS_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_CACHE_BYTES_FIELD_NUMBER: _builtins.int
     max_inline_bytes: _builtins.int
     """Largest contents of one inline tensor, one user array, or one answer, bytes. Larger ones go
     through WriteTensor and ReadTensor.
@@ -547,6 +548,10 @@ class SessionLimits(_message.Message):
     """Most tensors."""
     max_bytes: _builtins.int
     """Most bytes in buffers."""
+    max_cache_bytes: _builtins.int
+    """Most bytes in the session's content cache, see Ztensor.cache_as; they count in max_bytes. 0:
+    the server has none, and takes no `cached`.
+    """
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
         """Time without a call after which the session ends."""
@@ -559,10 +564,11 @@ class SessionLimits(_message.Message):
         max_tensors: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        max_cache_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "max_bytes", b"max_bytes", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_tensors", b"max_tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "max_bytes", b"max_bytes", "max_cache_bytes", b"max_cache_bytes", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_tensors", b"max_tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -925,7 +931,8 @@ class WriteSticks(_message.Message):
     def new_ztensor(self) -> _tensor_pb2.Ztensor:
         """Absent: the tensor exists and has a buffer of total_bytes. Present: the tensor is created from
         this structure, as it is, including is_transformed, rec_scale and offset; `sticks` MUST be
-        unset.
+        unset. With `cached` no chunks follow, and total_bytes is 0; with `cache_as` the cache takes
+        what the chunks bring.
         """
 
     def __init__(
@@ -1015,19 +1022,23 @@ class ReadSticks(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     BYTE_ORDER_FIELD_NUMBER: _builtins.int
+    CACHE_AS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The tensor, not 0."""
     byte_order: _tensor_pb2.ByteOrder.ValueType
     """Byte order wanted. Default little-endian."""
+    cache_as: _builtins.bytes
+    """The name under which the session's content cache takes what is read, as Ztensor.cache_as."""
     def __init__(
         self,
         *,
         id: _builtins.int = ...,
         byte_order: _tensor_pb2.ByteOrder.ValueType = ...,
+        cache_as: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_order", b"byte_order", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_order", b"byte_order", "cache_as", b"cache_as", "id", b"id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -208,6 +208,7 @@ class AcceleratorServiceServicer(object):
         * INVALID_ARGUMENT / OPERATION_UNKNOWN, FIELD_UNSPECIFIED, FIELD_INVALID: nothing has run.
         * INVALID_ARGUMENT / DATA_SIZE_MISMATCH, MESSAGE_TOO_LARGE: operations before
         "operation_index" have taken effect.
+        * NOT_FOUND / CACHE_MISS: the same. Send the sticks, and go on from there.
         * UNIMPLEMENTED / FUNCTION_NOT_IN_LIBRARY, FUNCTION_NOT_IMPLEMENTED: nothing has run.
         * RESOURCE_EXHAUSTED / TENSOR_QUOTA_EXCEEDED: operations before "operation_index" have taken
         effect. Free tensors, and go on from there.
@@ -236,6 +237,7 @@ class AcceleratorServiceServicer(object):
         The possible errors include:
 
         * NOT_FOUND / SESSION_NOT_FOUND, TENSOR_NOT_FOUND; ALREADY_EXISTS / TENSOR_ID_IN_USE.
+        * NOT_FOUND / CACHE_MISS: nothing was created. Send the sticks.
         * INVALID_ARGUMENT / STREAM_ORDER, MESSAGE_TOO_LARGE (chunk above 4 MiB), DATA_SIZE_MISMATCH
         (announced bytes do not fit the tensor, or the stream ends early).
         * INVALID_ARGUMENT / OPERATION_UNKNOWN: the operation is not a transform.

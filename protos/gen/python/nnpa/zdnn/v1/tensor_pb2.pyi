@@ -303,7 +303,9 @@ class Ztensor(_message.Message):
     REC_SCALE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     STICKS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     BYTE_ORDER_FIELD_NUMBER: _builtins.int
+    CACHE_AS_FIELD_NUMBER: _builtins.int
     buffer_size: _builtins.int
     """The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
     the size that the transformed descriptor calls for. Absent: exactly that size.
@@ -323,9 +325,24 @@ class Ztensor(_message.Message):
     for the transformed descriptor, else DATA_SIZE_MISMATCH. At most
     Session.limits.max_inline_bytes.
     """
+    cached: _builtins.bytes
+    """Instead of the sticks, the name that the session's content cache has them under: a tensor
+    earlier in the session had it as `cache_as`, with the same byte order and, unless that is
+    little-endian, the same transformed type. Not there (any more): CACHE_MISS, the operation
+    has not run, and the client sends the sticks. Of another size than the transformed
+    descriptor calls for: DATA_SIZE_MISMATCH. Contents of any size: only a name travels.
+    """
     byte_order: Global___ByteOrder.ValueType
     """Byte order of the elements in `sticks`, and, for an inline output, the order wanted in the
     result. Default little-endian.
+    """
+    cache_as: _builtins.bytes
+    """A name, 16 to 64 bytes, under which the session's content cache takes the sticks: those that
+    an input brings, or those that the result brings of an output. Another content of that name is
+    replaced. The server does not read names: a client names what it sends by a digest of the
+    bytes (128 bits or more of BLAKE3 or SHA-256), what it gets by a name never used before. The
+    cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
+    the session needs the room; what does not fit is not kept. Default empty: do not keep.
     """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
@@ -349,15 +366,17 @@ class Ztensor(_message.Message):
         rec_scale: _builtins.float = ...,
         offset: _builtins.float = ...,
         sticks: _builtins.bytes = ...,
+        cached: _builtins.bytes = ...,
         byte_order: Global___ByteOrder.ValueType = ...,
+        cache_as: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "cached", b"cached", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buffer_size: _TypeAlias = _typing.Literal["buffer_size"]  # noqa: Y015
     _WhichOneofArgType__buffer_size: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size"]  # noqa: Y015
-    _WhichOneofReturnType_contents: _TypeAlias = _typing.Literal["sticks"]  # noqa: Y015
+    _WhichOneofReturnType_contents: _TypeAlias = _typing.Literal["sticks", "cached"]  # noqa: Y015
     _WhichOneofArgType_contents: _TypeAlias = _typing.Literal["contents", b"contents"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__buffer_size) -> _WhichOneofReturnType__buffer_size | None: ...

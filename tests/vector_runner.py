@@ -74,10 +74,11 @@ class Vector:
 
 def load(folder: Path = VECTORS) -> list[Vector]:
     """Read all vectors of a folder, files in alphabetical order."""
-    return [vector for path in sorted(folder.glob("*.jsonl")) for vector in _lines(path)]
+    return [vector for path in sorted(folder.glob("*.jsonl")) for vector in read(path)]
 
 
-def _lines(path: Path) -> Iterator[Vector]:
+def read(path: Path) -> Iterator[Vector]:
+    """Read the vectors of one file."""
     for text in path.read_text(encoding="utf-8").splitlines():
         yield Vector(path.stem, json.loads(text))
 

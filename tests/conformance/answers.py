@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A testee's answers as the vector runner's target: JSON in, messages out."""
+
+import struct
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf import json_format
+from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
+from nnpa.zdnn.v1 import operation_pb2 as wire
+from nnpa.zdnn.v1 import tensor_pb2 as tensors
+from nnpa.zdnn.v1.status_pb2 import ZdnnStatus
+
+from tests import vector_runner
+from tests.conformance.conversation import Conversation
+from tests.conformance.plain import descriptor, plain, plain_local
+from tests.vector_runner import CallFailedError, Json, Vector, little_endian
+
+_FIELDS = ("is_transformed", "buffer_size", "rec_scale", "offset")
+
+
+class SkippedError(Exception):
+    """The testee cannot say this in its language, and says why."""
+
+
+class Told:
+    """The answers to one vector's steps, in order, as a session of the vector runner."""
+
+    def __init__(self, steps: Iterator[Json]) -> None:
+        self._steps = steps
+
+    def execute(self, operation: wire.Operation) -> wire.OperationResult:
+        """Return what the testee told of this step."""
+        told = next(self._steps)
+        if "error" in told:
+            raise CallFailedError(str(told["error"]))
+        return result(told, operation)
+
+    def move(self, spec: accelerator.MachineSpec) -> None:
+        """Take notice of a move, which has no answer."""
+        told = next(self._steps)
+        assert told == {}, f"{spec}: {told}"
+
+
+def result(told: Json, operation: wire.Operation) -> wire.OperationResult:
+    """Return a step's answer as the wire would have it."""
+    answer = wire.OperationResult(zdnn_status=told.get("status", 0))
+    if "value" in told:
+        arm = "boolean" if isinstance(told["value"], bool) else "number"
+        setattr(answer, arm, told["value"])
+    if "range" in told:
+        least, greatest = (struct.unpack(">f", bytes.fromhex(one))[0] for one in told["range"])
+        answer.range.CopyFrom(wire.FloatRange(min=least, max=greatest))
+    if "data_out" in told:
+        answer.data = little_endian(told["data_out"])
+    for flag in told.get("fp_flags", ()):
+        answer.fp_flags |= wire.FpFlags.Value(f"FP_FLAGS_{flag}")
+    answer.refusal.constraint = told.get("refusal", "")
+    for operand, elements in told.get("violation", {}).items():
+        violation = answer.range_violation.operands.add(operand=operand)
+        for one in elements:
+            values = [float(value) for value in one[5:]]
+            violation.elements.add(index=one[:4], code=int(one[4], 16), operand_values=values)
+    name = operation.WhichOneof("operation") or ""
+    for operand, seen in told.get("outputs", {}).items():
+        if seen is not None:
+            ztensor = _ztensor(seen, getattr(operation, name), operand)
+            answer.outputs.add(operand=operand, ztensor=ztensor)
+    return answer
+
+
+def _ztensor(seen: Json, arm: Any, operand: str) -> tensors.Ztensor:
+    """Return a ztensor that the program sees; its descriptor is the one that it was given."""
+    line = {key: seen[key] for key in _FIELDS if key in seen}
+    ztensor = json_format.ParseDict(line, tensors.Ztensor())
+    reference = getattr(arm, operand)
+    if isinstance(reference, tensors.TensorRef):
+        ztensor.transformed_desc.CopyFrom(reference.inline_ztensor.transformed_desc)
+    if "memory" in seen:
+        ztensor.sticks = little_endian(seen["memory"])
+    return ztensor
+
+
+def _expected(vector: Vector, unseen: frozenset[str]) -> Vector:
+    """Return the vector without the expectations that the SDK cannot observe."""
+    steps = [
+        {key: value for key, value in step.items() if key not in unseen}
+        for step in vector.line["steps"]
+    ]
+    return Vector(vector.function, {**vector.line, "steps": steps})
+
+
+def run(vector: Vector, testee: Conversation, unseen: frozenset[str]) -> None:
+    """Run one vector through a testee; AssertionError says what differs."""
+    told = testee.ask({"file": vector.function, "vector": plain(vector)})
+    _identified(told, "file", vector)
+    steps = told["steps"]
+    assert len(steps) == len(vector.line["steps"]), f"{vector}: {len(steps)} steps answered"
+
+    @contextmanager
+    def target(_options: accelerator.Session) -> Generator[Told]:
+        yield Told(iter(steps))
+
+    vector_runner.run(_expected(vector, unseen), target)
+
+
+def run_local(vector: Vector, testee: Conversation) -> None:
+    """Run one vector of a local function through a testee; AssertionError says what differs."""
+    told = testee.ask({"local": vector.function, "vector": plain_local(vector)})
+    _identified(told, "local", vector)
+    answer: dict[str, Any] = {key: told[key] for key in ("result", "status") if key in told}
+    if "status" in answer:
+        answer["status"] = ZdnnStatus.Name(answer["status"])
+    expected = dict(vector.line)
+    for line in (answer, expected):
+        if isinstance(line.get("result"), dict):
+            line["result"] = descriptor(line["result"])
+    complete = Vector(vector.function, expected)
+    vector_runner.run_local(complete, lambda _function, _arguments: answer)
+
+
+def _identified(told: Json, kind: str, vector: Vector) -> None:
+    if "skipped" in told:
+        raise SkippedError(str(told["skipped"]))
+    assert told.get(kind) == vector.function, told
+    assert told.get("name") == vector.line["name"], told

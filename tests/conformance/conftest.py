@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server for the testees, and the table of what passed."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.server_process import serving
+from tests.conformance.testees import SDKS
+
+TALLY = "conformance"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server process, as ZDNN_SERVER takes it."""
+    socket = Path(tmp_path_factory.mktemp("conformance")) / "nnpa.sock"
+    with serving([f"unix:{socket}"], "--max-sessions", "256") as targets:
+        yield targets[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print verb by SDK: vectors passed of vectors run, and how many are known to fail."""
+    told: Counter[tuple[str, str, str]] = Counter()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for key, value in report.user_properties:
+            if key == TALLY and isinstance(value, list):
+                sdk, function, passed, known, failed = value
+                told[sdk, function, "passed"] += passed
+                told[sdk, function, "known"] += known
+                told[sdk, function, "failed"] += failed
+    if not told:
+        return
+    sdks = [one.name for one in SDKS if any(key[0] == one.name for key in told)]
+    terminalreporter.section("conformance: vectors passed (+ known to fail, - failed)")
+    terminalreporter.line(f"{'':42}" + "".join(f"{sdk:>14}" for sdk in sdks))
+    for function in sorted({key[1] for key in told}):
+        cells = "".join(f"{_cell(told, sdk, function):>14}" for sdk in sdks)
+        terminalreporter.line(f"{function:42}{cells}")
+
+
+def _cell(told: Counter[tuple[str, str, str]], sdk: str, function: str) -> str:
+    passed, known, failed = (told[sdk, function, kind] for kind in ("passed", "known", "failed"))
+    if not passed + known + failed:
+        return "-"
+    return f"{passed}" + (f" +{known}" if known else "") + (f" -{failed}" if failed else "")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every vector through every SDK's testee."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import vector_runner
+from tests.conformance import answers
+from tests.conformance.answers import SkippedError
+from tests.conformance.conftest import TALLY
+from tests.conformance.conversation import BrokenProtocolError, Conversation
+from tests.conformance.testees import SDKS, Sdk, known_failing
+from tests.vector_runner import VECTORS, Vector
+
+FILES = sorted(path.stem for path in VECTORS.glob("*.jsonl"))
+LOCAL_FILES = sorted(path.stem for path in (VECTORS / "local").glob("*.jsonl"))
+REQUIRED = "NNPA_REQUIRE_TOOLCHAINS"
+MARKS = {"python": ()}
+
+
+def _params() -> list[object]:
+    return [
+        pytest.param(one, id=one.name, marks=MARKS.get(one.name, (pytest.mark.conformance,)))
+        for one in SDKS
+    ]
+
+
+def _require(testee: Sdk) -> None:
+    """Skip, with one line, where a tool is missing; fail instead where none may be."""
+    missing = [tool for tool in testee.tools if shutil.which(tool) is None]
+    if missing:
+        story = f"conformance of {testee.name}: {', '.join(missing)} not installed"
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(story)
+        pytest.skip(story)
+
+
+@pytest.fixture(scope="module", params=_params())
+def testee(request: pytest.FixtureRequest) -> Sdk:
+    """An SDK that takes part."""
+    chosen: Sdk = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def talk(
+    testee: Sdk, server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Conversation]:
+    """Its testee, built and running."""
+    _require(testee)
+    folder = tmp_path_factory.mktemp(testee.name)
+    command = testee.build(folder)
+    variables = {**testee.variables, "ZDNN_SERVER": server}
+    with Conversation(command, variables, folder / "stderr.txt") as running:
+        yield running
+
+
+def _differences(vectors: list[Vector], run: Callable[[Vector], None]) -> dict[str, str]:
+    """Return what differs, `stem/name` to the story."""
+    found: dict[str, str] = {}
+    for vector in vectors:
+        try:
+            run(vector)
+        except (AssertionError, SkippedError, BrokenProtocolError) as error:
+            found[f"{vector.function}/{vector.line['name']}"] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _judge(
+    request: pytest.FixtureRequest, testee: Sdk, vectors: list[Vector], found: dict[str, str]
+) -> None:
+    """Fail for what differs and is not known to, and for what is known to and does not."""
+    function = vectors[0].function
+    mine = {f"{function}/{vector.line['name']}" for vector in vectors}
+    known = {key for key in known_failing(testee.name) if key in mine}
+    failed, fixed = found.keys() - known, known - found.keys()
+    passed = len(mine) - len(found) - len(fixed)
+    tally = [testee.name, function, passed, len(known & found.keys()), len(failed | fixed)]
+    request.node.user_properties.append((TALLY, tally))
+    story = [f"{key}: {found[key]}" for key in sorted(failed)]
+    story += [f"{key}: no longer fails, take it off the list" for key in sorted(fixed)]
+    assert not story, "\n".join(story)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_function(
+    request: pytest.FixtureRequest, testee: Sdk, talk: Conversation, file: str
+) -> None:
+    """The SDK's verb gives every status, bit, value and flag that its vectors' sources say."""
+    vectors = list(vector_runner.read(VECTORS / f"{file}.jsonl"))
+    found = _differences(vectors, lambda one: answers.run(one, talk, testee.unseen))
+    _judge(request, testee, vectors, found)
+
+
+@pytest.mark.parametrize("file", LOCAL_FILES)
+def test_local_function(
+    request: pytest.FixtureRequest, testee: Sdk, talk: Conversation, file: str
+) -> None:
+    """The SDK's own function gives every result and status that its vectors' sources say."""
+    vectors = list(vector_runner.read(VECTORS / "local" / f"{file}.jsonl"))
+    found = _differences(vectors, lambda one: answers.run_local(one, talk))
+    _judge(request, testee, vectors, found)
+
+
+def test_what_is_known_to_fail_exists() -> None:
+    """Every line of every list names a vector that exists and an SDK that takes part."""
+    names = {
+        f"{one.function}/{one.line['name']}"
+        for folder in (VECTORS, VECTORS / "local")
+        for one in vector_runner.load(folder)
+    }
+    lists = Path(__file__).parent.glob("known_failing/*.txt")
+    sdks = {path.stem for path in lists}
+    assert sdks <= {one.name for one in SDKS}
+    for sdk in sdks:
+        assert known_failing(sdk).keys() <= names, sdk

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SDKs that take part: what their testee needs, how it is built, how it is started."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KNOWN_FAILING = Path(__file__).parent / "known_failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """One SDK.
+
+    `build` gets a folder of its own, and returns the command that starts the testee. `tools` are
+    programs that it takes. `unseen` are expectations that the SDK has no way to observe.
+    `variables` are added to the testee's environment.
+    """
+
+    name: str
+    build: Callable[[Path], list[str]]
+    tools: tuple[str, ...] = ()
+    unseen: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _python(_folder: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.conformance.python_testee"]
+
+
+SDKS = (Sdk("python", _python, variables={"PYTHONPATH": str(ROOT)}),)
+
+
+def known_failing(testee: str) -> dict[str, str]:
+    """Return the vectors that a testee cannot pass, `stem/name` to reason."""
+    path = KNOWN_FAILING / f"{testee}.txt"
+    known: dict[str, str] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        if text and not text.startswith("#"):
+            vector, _, reason = text.partition(": ")
+            assert reason, f"{path.name}: {text!r}, expected `stem/name: reason`"
+            assert vector not in known, f"{path.name}: {vector} twice"
+            known[vector] = reason
+    return known

@@ -33,6 +33,8 @@ DOCSTRINGS = {
     "nnpa": "Generated wire code of nnpa: protocol buffers and gRPC stubs, one package per API.",
     "nnpa/mli": "The embARC MLI API of the wire, by version.",
     "nnpa/mli/v1": "embARC MLI on the wire, version 1.",
+    "nnpa/network": "Hosted networks on the wire, by version.",
+    "nnpa/network/v1": "Hosted networks on the wire, version 1: network, program.",
     "nnpa/oip": "The Open Inference Protocol, version 2; beside its modules, its descriptor.",
     "nnpa/zdnn": "The zDNN API of the wire, by version.",
     "nnpa/zdnn/v1": "zDNN on the wire, version 1: status, tensor, operation, accelerator.",

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sdk.rendering import ROOT, Messages, Sdk, pascal
+from sdk.rendering import ROOT, Messages, Sdk, camel, pascal
 from sdk.verbs import PROTOS
 
 HOME = ROOT / "client" / "go"
@@ -54,10 +54,15 @@ def protoc_name(name: str) -> str:
     return re.sub(r"(?<=\d)[a-z]", lambda found: found[0].upper(), pascal(name))
 
 
+def argument(name: str) -> str:
+    """Return a parameter's name in Go, where `type` is a word of the language."""
+    return "kind" if name == "type" else camel(name)
+
+
 GO = Sdk(
     name="go",
     home=HOME,
-    sources={"go_constants.go.j2": "zdnn/constants.gen.go"},
-    filters={"protoc_name": protoc_name},
+    sources={"go.go.j2": "zdnn/verbs.gen.go", "go_constants.go.j2": "zdnn/constants.gen.go"},
+    filters={"protoc_name": protoc_name, "argument": argument},
     messages=Messages("gen", _missing, _write),
 )

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     ZTENSOR = "ztensor"
     NEW_ZTENSOR = "new_ztensor"
     DESCRIPTOR = "descriptor"
+    ARRAY = "array"
     ARRAYS = "arrays"
     ENUM = "enum"
     BOOL = "bool"
@@ -81,8 +82,8 @@ class Value(StrEnum):
 class Parameter:
     """One parameter, in C order.
 
-    `name` is C's, `enum` the name of the enum's type or "", `output` whether the operation writes
-    it, `doc` its comment in one line.
+    `name` is C's, `enum` the name of the type of an enum, or of numbers that stand for one, or "";
+    `output` tells whether the operation writes it, `doc` is its comment in one line.
     """
 
     name: str
@@ -126,13 +127,15 @@ class Verb:
     @property
     def scalars(self) -> tuple[Parameter, ...]:
         """What is neither a ztensor nor an array."""
-        tensors = (Kind.ZTENSOR, Kind.NEW_ZTENSOR, Kind.DESCRIPTOR, Kind.ARRAYS)
-        return tuple(one for one in self.parameters if one.kind not in tensors)
+        others = (Kind.ZTENSOR, Kind.NEW_ZTENSOR, Kind.DESCRIPTOR, Kind.ARRAY, Kind.ARRAYS)
+        return tuple(one for one in self.parameters if one.kind not in others)
 
     @property
     def arrays(self) -> Parameter | None:
-        """The user's arrays, of a transform."""
-        return next((one for one in self.parameters if one.kind is Kind.ARRAYS), None)
+        """The user's array or arrays, of a transform."""
+        return next(
+            (one for one in self.parameters if one.kind in (Kind.ARRAY, Kind.ARRAYS)), None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +260,12 @@ def _value(doc: str) -> Value:
 
 
 def _parameter(field: FieldDescriptorProto, doc: str) -> Parameter:
-    kind = _kind(field)
-    name = field.name
+    kind, name = _kind(field), field.name
+    if kind is Kind.ARRAYS and doc.startswith("One array."):
+        kind = Kind.ARRAY
     written = kind is Kind.ZTENSOR and (name == "dest" or "output" in name.split("_"))
-    enum = field.type_name.rpartition(".")[2] if kind is Kind.ENUM else ""
+    told = re.search(r"of enum (\w+)", doc) if kind is Kind.INT32S else None
+    enum = told[1] if told else field.type_name.rpartition(".")[2] if kind is Kind.ENUM else ""
     return Parameter(name, kind, enum, written, _absent(kind, written, doc), doc)
 
 
@@ -289,8 +294,6 @@ def _kind(field: FieldDescriptorProto) -> Kind:
 def _absent(kind: Kind, written: bool, doc: str) -> Absent:
     if written:
         return Absent.REQUIRED if "`new_id` is FIELD_INVALID" in doc else Absent.CREATED
-    if kind is Kind.ARRAYS:
-        return Absent.REQUIRED
     for words, meaning in (
         ("Absent is C's NULL", Absent.NULL),
         ("Default: all", Absent.ALL),

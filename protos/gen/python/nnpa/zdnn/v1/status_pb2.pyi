@@ -286,6 +286,21 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
     Ztensor.cached; "field" says which. Send the sticks instead.
     """
+    ERROR_REASON_NETWORK_NOT_FOUND: _ErrorReason.ValueType  # 24
+    """24 to 28: hosted networks, nnpa/network/v1.
+
+    NOT_FOUND: the session has no network of this handle, or not any more.
+    """
+    ERROR_REASON_NETWORK_NOT_READY: _ErrorReason.ValueType  # 25
+    """FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs."""
+    ERROR_REASON_NETWORK_FAILED: _ErrorReason.ValueType  # 26
+    """ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
+    "status" (decimal zdnn_status, 0 on the host).
+    """
+    ERROR_REASON_MODEL_INVALID: _ErrorReason.ValueType  # 27
+    """INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for the whole, and "why"."""
+    ERROR_REASON_MODEL_EXISTS: _ErrorReason.ValueType  # 28
+    """ALREADY_EXISTS: a model is published under this name."""
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 30
     """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
 
@@ -387,6 +402,21 @@ ERROR_REASON_CACHE_MISS: ErrorReason.ValueType  # 23
 """NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
 Ztensor.cached; "field" says which. Send the sticks instead.
 """
+ERROR_REASON_NETWORK_NOT_FOUND: ErrorReason.ValueType  # 24
+"""24 to 28: hosted networks, nnpa/network/v1.
+
+NOT_FOUND: the session has no network of this handle, or not any more.
+"""
+ERROR_REASON_NETWORK_NOT_READY: ErrorReason.ValueType  # 25
+"""FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs."""
+ERROR_REASON_NETWORK_FAILED: ErrorReason.ValueType  # 26
+"""ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
+"status" (decimal zdnn_status, 0 on the host).
+"""
+ERROR_REASON_MODEL_INVALID: ErrorReason.ValueType  # 27
+"""INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for the whole, and "why"."""
+ERROR_REASON_MODEL_EXISTS: ErrorReason.ValueType  # 28
+"""ALREADY_EXISTS: a model is published under this name."""
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 30
 """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosted networks on the wire, version 1: network, program."""

@@ -57,7 +57,9 @@ def camel(name: str) -> str:
 def comment(text: str | Iterable[str], prefix: str, width: int = 100) -> str:
     """Wrap one paragraph, or several with an empty comment line between, each line prefixed."""
     paragraphs = [text] if isinstance(text, str) else list(text)
-    wrapped = [textwrap.fill(one, width - len(prefix)) for one in paragraphs]
+    wrapped = [
+        textwrap.fill(one, width - len(prefix), break_on_hyphens=False) for one in paragraphs
+    ]
     lines = "\n\n".join(wrapped).splitlines()
     return "\n".join(f"{prefix}{line}".rstrip() for line in lines)
 

@@ -133,9 +133,7 @@ class Verb:
     @property
     def arrays(self) -> Parameter | None:
         """The user's array or arrays, of a transform."""
-        return next(
-            (one for one in self.parameters if one.kind in (Kind.ARRAY, Kind.ARRAYS)), None
-        )
+        return next((one for one in self.parameters if one.kind in (Kind.ARRAY, Kind.ARRAYS)), None)
 
 
 @dataclass(frozen=True, slots=True)

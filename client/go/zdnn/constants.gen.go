@@ -6,6 +6,95 @@ package zdnn
 
 import zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 
+// MachineModel: Models of machines.
+type MachineModel = zdnnv1.MachineModel
+
+// MACHINE_MODEL_UNSPECIFIED: MACHINE_MODEL_TELUM2.
+const MACHINE_MODEL_UNSPECIFIED = zdnnv1.MachineModel_MACHINE_MODEL_UNSPECIFIED
+
+// MACHINE_MODEL_TELUM1: IBM z16: "machines/telum1", alias z16.
+const MACHINE_MODEL_TELUM1 = zdnnv1.MachineModel_MACHINE_MODEL_TELUM1
+
+// MACHINE_MODEL_TELUM2: IBM z17: "machines/telum2", alias z17.
+const MACHINE_MODEL_TELUM2 = zdnnv1.MachineModel_MACHINE_MODEL_TELUM2
+
+// MACHINE_MODEL_Z15: IBM z15, without NNPA: "machines/z15".
+const MACHINE_MODEL_Z15 = zdnnv1.MachineModel_MACHINE_MODEL_Z15
+
+// MACHINE_MODEL_TELUM1_NONNPA: IBM z16 whose hypervisor hides NNPA: "machines/telum1-nonnpa".
+const MACHINE_MODEL_TELUM1_NONNPA = zdnnv1.MachineModel_MACHINE_MODEL_TELUM1_NONNPA
+
+// MACHINE_MODEL_TELUM2_NONNPA: IBM z17 whose hypervisor hides NNPA: "machines/telum2-nonnpa".
+const MACHINE_MODEL_TELUM2_NONNPA = zdnnv1.MachineModel_MACHINE_MODEL_TELUM2_NONNPA
+
+// ProgramCheckAction: What a program check does.
+type ProgramCheckAction = zdnnv1.ProgramCheckAction
+
+// PROGRAM_CHECK_ACTION_UNSPECIFIED: PROGRAM_CHECK_ACTION_ABORT.
+const PROGRAM_CHECK_ACTION_UNSPECIFIED = zdnnv1.ProgramCheckAction_PROGRAM_CHECK_ACTION_UNSPECIFIED
+
+// PROGRAM_CHECK_ACTION_ABORT: Ends the call with ABORTED / PROGRAM_CHECK, as the machine ends the
+// program.
+const PROGRAM_CHECK_ACTION_ABORT = zdnnv1.ProgramCheckAction_PROGRAM_CHECK_ACTION_ABORT
+
+// PROGRAM_CHECK_ACTION_STATUS: Answers the status that precheck would have given, else
+// ZDNN_UNSUPPORTED_AIU_EXCEPTION.
+const PROGRAM_CHECK_ACTION_STATUS = zdnnv1.ProgramCheckAction_PROGRAM_CHECK_ACTION_STATUS
+
+// LogLevel: Levels of the library's log: ZDNN_LOGLEVEL.
+type LogLevel = zdnnv1.LogLevel
+
+// LOG_LEVEL_UNSPECIFIED: As a release build: every status that is not ZDNN_OK, whatever log_module
+// says.
+const LOG_LEVEL_UNSPECIFIED = zdnnv1.LogLevel_LOG_LEVEL_UNSPECIFIED
+
+// LOG_LEVEL_OFF: Nothing.
+const LOG_LEVEL_OFF = zdnnv1.LogLevel_LOG_LEVEL_OFF
+
+// LOG_LEVEL_FATAL: Fatal errors.
+const LOG_LEVEL_FATAL = zdnnv1.LogLevel_LOG_LEVEL_FATAL
+
+// LOG_LEVEL_ERROR: Errors, and above.
+const LOG_LEVEL_ERROR = zdnnv1.LogLevel_LOG_LEVEL_ERROR
+
+// LOG_LEVEL_WARN: Warnings, and above.
+const LOG_LEVEL_WARN = zdnnv1.LogLevel_LOG_LEVEL_WARN
+
+// LOG_LEVEL_INFO: Information, and above.
+const LOG_LEVEL_INFO = zdnnv1.LogLevel_LOG_LEVEL_INFO
+
+// LOG_LEVEL_DEBUG: Debug lines, and above.
+const LOG_LEVEL_DEBUG = zdnnv1.LogLevel_LOG_LEVEL_DEBUG
+
+// LOG_LEVEL_TRACE: Everything.
+const LOG_LEVEL_TRACE = zdnnv1.LogLevel_LOG_LEVEL_TRACE
+
+// Numerics: Ways to make results.
+type Numerics = zdnnv1.Numerics
+
+// NUMERICS_UNSPECIFIED: NUMERICS_EXACT.
+const NUMERICS_UNSPECIFIED = zdnnv1.Numerics_NUMERICS_UNSPECIFIED
+
+// NUMERICS_EXACT: As the fidelity contract states for each operation.
+const NUMERICS_EXACT = zdnnv1.Numerics_NUMERICS_EXACT
+
+// NUMERICS_JITTER: Perturbed within each operation's documented tolerance, by jitter_seed: shows
+// whether a decision would flip on real hardware.
+const NUMERICS_JITTER = zdnnv1.Numerics_NUMERICS_JITTER
+
+// Accumulate: Ways to make sums of products.
+type Accumulate = zdnnv1.Accumulate
+
+// ACCUMULATE_UNSPECIFIED: ACCUMULATE_FP32.
+const ACCUMULATE_UNSPECIFIED = zdnnv1.Accumulate_ACCUMULATE_UNSPECIFIED
+
+// ACCUMULATE_FP32: FP32 or better, one final rounding.
+const ACCUMULATE_FP32 = zdnnv1.Accumulate_ACCUMULATE_FP32
+
+// ACCUMULATE_FP64: FP64, one final rounding: a row keeps its bits whatever batch is around it.
+// Slower.
+const ACCUMULATE_FP64 = zdnnv1.Accumulate_ACCUMULATE_FP64
+
 // PoolPadding: Paddings of pooling and convolution: zdnn_pool_padding.
 type PoolPadding = zdnnv1.PoolPadding
 
@@ -259,6 +348,54 @@ const NNPA_BFPFMT_TINY = zdnnv1.NnpaBfpFormat_NNPA_BFPFMT_TINY
 // NNPA_BFPFMT_SHORT: IEEE 32-bit.
 const NNPA_BFPFMT_SHORT = zdnnv1.NnpaBfpFormat_NNPA_BFPFMT_SHORT
 
+// FpFlags: IEEE flags as bits of OperationResult.fp_flags. The numbers are this contract's own:
+// <fenv.h> has other ones on every platform.
+type FpFlags = zdnnv1.FpFlags
+
+// FP_FLAGS_UNSPECIFIED: No flag.
+const FP_FLAGS_UNSPECIFIED = zdnnv1.FpFlags_FP_FLAGS_UNSPECIFIED
+
+// FP_FLAGS_INVALID: FE_INVALID: a source value is not a number.
+const FP_FLAGS_INVALID = zdnnv1.FpFlags_FP_FLAGS_INVALID
+
+// FP_FLAGS_OVERFLOW: FE_OVERFLOW: a source value is infinite, or beyond the target's range.
+const FP_FLAGS_OVERFLOW = zdnnv1.FpFlags_FP_FLAGS_OVERFLOW
+
+// FP_FLAGS_UNDERFLOW: FE_UNDERFLOW: a value was flushed to zero.
+const FP_FLAGS_UNDERFLOW = zdnnv1.FpFlags_FP_FLAGS_UNDERFLOW
+
+// FP_FLAGS_INEXACT: FE_INEXACT: the conversion instruction did not know the format. No machine here
+// raises it.
+const FP_FLAGS_INEXACT = zdnnv1.FpFlags_FP_FLAGS_INEXACT
+
+// DiagnosticStream: Streams that the library prints to.
+type DiagnosticStream = zdnnv1.DiagnosticStream
+
+// DIAGNOSTIC_STREAM_UNSPECIFIED: Never sent.
+const DIAGNOSTIC_STREAM_UNSPECIFIED = zdnnv1.DiagnosticStream_DIAGNOSTIC_STREAM_UNSPECIFIED
+
+// DIAGNOSTIC_STREAM_STDOUT: Standard output: warnings, precheck parameters, status diagnosis.
+const DIAGNOSTIC_STREAM_STDOUT = zdnnv1.DiagnosticStream_DIAGNOSTIC_STREAM_STDOUT
+
+// DIAGNOSTIC_STREAM_STDERR: Standard error: errors.
+const DIAGNOSTIC_STREAM_STDERR = zdnnv1.DiagnosticStream_DIAGNOSTIC_STREAM_STDERR
+
+// DiagnosticKind: Kinds of text that the library prints.
+type DiagnosticKind = zdnnv1.DiagnosticKind
+
+// DIAGNOSTIC_KIND_UNSPECIFIED: Never sent.
+const DIAGNOSTIC_KIND_UNSPECIFIED = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_UNSPECIFIED
+
+// DIAGNOSTIC_KIND_LOG: A log line, by Session.log_level and Session.log_module.
+const DIAGNOSTIC_KIND_LOG = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_LOG
+
+// DIAGNOSTIC_KIND_PRECHECK: The parameters of an operation, printed while precheck is on.
+const DIAGNOSTIC_KIND_PRECHECK = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_PRECHECK
+
+// DIAGNOSTIC_KIND_STATUS_DIAG: The banner of ZDNN_STATUS_DIAG and the call that met it. A C library
+// appends its own backtrace.
+const DIAGNOSTIC_KIND_STATUS_DIAG = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_STATUS_DIAG
+
 // ZdnnStatus: Statuses of zDNN: zdnn_status, with zDNN's own names and numbers (zDNN API Reference
 // 1.2.0, "Status Codes"). The class of a status is its upper half: 0x0002 warning, 0x0004 parameter
 // error, 0x0010 data error, 0x000C hardware response. The hardware may answer 0x000C0000 + RC for
@@ -411,6 +548,161 @@ const ZDNN_FUNC_RC_F008 = zdnnv1.ZdnnStatus_ZDNN_FUNC_RC_F008
 // it.
 const ZDNN_FUNC_RC_F009 = zdnnv1.ZdnnStatus_ZDNN_FUNC_RC_F009
 
+// ErrorReason: Reasons of gRPC errors. Every error of this package carries a google.rpc.ErrorInfo
+// with domain "nnpa", `reason` = the value's name without the prefix ERROR_REASON_, and metadata
+// that repeats whatever is dynamic in the message. Metadata keys used everywhere they apply:
+// "field" (path in the request, for example "operations[3].add.input_b"), "value", "limit",
+// "operation_index" (0-based, decimal), "operation" (arm name), "session", "tensor" (id, decimal).
+// The comment of each value begins with its gRPC code.
+type ErrorReason = zdnnv1.ErrorReason
+
+// ERROR_REASON_UNSPECIFIED: Never sent.
+const ERROR_REASON_UNSPECIFIED = zdnnv1.ErrorReason_ERROR_REASON_UNSPECIFIED
+
+// ERROR_REASON_SESSION_NOT_FOUND: NOT_FOUND: the session does not exist, was deleted, or expired.
+// Create one and start over.
+const ERROR_REASON_SESSION_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND
+
+// ERROR_REASON_SESSION_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds as many sessions as it
+// may ("limit"). Retry later.
+const ERROR_REASON_SESSION_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_SESSION_QUOTA_EXCEEDED
+
+// ERROR_REASON_MACHINE_NOT_FOUND: NOT_FOUND: no such machine. ListMachines names them all.
+const ERROR_REASON_MACHINE_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_NOT_FOUND
+
+// ERROR_REASON_MACHINE_INVALID: INVALID_ARGUMENT: an override of MachineSpec is outside what the
+// model can be ("field").
+const ERROR_REASON_MACHINE_INVALID = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_INVALID
+
+// ERROR_REASON_LIBRARY_VERSION_UNKNOWN: INVALID_ARGUMENT: the library version is not one of those
+// that the server knows ("limit").
+const ERROR_REASON_LIBRARY_VERSION_UNKNOWN = zdnnv1.ErrorReason_ERROR_REASON_LIBRARY_VERSION_UNKNOWN
+
+// ERROR_REASON_FUNCTION_NOT_IN_LIBRARY: UNIMPLEMENTED: the function does not exist in the session's
+// library version; metadata "library_version" and "since". A C program would not have linked.
+const ERROR_REASON_FUNCTION_NOT_IN_LIBRARY = zdnnv1.ErrorReason_ERROR_REASON_FUNCTION_NOT_IN_LIBRARY
+
+// ERROR_REASON_FUNCTION_NOT_IMPLEMENTED: UNIMPLEMENTED: the function exists in zDNN and this server
+// does not implement it.
+const ERROR_REASON_FUNCTION_NOT_IMPLEMENTED = zdnnv1.ErrorReason_ERROR_REASON_FUNCTION_NOT_IMPLEMENTED
+
+// ERROR_REASON_OPERATION_UNKNOWN: INVALID_ARGUMENT: the operation has no arm, or one that this
+// server does not know.
+const ERROR_REASON_OPERATION_UNKNOWN = zdnnv1.ErrorReason_ERROR_REASON_OPERATION_UNKNOWN
+
+// ERROR_REASON_FIELD_UNSPECIFIED: INVALID_ARGUMENT: a field that the operation or method needs is
+// absent.
+const ERROR_REASON_FIELD_UNSPECIFIED = zdnnv1.ErrorReason_ERROR_REASON_FIELD_UNSPECIFIED
+
+// ERROR_REASON_FIELD_INVALID: INVALID_ARGUMENT: a field has a value, or an arm of a oneof, that is
+// not allowed there.
+const ERROR_REASON_FIELD_INVALID = zdnnv1.ErrorReason_ERROR_REASON_FIELD_INVALID
+
+// ERROR_REASON_TENSOR_NOT_FOUND: NOT_FOUND: no tensor of this id in the session, or it is freed
+// earlier in the same list.
+const ERROR_REASON_TENSOR_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_TENSOR_NOT_FOUND
+
+// ERROR_REASON_TENSOR_ID_IN_USE: ALREADY_EXISTS: the id is to be created and already names a
+// tensor.
+const ERROR_REASON_TENSOR_ID_IN_USE = zdnnv1.ErrorReason_ERROR_REASON_TENSOR_ID_IN_USE
+
+// ERROR_REASON_TENSOR_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the session's number of tensors or bytes
+// would exceed its limit; "field" is "max_tensors" or "max_bytes".
+const ERROR_REASON_TENSOR_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_TENSOR_QUOTA_EXCEEDED
+
+// ERROR_REASON_DATA_SIZE_MISMATCH: INVALID_ARGUMENT: bytes given do not match the bytes that the
+// descriptors call for; "value" is the number given, "limit" the number expected.
+const ERROR_REASON_DATA_SIZE_MISMATCH = zdnnv1.ErrorReason_ERROR_REASON_DATA_SIZE_MISMATCH
+
+// ERROR_REASON_MESSAGE_TOO_LARGE: INVALID_ARGUMENT: an inline tensor, answer or chunk exceeds the
+// session's limit for it.
+const ERROR_REASON_MESSAGE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE
+
+// ERROR_REASON_STREAM_ORDER: INVALID_ARGUMENT: the messages of a stream came in the wrong order (no
+// header first, a second header, a chunk after the announced total).
+const ERROR_REASON_STREAM_ORDER = zdnnv1.ErrorReason_ERROR_REASON_STREAM_ORDER
+
+// ERROR_REASON_PROGRAM_CHECK: ABORTED: NNPA raised a program check, as the machine does for
+// operands that contradict each other while precheck is off. Metadata: "kind", "constraint", and
+// "precheck_status" (decimal) where precheck would have answered. The kind is "data" (operands that
+// contradict each other; SIGILL on Linux), "access" (no storage behind an operand; SIGSEGV),
+// "operation" (the machine has no such instruction; SIGILL) or, in nnpa.mli.v1 only, "assertion" (a
+// debug build of MLI aborts; SIGABRT; metadata "mli_status"). Operations before "operation_index"
+// have taken effect; the session lives on.
+const ERROR_REASON_PROGRAM_CHECK = zdnnv1.ErrorReason_ERROR_REASON_PROGRAM_CHECK
+
+// ERROR_REASON_PAGE_TOKEN_INVALID: INVALID_ARGUMENT: the page token is not one that this method
+// returned.
+const ERROR_REASON_PAGE_TOKEN_INVALID = zdnnv1.ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID
+
+// ERROR_REASON_SERVER_DRAINING: UNAVAILABLE: the server is shutting down. Retry against another
+// one.
+const ERROR_REASON_SERVER_DRAINING = zdnnv1.ErrorReason_ERROR_REASON_SERVER_DRAINING
+
+// ERROR_REASON_TOKEN_INVALID: UNAUTHENTICATED: the server asks for a token and the call has none,
+// or a wrong one.
+const ERROR_REASON_TOKEN_INVALID = zdnnv1.ErrorReason_ERROR_REASON_TOKEN_INVALID
+
+// ERROR_REASON_INTERNAL: INTERNAL: our fault; metadata "correlation_id" finds it in the server's
+// log.
+const ERROR_REASON_INTERNAL = zdnnv1.ErrorReason_ERROR_REASON_INTERNAL
+
+// ERROR_REASON_CALL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: as many streams are open on the server, or
+// as many calls of the session wait for each other, or as many calls of MLI run, as may be; "field"
+// is "max_streams", "max_session_calls" or "max_mli_calls". Retry with a pause.
+const ERROR_REASON_CALL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED
+
+// ERROR_REASON_CACHE_MISS: NOT_FOUND: the session's content cache has nothing, or nothing any more,
+// under the name in Ztensor.cached; "field" says which. Send the sticks instead.
+const ERROR_REASON_CACHE_MISS = zdnnv1.ErrorReason_ERROR_REASON_CACHE_MISS
+
+// ERROR_REASON_NETWORK_NOT_FOUND: NOT_FOUND: the session has no network of this handle, or not any
+// more.
+const ERROR_REASON_NETWORK_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_NETWORK_NOT_FOUND
+
+// ERROR_REASON_NETWORK_NOT_READY: FAILED_PRECONDITION: the network is not initialised, or was not
+// made from what the call needs.
+const ERROR_REASON_NETWORK_NOT_READY = zdnnv1.ErrorReason_ERROR_REASON_NETWORK_NOT_READY
+
+// ERROR_REASON_NETWORK_FAILED: ABORTED: a node of the network failed; "node", "operation" (the zDNN
+// function, or "host"), "status" (decimal zdnn_status, 0 on the host).
+const ERROR_REASON_NETWORK_FAILED = zdnnv1.ErrorReason_ERROR_REASON_NETWORK_FAILED
+
+// ERROR_REASON_MODEL_INVALID: INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for
+// the whole, and "why".
+const ERROR_REASON_MODEL_INVALID = zdnnv1.ErrorReason_ERROR_REASON_MODEL_INVALID
+
+// ERROR_REASON_MODEL_EXISTS: ALREADY_EXISTS: a model is published under this name.
+const ERROR_REASON_MODEL_EXISTS = zdnnv1.ErrorReason_ERROR_REASON_MODEL_EXISTS
+
+// ERROR_REASON_MODEL_NOT_FOUND: NOT_FOUND: the server has no model of this name, or not this
+// version of it.
+const ERROR_REASON_MODEL_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_FOUND
+
+// ERROR_REASON_MODEL_UNAVAILABLE: UNAVAILABLE: the server knows the model, and it is not loaded;
+// "state" and "why".
+const ERROR_REASON_MODEL_UNAVAILABLE = zdnnv1.ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE
+
+// ERROR_REASON_MODEL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds as many models, or as
+// many regions of shared memory, as it may; "field" and "limit".
+const ERROR_REASON_MODEL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_QUOTA_EXCEEDED
+
+// ERROR_REASON_EXTENSION_NOT_OFFERED: UNIMPLEMENTED: an extension of the protocol that this server
+// does not offer, or that its operator did not switch on; "field" names it.
+const ERROR_REASON_EXTENSION_NOT_OFFERED = zdnnv1.ErrorReason_ERROR_REASON_EXTENSION_NOT_OFFERED
+
+// ERROR_REASON_REGION_NOT_FOUND: NOT_FOUND: the connection has no region of shared memory of this
+// name, or there is no object.
+const ERROR_REASON_REGION_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_REGION_NOT_FOUND
+
+// ERROR_REASON_REGION_IN_USE: ALREADY_EXISTS: the connection has a region of this name.
+const ERROR_REASON_REGION_IN_USE = zdnnv1.ErrorReason_ERROR_REASON_REGION_IN_USE
+
+// ERROR_REASON_RESPONSE_TOO_LARGE: RESOURCE_EXHAUSTED: the answer of an inference is larger than
+// the client says, or likely, takes; "value", "limit", and "option", what to set on the client's
+// channel.
+const ERROR_REASON_RESPONSE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE
+
 // DataLayouts: Layouts of tensors: zdnn_data_layouts (zDNN API Reference 1.2.0, "Data layouts").
 // The comment names the dimensions outermost first.
 type DataLayouts = zdnnv1.DataLayouts
@@ -519,3 +811,18 @@ const QUANTIZED_INT8 = zdnnv1.QuantizedTransformTypes_QUANTIZED_INT8
 
 // QUANTIZED_WEIGHTS_INT8: 4DWEIGHTS, BINARY_INT8.
 const QUANTIZED_WEIGHTS_INT8 = zdnnv1.QuantizedTransformTypes_QUANTIZED_WEIGHTS_INT8
+
+// ByteOrder: Byte orders of stick elements. The unit swapped is the element of the transformed
+// type: 4 bytes for ZDNN_BINARY_FP32 and ZDNN_BINARY_INT32, 1 byte for ZDNN_BINARY_INT8, else 2
+// bytes. User arrays are always little-endian.
+type ByteOrder = zdnnv1.ByteOrder
+
+// BYTE_ORDER_UNSPECIFIED: Little-endian.
+const BYTE_ORDER_UNSPECIFIED = zdnnv1.ByteOrder_BYTE_ORDER_UNSPECIFIED
+
+// BYTE_ORDER_LITTLE_ENDIAN: Little-endian: on x86 and Arm a program may view the sticks as
+// uint16_t.
+const BYTE_ORDER_LITTLE_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_LITTLE_ENDIAN
+
+// BYTE_ORDER_BIG_ENDIAN: Big-endian: the byte image that an IBM Z machine has in memory.
+const BYTE_ORDER_BIG_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_BIG_ENDIAN

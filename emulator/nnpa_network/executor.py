@@ -178,7 +178,7 @@ class Executor:
         program = self.program
         last: dict[int, int] = {}
         for at, step in enumerate(program.steps):
-            for number in (*_reads(step), *_writes(step)):
+            for number in (*reads(step), *writes(step)):
                 last[number] = at
         kept = {*program.output_ids, *program.input_ids, *program.constants, ABSENT}
         dead: dict[int, list[int]] = {}
@@ -222,7 +222,7 @@ class Executor:
         tensors = {name: step.arguments[name] for name in function.tensors}
         others = {name: one for name, one in step.arguments.items() if name not in tensors}
         data: tuple[int, ...] = others.pop("data", ())
-        made = {number: program.tensors[number] for number in set(_writes(step))
+        made = {number: program.tensors[number] for number in set(writes(step))
                 if number in program.tensors}  # fmt: skip
         result = program.arrays.get(step.result)
         transforms = step.verb in _TRANSFORMS
@@ -313,14 +313,15 @@ def _shaped(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     return array.astype(dtype, copy=False).reshape(shape)
 
 
-def _reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+def reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+    """Return the ids that a step needs; those of tensors that it makes are among them."""
     if isinstance(step, HostStep):
         return step.inputs
     tensors = (step.arguments[name] for name in FUNCTIONS[step.verb].tensors)
     return (*tensors, *step.arguments.get("data", ()))
 
 
-def _writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+def writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
     """Return the ids that a step makes: outputs, and the tensor that a transform fills."""
     if isinstance(step, HostStep):
         return step.outputs

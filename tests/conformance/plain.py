@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 
-from tests.vector_runner import Json, Vector, big_endian_words, cell_bytes, machine_spec
+from tests.vector_runner import Json, Vector, cell_bytes, machine_spec
 from tests.vector_runner import sticks_of as laid_out
 
 # Operands that functions write; `ztensor` only where it is not read.
@@ -25,10 +24,15 @@ _ENUMS = (tensors.DataTypes, tensors.DataLayouts, tensors.QuantizedTransformType
 _NAMED = ("layout", "type", "transform_type", "transformed_type", "pre_transformed_type")
 
 
-def run_length(words: Sequence[str]) -> str:
-    """Return words as text, repetitions as `word*count`."""
-    runs = ((word, len(list(group))) for word, group in groupby(words))
-    return " ".join(word if count == 1 else f"{word}*{count}" for word, count in runs)
+def words_of(raw: bytes, width: int) -> str:
+    """Return little-endian bytes as text of words, `width` bytes each; runs as `word*count`."""
+    cells = np.frombuffer(raw, f"<u{width}")
+    starts = np.flatnonzero(np.diff(cells, prepend=~cells[:1]))
+    counts = np.diff(starts, append=cells.size)
+    runs = zip(cells[starts].tolist(), counts.tolist(), strict=True)
+    return " ".join(
+        f"{cell:0{2 * width}X}" + (f"*{count}" if count > 1 else "") for cell, count in runs
+    )
 
 
 def plain(vector: Vector) -> Json:
@@ -114,7 +118,7 @@ def _ztensor(line: Json, written: bool) -> Json:
         plain_one["memory"] = line["memory"]
     elif "codes" in line:
         buffer = laid_out(desc, line["codes"])
-        plain_one["memory"] = run_length(big_endian_words(buffer.tobytes(), cell_bytes(desc)))
+        plain_one["memory"] = words_of(buffer.tobytes(), cell_bytes(desc))
     elif written and not message.null_buffer and 0 < size <= LARGEST_BUFFER:
         width = cell_bytes(desc)
         plain_one["memory"] = f"{'0' * 2 * width}*{size // width}"

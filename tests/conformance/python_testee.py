@@ -30,9 +30,9 @@ from nnpa_client import (
     zdnn,
 )
 
-from tests.conformance.plain import json_float, run_length
+from tests.conformance.plain import json_float, words_of
 from tests.conformance.python_locals import call, descriptor
-from tests.vector_runner import Json, big_endian_words, cell_bytes, little_endian
+from tests.vector_runner import Json, cell_bytes, little_endian
 
 Answer = dict[str, Any]
 OUTPUTS = ("output", "output_a", "output_b", "hn_output", "cf_output", "dest", "ztensor")
@@ -41,11 +41,6 @@ MISALIGNED = ("buffer_misaligned", "save_area_misaligned", "work_area_misaligned
 # Bytes of the pre-transformed types that have not four.
 WIDTHS: Mapping[int, int] = {zdnn.INT8: 1, zdnn.FP16: 2, zdnn.BFLOAT: 2}
 NO_STATUS = (bool, int)
-
-
-def words(raw: bytes, width: int) -> str:
-    """Return bytes as run-length coded words."""
-    return run_length(big_endian_words(raw, width))
 
 
 class Program:
@@ -147,7 +142,7 @@ def _returned(name: str, returned: Any, arguments: Json) -> Answer:
         return {"value": returned}
     if isinstance(returned, np.ndarray):
         width = WIDTHS.get(arguments["ztensor"].pre_transformed_desc.type, 4)
-        return {"status": 0, "data_out": words(returned.tobytes(), width)}
+        return {"status": 0, "data_out": words_of(returned.tobytes(), width)}
     return {"status": 0}
 
 
@@ -157,7 +152,7 @@ def _refused(error: ZdnnError, arguments: Json) -> Answer:
         answer["refusal"] = error.refusal.constraint
     if error.result is not None and error.result.HasField("data"):
         width = WIDTHS.get(arguments["ztensor"].pre_transformed_desc.type, 4)
-        answer["data_out"] = words(error.result.data, width)
+        answer["data_out"] = words_of(error.result.data, width)
     return answer
 
 
@@ -186,7 +181,7 @@ def _seen(ztensor: Ztensor | None) -> Answer | None:
     }
     if ztensor.id and not ztensor.structure.null_buffer:
         sticks = ztensor.read_sticks()
-        seen["memory"] = words(sticks.tobytes(), cell_bytes(ztensor.transformed_desc))
+        seen["memory"] = words_of(sticks.tobytes(), cell_bytes(ztensor.transformed_desc))
     return seen
 
 

@@ -46,12 +46,25 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
     }
 }
 
+/// Runs `attempt`; once more with all its sticks if the server has forgotten some of them.
+fn whole<T>(
+    session: &Session,
+    attempt: &impl Fn(&Session) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    match attempt(session) {
+        Err(Failure::Refused { reason, .. }) if reason == "CACHE_MISS" => {
+            attempt(&session.without_cache())
+        }
+        other => other,
+    }
+}
+
 /// Runs `attempt` in the process's session; once more in a new one if the server forgot it.
 pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
     let session = link::session()?;
-    match attempt(&session) {
+    match whole(&session, &attempt) {
         Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
-            attempt(&*link::renew(&session)?)
+            whole(&*link::renew(&session)?, &attempt)
         }
         other => other,
     }

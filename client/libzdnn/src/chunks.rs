@@ -181,19 +181,22 @@ unsafe fn read(
     result.ok_or_else(|| Failure::Lost("the answer has no header".to_owned()))
 }
 
-/// Copies the sticks of a tensor of the session into a buffer.
+/// Copies the sticks of a tensor of the session into a buffer; `cache_as`, unless it is empty, is
+/// what the server's cache calls them from then on.
 ///
 /// # Safety
 /// The buffer is valid for `size` bytes.
 pub unsafe fn read_sticks(
     session: &Session,
     id: u64,
+    cache_as: Bytes,
     buffer: *mut c_void,
     size: u64,
 ) -> Result<(), Failure> {
     let source = Source::Sticks(wire::ReadSticks {
         id,
         byte_order: byte_order(),
+        cache_as,
     });
     unsafe { read(session, source, buffer, size, 1) }.map(|_| ())
 }

@@ -39,6 +39,15 @@ pub struct Place {
     pub token: Option<String>,
 }
 
+/// How sticks get to the server: ZDNN_TRANSFER.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// All of them, at every call.
+    Sticks,
+    /// Once; then by name.
+    Cache,
+}
+
 /// What the variables say. An option that was never set is None, or the default.
 #[derive(Clone)]
 pub struct Settings {
@@ -51,6 +60,7 @@ pub struct Settings {
     pub log_level: Option<wire::LogLevel>,
     pub log_module: String,
     pub program_check_status: bool,
+    pub transfer: Transfer,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -93,6 +103,14 @@ fn level(text: &str) -> Option<wire::LogLevel> {
     known.map(|(_, level)| *level)
 }
 
+fn transfer(text: &str) -> Option<Transfer> {
+    match text {
+        "sticks" => Some(Transfer::Sticks),
+        "cache" => Some(Transfer::Cache),
+        _ => None,
+    }
+}
+
 fn shortened(mut text: String) -> String {
     let mut end = text.len().min(MAX_LOG_MODULE);
     while !text.is_char_boundary(end) {
@@ -121,6 +139,7 @@ impl Settings {
             log_level: None,
             log_module: String::new(),
             program_check_status: false,
+            transfer: Transfer::Cache,
         };
         settings.read();
         settings
@@ -160,6 +179,8 @@ impl Settings {
         );
         let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
         replace(&mut self.program_check_status, action);
+        let transfer = variable("ZDNN_TRANSFER").and_then(|text| transfer(&text));
+        replace(&mut self.transfer, transfer);
     }
 
     /// The library's version, as text and number.

@@ -12,6 +12,7 @@
 mod abi;
 mod call;
 mod chunks;
+mod contents;
 mod descriptor;
 mod environment;
 mod guards;

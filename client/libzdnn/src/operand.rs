@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::abi::{Desc, Ztensor};
+use crate::contents::{self, Digest};
 use crate::descriptor::stick_bytes;
 use crate::rpc::Failure;
 use crate::session::{Session, new_id};
@@ -28,6 +29,14 @@ struct Output {
     name: &'static str,
     ztensor: *mut Ztensor,
     id: u64,
+    /// What the server's cache calls what is written; empty where it keeps nothing.
+    name_there: Bytes,
+}
+
+/// Sticks that the server's cache has once the call has succeeded.
+struct Sent {
+    digest: Digest,
+    size: u64,
 }
 
 /// The operands of one call, collected while its message is built.
@@ -37,6 +46,7 @@ pub struct Operands<'a> {
     pub failure: Option<Failure>,
     outputs: Vec<Output>,
     temporaries: Vec<u64>,
+    sent: Vec<Sent>,
     room: u64,
 }
 
@@ -51,6 +61,7 @@ fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor
         offset: ztensor.offset,
         byte_order: byte_order(),
         contents: None,
+        cache_as: Bytes::new(),
     }
 }
 
@@ -63,6 +74,7 @@ impl<'a> Operands<'a> {
             failure: None,
             outputs: Vec::new(),
             temporaries: Vec::new(),
+            sent: Vec::new(),
             room: session
                 .limits
                 .max_message_bytes
@@ -112,12 +124,37 @@ impl<'a> Operands<'a> {
             return inline(message);
         }
         let sticks = unsafe { chunks::memory(ztensor.buffer, size) };
+        if self.is_cached(&mut message, sticks, desc.kind) {
+            return match stored {
+                true => self.uploaded(message, &[]),
+                false => inline(message),
+            };
+        }
         if stored || size > self.session.limits.max_inline_bytes || size > self.room {
             return self.uploaded(message, sticks);
         }
         self.room -= size;
         message.contents = Some(Contents::Sticks(Bytes::copy_from_slice(sticks)));
         inline(message)
+    }
+
+    /// Names sticks in the place of their bytes, if the server has them; else asks it to keep them.
+    fn is_cached(&mut self, message: &mut wire::Ztensor, sticks: &[u8], kind: u32) -> bool {
+        let size = sticks.len() as u64;
+        let Some(known) = &self.session.contents else {
+            return false;
+        };
+        if !known.takes(size) {
+            return false;
+        }
+        let digest = contents::digest(sticks, kind);
+        if let Some(name) = known.name(&digest) {
+            message.contents = Some(Contents::Cached(name));
+            return true;
+        }
+        message.cache_as = Bytes::copy_from_slice(&digest);
+        self.sent.push(Sent { digest, size });
+        false
     }
 
     /// Returns an output without sticks; they come back in the answer.
@@ -171,6 +208,18 @@ impl<'a> Operands<'a> {
         let large = stick_bytes(&desc) > self.session.limits.max_inline_bytes;
         let fits = guards::dims_fit(&desc, &self.session.query).is_ok();
         message.null_buffer |= large && !fits;
+        let size = stick_bytes(&desc);
+        let is_kept = self
+            .session
+            .contents
+            .as_ref()
+            .is_some_and(|known| fits && known.takes(size));
+        let name_there = if is_kept {
+            contents::new_name()
+        } else {
+            Bytes::new()
+        };
+        message.cache_as = name_there.clone();
         let reference = match (large || stored) && fits && !ztensor.buffer.is_null() {
             true => self.uploaded(message, &[]),
             false => inline(message),
@@ -183,6 +232,7 @@ impl<'a> Operands<'a> {
             name,
             ztensor: target,
             id,
+            name_there,
         });
         reference
     }
@@ -199,11 +249,27 @@ impl<'a> Operands<'a> {
         })
     }
 
+    /// Takes note of what the server's cache keeps of an output.
+    unsafe fn note(&self, output: &Output, sticks: &[u8]) {
+        if let Some(known) = &self.session.contents
+            && !output.name_there.is_empty()
+        {
+            let kind = unsafe { (*output.ztensor).transformed() }.kind;
+            let digest = contents::digest(sticks, kind);
+            known.note(digest, output.name_there.clone(), sticks.len() as u64);
+        }
+    }
+
     /// Copies what the operation wrote into the program's memory, and the states.
     ///
     /// # Safety
     /// The outputs' structures and buffers are still valid.
     pub unsafe fn store(&self, result: &wire::OperationResult) -> Result<(), Failure> {
+        if let Some(known) = &self.session.contents {
+            for Sent { digest, size } in &self.sent {
+                known.note(*digest, Bytes::copy_from_slice(digest), *size);
+            }
+        }
         for info in &result.outputs {
             let found = self.outputs.iter().find(|one| one.name == info.operand);
             let (Some(output), Some(told)) = (found, &info.ztensor) else {
@@ -222,8 +288,11 @@ impl<'a> Operands<'a> {
                         .cast::<u8>()
                         .copy_from(sticks.as_ptr(), sticks.len())
                 };
+                unsafe { self.note(output, sticks) };
             } else if output.id != 0 {
-                unsafe { chunks::read_sticks(self.session, output.id, ztensor.buffer, size) }?;
+                let (name, buffer) = (output.name_there.clone(), ztensor.buffer);
+                unsafe { chunks::read_sticks(self.session, output.id, name, buffer, size) }?;
+                unsafe { self.note(output, chunks::memory(buffer, size)) };
             }
             ztensor.is_transformed = u8::from(told.is_transformed);
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 
-use crate::environment::{Place, Settings};
+use crate::contents::Contents;
+use crate::environment::{Place, Settings, Transfer};
 use crate::machine::Query;
 use crate::rpc::{Failure, Link};
 use crate::wire::{self, operation::Operation as Arm};
@@ -24,6 +25,7 @@ const OPTIONS: [&str; 5] = [
 ];
 
 /// An open session. Renewed as a whole; holds nothing that cannot be sent again.
+#[derive(Clone)]
 pub struct Session {
     pub link: Arc<Link>,
     pub place: Place,
@@ -31,6 +33,8 @@ pub struct Session {
     pub name: String,
     pub limits: wire::SessionLimits,
     pub query: Query,
+    /// What need not travel; none where sticks always do.
+    pub contents: Option<Arc<Contents>>,
 }
 
 fn options(settings: &Settings) -> wire::Session {
@@ -75,17 +79,30 @@ impl Session {
             session: Some(wanted),
         };
         let made = link.unary("CreateSession", &request)?;
-        Ok(Self::opened(link, settings, made))
+        Ok(Self::opened(link, settings, made, None))
     }
 
-    fn opened(link: &Arc<Link>, settings: &Settings, told: wire::Session) -> Self {
+    /// Takes over what the server tells of a session, and from `before` what it has cached.
+    fn opened(
+        link: &Arc<Link>,
+        settings: &Settings,
+        told: wire::Session,
+        before: Option<&Self>,
+    ) -> Self {
+        let limits = told.limits.unwrap_or_default();
+        let known = before.and_then(|one| one.contents.clone());
+        let contents = match settings.transfer {
+            Transfer::Sticks => None,
+            Transfer::Cache => known.or_else(|| Contents::of(limits.max_cache_bytes).map(Arc::new)),
+        };
         Self {
             link: Arc::clone(link),
             place: settings.place.clone(),
             library: settings.library.clone(),
             name: told.name,
             query: Query::of(told.machine.as_ref()),
-            limits: told.limits.unwrap_or_default(),
+            limits,
+            contents,
         }
     }
 
@@ -113,7 +130,7 @@ impl Session {
             .machine
             .as_ref()
             .is_some_and(|machine| machine.nnpa_installed);
-        let mut session = Self::opened(&self.link, settings, told);
+        let mut session = Self::opened(&self.link, settings, told, Some(self));
         if !has_nnpa {
             session.query = self.query.clone();
         }
@@ -126,7 +143,18 @@ impl Session {
             name: self.name.clone(),
         };
         let told = self.link.unary("GetSession", &request)?;
-        Ok(Self::opened(&self.link, settings, told))
+        Ok(Self::opened(&self.link, settings, told, Some(self)))
+    }
+
+    /// Returns the same session for calls that send all sticks; forgets what the cache had.
+    pub fn without_cache(&self) -> Self {
+        if let Some(contents) = &self.contents {
+            contents.clear();
+        }
+        Self {
+            contents: None,
+            ..self.clone()
+        }
     }
 
     /// Tells the server that the session is over; nobody waits longer than `PATIENCE` for it.

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""inference.GRPCInferenceService: the Open Inference Protocol, in Triton's dialect."""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ModelInferRequest and ModelInferResponse with their raw contents left where they are.
+
+A protocol buffer copies bytes at every turn, and tensors are bytes. So a request is cut open at its
+top level: raw contents become views of what came over the wire, and only the rest is parsed. A
+response is put together from its head and the outputs' own memory, in one copy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_server.open_inference.tensors import Buffer
+from nnpa_server.wire_form import BYTES, fields, head
+
+_ID = pb.ModelInferRequest.ID_FIELD_NUMBER
+_RAW = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
+_RESPONSE_ID = pb.ModelInferResponse.ID_FIELD_NUMBER
+_RAW_OUTPUT = pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
+_INFER_RESPONSE = pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A request cut open: `head` is the message without id and raw contents, still in bytes.
+
+    `id` is UTF-8.
+    """
+
+    head: bytes
+    id: bytes
+    raw: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class InferResponse:
+    """A response: `head` is the message without id and raw contents, in bytes."""
+
+    head: bytes
+    id: bytes
+    raw: Sequence[Buffer]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message, but for a few of its framing."""
+        return len(self.head) + len(self.id) + sum(map(len, self.raw))
+
+
+def cut(data: bytes) -> InferRequest:
+    """Cut a serialised ModelInferRequest open; DecodeError when it cannot be one."""
+    view, identifier = memoryview(data), b""
+    kept: list[memoryview] = []
+    raw: list[Buffer] = []
+    for one in fields(view):
+        if one.kind == BYTES and one.number == _RAW:
+            raw.append(view[one.value : one.end])
+        elif one.kind == BYTES and one.number == _ID:
+            identifier = data[one.value : one.end]
+        else:
+            kept.append(view[one.start : one.end])
+    try:
+        identifier.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("id is not UTF-8") from error
+    return InferRequest(b"".join(kept), identifier, raw)
+
+
+def joined(response: InferResponse) -> bytes:
+    """Return the serialised ModelInferResponse."""
+    return b"".join(_parts(response))
+
+
+def joined_for_stream(response: InferResponse | pb.ModelStreamInferResponse) -> bytes:
+    """Return the serialised ModelStreamInferResponse, of an answer or of an error."""
+    if isinstance(response, pb.ModelStreamInferResponse):
+        return response.SerializeToString()
+    parts = _parts(response)
+    return b"".join((head(_INFER_RESPONSE, sum(map(len, parts))), *parts))
+
+
+def _parts(response: InferResponse) -> list[Buffer]:
+    parts: list[Buffer] = [response.head]
+    if response.id:
+        parts += (head(_RESPONSE_ID, len(response.id)), response.id)
+    for one in response.raw:
+        parts += (head(_RAW_OUTPUT, len(one)), one)
+    return parts

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System shared memory: regions of POSIX objects that a client on this host registered.
+
+A region belongs to the connection that registered it, and ends when it is unregistered or when the
+connection is gone, but never while a request uses it. Clients behind one Unix socket cannot be told
+apart: they share their regions, which last until the last connection is gone that was there.
+
+Contents are read and written through the file, not mapped: a client that shortens its object
+meanwhile gets an error, where a mapping would end the server.
+Sources: Triton, "System-Shared-Memory Extension"; shm_overview(7): objects are files in /dev/shm.
+"""
+
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from grpc_channelz.v1 import channelz, channelz_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.tensors import Buffer, wrong_size
+
+MAX_REGIONS = 1024
+_OBJECTS = "/dev/shm"
+_KEY = re.compile(r"/?([A-Za-z0-9._-]{1,64})")
+_PERIOD = 1.0  # seconds from a connection's end to that of its regions, at most
+_CHUNK = 1 << 30  # bytes of one read or write, below what Linux does at once
+Connections: TypeAlias = frozenset[str]
+
+
+class Region:
+    """An open object, from `offset` on; it is closed when it is retired and nobody holds it."""
+
+    def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
+        self._file = _open(key)
+        self._lock = threading.Lock()
+        self._holders, self._retired = 0, False
+        try:
+            self._require(offset + byte_size, f"region {name}: offset + byte_size")
+        except CallRefused:
+            os.close(self._file)
+            raise
+
+    def _require(self, end: int, path: str) -> None:
+        size = os.fstat(self._file).st_size
+        if end > size:
+            raise invalid(path, end, f"at most {size}, the size of object {self.key}")
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Keep the object open meanwhile."""
+        with self._lock:
+            if self._retired:
+                raise not_found(self.name)
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                self._close_if_done()
+
+    def retire(self) -> None:
+        """Take no more holders, and close after the last."""
+        with self._lock:
+            self._retired = True
+            self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._retired and self._holders == 0 and self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def require(self, offset: int, size: int, path: str) -> None:
+        """Refuse a place that is not inside the region."""
+        if offset < 0 or size < 0 or offset + size > self.byte_size:
+            limit = f"inside the {self.byte_size} bytes of region {self.name}"
+            raise invalid(f"{path}: shared memory", f"{size} bytes at {offset}", limit)
+
+    def read(self, offset: int, size: int, path: str) -> Buffer:
+        """Return a copy of bytes of the region; hold it meanwhile."""
+        self.require(offset, size, path)
+        target = memoryview(bytearray(size))
+        if (got := _all(os.preadv, self._file, target, self.offset + offset)) < size:
+            raise wrong_size(path, f"{got} bytes in region {self.name}", f"{size}")
+        return target
+
+    def write(self, offset: int, data: Buffer, path: str) -> None:
+        """Write bytes into the region; hold it meanwhile. The object never grows."""
+        self.require(offset, len(data), path)
+        start = self.offset + offset
+        self._require(start + len(data), f"{path}: shared memory ends at")
+        _all(os.pwritev, self._file, memoryview(data), start)
+
+
+def _all(
+    move: Callable[[int, Sequence[Any], int], int], file: int, data: memoryview, at: int
+) -> int:
+    """Read or write everything, in as many calls as it takes; return the bytes moved."""
+    moved = 0
+    while moved < len(data):
+        count = move(file, [data[moved : moved + _CHUNK]], at + moved)
+        if count == 0:
+            break
+        moved += count
+    return moved
+
+
+def _open(key: str) -> int:
+    """Open a shared memory object of this user."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        limit = "1 to 64 of A-Z a-z 0-9 . _ -, at most one slash in front"
+        raise invalid("key", repr(key[:80]), limit)
+    folder = os.open(_OBJECTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        file = os.open(match[1], flags, dir_fd=folder)
+    except OSError as error:
+        text = f"key {match[1]}: there is no such shared memory object of this user"
+        raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=match[1]) from error
+    finally:
+        os.close(folder)
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(file)
+        raise invalid("key", match[1], "a shared memory object of the server's own user")
+    return file
+
+
+def not_found(name: str) -> CallRefused:
+    """Return the error for a region that the connection does not have."""
+    text = f"region {name[:64]}: this connection has not registered it, or has unregistered it"
+    return CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=name[:64])
+
+
+def _connections() -> dict[str, set[str]]:
+    """Return the ids of this process's open connections, by the name of their other end."""
+    found: dict[str, set[str]] = {}
+    ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
+    for server in ask.GetServers(channelz_pb2.GetServersRequest(), None).server:
+        more, start = True, 0
+        while more:
+            request = channelz_pb2.GetServerSocketsRequest(
+                server_id=server.ref.server_id, start_socket_id=start
+            )
+            answer = ask.GetServerSockets(request, None)
+            for one in answer.socket_ref:
+                peer = one.name.rpartition(" ")[2]
+                found.setdefault(peer, set()).add(str(one.socket_id))
+                start = one.socket_id + 1
+            more = not answer.end and bool(answer.socket_ref)
+    return found
+
+
+class Regions:
+    """The regions of every connection; a thread ends those whose connection is gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._regions: dict[str, dict[str, tuple[Region, Connections]]] = {}
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def register(self, peer: str, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Open a region for the connection with `peer`."""
+        if not name:
+            raise invalid("name", "empty", "the name of a region")
+        region = Region(name, key, offset, byte_size)
+        try:
+            self._add(peer, region)
+        except CallRefused:
+            region.retire()
+            raise
+
+    def _add(self, peer: str, region: Region) -> None:
+        connections = frozenset(_connections().get(peer, ()))
+        with self._lock:
+            owned = self._regions.setdefault(peer, {})
+            if region.name in owned:
+                text = f"region {region.name[:64]} is registered already: unregister it first"
+                facts = {"region": region.name[:64]}
+                raise CallRefused(wire.ERROR_REASON_REGION_IN_USE, text, **facts)
+            if sum(map(len, self._regions.values())) >= MAX_REGIONS:
+                text = f"max_regions, {MAX_REGIONS}, are registered: unregister some"
+                facts = {"field": "max_regions", "limit": str(MAX_REGIONS)}
+                raise CallRefused(wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED, text, **facts)
+            owned[region.name] = (region, connections)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._reap, name="regions", daemon=True)
+                self._thread.start()
+
+    def find(self, peer: str, name: str) -> Region:
+        """Return a region of the connection with `peer`."""
+        with self._lock:
+            found = self._regions.get(peer, {}).get(name)
+        if found is None:
+            raise not_found(name)
+        return found[0]
+
+    def of(self, peer: str) -> list[Region]:
+        """Return the regions of the connection with `peer`."""
+        with self._lock:
+            return [region for region, _ in self._regions.get(peer, {}).values()]
+
+    def unregister(self, peer: str, name: str) -> None:
+        """End a region, or all of the connection's for an empty name; unknown ones are no error."""
+        with self._lock:
+            owned = self._regions.get(peer, {})
+            ended = [owned.pop(one)[0] for one in ([name] if name else list(owned)) if one in owned]
+        for region in ended:
+            region.retire()
+
+    def count(self) -> int:
+        """Return how many regions there are."""
+        with self._lock:
+            return sum(map(len, self._regions.values()))
+
+    def close(self) -> None:
+        """End all regions."""
+        self._stopped.set()
+        with self._lock:
+            ended = [region for owned in self._regions.values() for region, _ in owned.values()]
+            self._regions.clear()
+        for region in ended:
+            region.retire()
+
+    def _reap(self) -> None:
+        while not self._stopped.wait(_PERIOD):
+            if self.count():
+                self._end_abandoned(_connections())
+
+    def _end_abandoned(self, alive: dict[str, set[str]]) -> None:
+        ended: list[Region] = []
+        with self._lock:
+            for peer, owned in list(self._regions.items()):
+                for name, (region, connections) in list(owned.items()):
+                    if not connections & alive.get(peer, set()):
+                        ended.append(region)
+                        del owned[name]
+                if not owned:
+                    del self._regions[peer]
+        for region in ended:
+            region.retire()

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of the Open Inference Protocol: element types, raw and typed contents.
+
+Source: Open Inference Protocol, version 2, "Tensor Data"; BF16 and raw BYTES as Triton has them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_server.errors import CallRefused, invalid
+
+Array: TypeAlias = npt.NDArray[Any]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# Each element of BYTES begins with its length, 4 bytes, little-endian.
+_LENGTH = np.dtype("<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """An element type: its NumPy type, and the typed field that may carry it ("": raw only)."""
+
+    name: str
+    dtype: np.dtype[Any]
+    field: str
+
+
+DATATYPES: Mapping[str, Datatype] = MappingProxyType(
+    {
+        name: Datatype(name, np.dtype(kind), field)
+        for name, kind, field in (
+            ("BOOL", "?", "bool_contents"),
+            ("UINT8", "u1", "uint_contents"),
+            ("UINT16", "<u2", "uint_contents"),
+            ("UINT32", "<u4", "uint_contents"),
+            ("UINT64", "<u8", "uint64_contents"),
+            ("INT8", "i1", "int_contents"),
+            ("INT16", "<i2", "int_contents"),
+            ("INT32", "<i4", "int_contents"),
+            ("INT64", "<i8", "int64_contents"),
+            ("FP16", "<f2", ""),
+            ("BF16", ml_dtypes.bfloat16, ""),
+            ("FP32", "<f4", "fp32_contents"),
+            ("FP64", "<f8", "fp64_contents"),
+            ("BYTES", "O", "bytes_contents"),
+        )
+    }
+)
+"""All element types by name."""
+_BY_DTYPE = {one.dtype: one for one in DATATYPES.values()}
+
+
+def datatype_of(dtype: np.dtype[Any]) -> Datatype | None:
+    """Return the protocol's type for NumPy's; None where it has none, as for complex numbers."""
+    return _BY_DTYPE.get(np.dtype(object) if dtype.kind in "USO" else dtype)
+
+
+def said(name: str, shape: Iterable[int]) -> str:
+    """Return a type and a shape as errors tell them: FP32 [1, 1024]."""
+    return f"{name} [{', '.join(map(str, shape))}]"
+
+
+def mismatched(path: str, got: str, expected: str) -> CallRefused:
+    """Return the error for a tensor that is not what the model takes: one sentence."""
+    return CallRefused(
+        wire.ERROR_REASON_FIELD_INVALID,
+        f"{path}: got {got}, expected {expected}",
+        field=path,
+        value=got,
+        limit=expected,
+    )
+
+
+def wrong_size(path: str, got: object, expected: object) -> CallRefused:
+    """Return the error for contents of another size than shape and type call for."""
+    return CallRefused(
+        wire.ERROR_REASON_DATA_SIZE_MISMATCH,
+        f"{path}: got {got}, expected {expected}",
+        field=path,
+        value=got,
+        limit=expected,
+    )
+
+
+def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> Array:
+    """Return raw contents as an array, of the same memory where its alignment allows."""
+    if kind.dtype.kind == "O":
+        return _read_strings(data, math.prod(shape), path).reshape(shape)
+    expected = math.prod(shape) * kind.dtype.itemsize
+    if len(data) != expected:
+        what = f"{expected} bytes for {said(kind.name, shape)}"
+        raise wrong_size(path, f"{len(data)} bytes", what)
+    if kind.name == "BOOL":
+        truths: Array = np.frombuffer(data, np.uint8) != 0
+        return truths.reshape(shape)
+    array = np.frombuffer(data, kind.dtype).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def _read_strings(data: Buffer, count: int, path: str) -> Array:
+    """Return `count` byte strings, each with its length in front."""
+    if count * _LENGTH.itemsize > len(data):
+        least = f"at least {count * _LENGTH.itemsize} bytes for {count} elements"
+        raise wrong_size(path, f"{len(data)} bytes", least)
+    found, at, whole = np.empty(count, object), 0, bytes(data)
+    for index in range(count):
+        start = at + _LENGTH.itemsize
+        at = start + int.from_bytes(whole[at:start], "little")
+        if at > len(whole) or start > len(whole):
+            raise wrong_size(f"{path}: element {index}", f"{at} bytes", f"at most {len(whole)}")
+        found[index] = whole[start:at]
+    if at != len(whole):
+        raise wrong_size(path, f"{len(whole)} bytes", f"{at} for {count} elements")
+    return found
+
+
+def read_typed(
+    kind: Datatype, shape: Sequence[int], contents: pb.InferTensorContents, path: str
+) -> Array:
+    """Return typed contents as an array; they must be in the one field that the type has."""
+    filled = [field.name for field, _ in contents.ListFields()]
+    if not kind.field:
+        raise invalid(f"{path}: contents", "typed", f"raw_input_contents, as {kind.name} has none")
+    if any(name != kind.field for name in filled):
+        raise invalid(f"{path}: contents", ", ".join(filled), f"{kind.field} for {kind.name}")
+    values = getattr(contents, kind.field)
+    if len(values) != math.prod(shape):
+        what = f"{math.prod(shape)} for {said(kind.name, shape)}"
+        raise wrong_size(f"{path}: contents.{kind.field}", f"{len(values)} elements", what)
+    if kind.dtype.kind == "O":
+        strings = np.empty(len(values), object)
+        strings[:] = list(values)
+        return strings.reshape(shape)
+    return _narrowed(np.array(values), kind, path).reshape(shape)
+
+
+def _narrowed(values: Array, kind: Datatype, path: str) -> Array:
+    """Return numbers in the type's own width; what does not fit is refused, not wrapped."""
+    if kind.dtype.kind in "iu" and values.size:
+        info = np.iinfo(kind.dtype)
+        for one in (int(values.min()), int(values.max())):
+            if not info.min <= one <= info.max:
+                raise invalid(f"{path}: contents.{kind.field}", one, f"{info.min} to {info.max}")
+    return values.astype(kind.dtype)
+
+
+def raw_size(array: Array) -> int:
+    """Return the bytes that an array takes as raw contents."""
+    if array.dtype.kind not in "USO":
+        return array.nbytes
+    return sum(len(as_bytes(one)) + _LENGTH.itemsize for one in array.reshape(-1).tolist())
+
+
+def raw_of(array: Array) -> Buffer:
+    """Return an array as raw contents: little-endian, row-major; its own memory if it is that."""
+    if array.dtype.kind in "USO":
+        encoded = [as_bytes(one) for one in array.reshape(-1).tolist()]
+        return b"".join(len(one).to_bytes(_LENGTH.itemsize, "little") + one for one in encoded)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def as_bytes(element: object) -> bytes:
+    """Return one element of a string tensor as its bytes: text in UTF-8."""
+    return element if isinstance(element, bytes) else str(element).encode()

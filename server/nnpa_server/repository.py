@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that the server offers to everybody: by name and version, with their states.
+
+    Repository   what is published now, and what happened to the rest
+    Model        one version of a network: its state, its statistics
+
+A version that is being loaded again goes on serving until the new one is ready. States are those of
+Triton's "Model Repository Extension".
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.errors import CallRefused
+
+MAX_NAME = 256
+
+
+class State(StrEnum):
+    """Whether a model can be used."""
+
+    UNKNOWN = "UNKNOWN"
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+
+
+class Port(Protocol):
+    """An input or output: its name and element type, and its shape with -1 for free dims."""
+
+    @property
+    def name(self) -> str:
+        """The name in the ONNX file."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dims; -1: any size."""
+        ...
+
+
+class Result(Protocol):
+    """What a run gives: outputs by name, range violations, NaN elements per output."""
+
+    @property
+    def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays by output name."""
+        ...
+
+    @property
+    def violations(self) -> Sequence[object]:
+        """One entry for each operation that used or stored a non-numeric value."""
+        ...
+
+    @property
+    def nans(self) -> Mapping[str, int]:
+        """NaN elements by output name."""
+        ...
+
+
+class Network(Protocol):
+    """What can be published: named inputs and outputs, and a run that threads may share."""
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        """The inputs in the model's order."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[Port]:
+        """The outputs in the model's order."""
+        ...
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Result:
+        """Run once over named inputs."""
+        ...
+
+
+@dataclass(slots=True)
+class Duration:
+    """How often something happened, and how long that took together, nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        """Count one more."""
+        self.count += 1
+        self.ns += ns
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What became of a version's requests; `inferences` counts batch elements."""
+
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    queue: Duration = field(default_factory=Duration)
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    batches: dict[int, tuple[Duration, Duration, Duration]] = field(
+        default_factory=dict[int, tuple[Duration, Duration, Duration]]
+    )
+    inferences: int = 0
+    last: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def succeeded(self, batch: int, began: int, infer: int, output: int, ended: int) -> None:
+        """Count a request: `batch` elements, and when its parts began, time.perf_counter_ns."""
+        with self._lock:
+            parts = (infer - began, output - infer, ended - output)
+            self.success.add(ended - began)
+            self.queue.add(0)
+            sums = (self.compute_input, self.compute_infer, self.compute_output)
+            per_batch = self.batches.get(batch)
+            if per_batch is None and len(self.batches) < _MAX_BATCHES:
+                per_batch = self.batches[batch] = (Duration(), Duration(), Duration())
+            for durations in (sums, per_batch or ()):
+                for duration, ns in zip(durations, parts, strict=False):
+                    duration.add(ns)
+            self.inferences += batch
+            self.last = time.time()
+
+    def failed(self, ns: int) -> None:
+        """Count a request that ended with an error."""
+        with self._lock:
+            self.fail.add(ns)
+
+
+_MAX_BATCHES = 128  # batch sizes that are told apart
+
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """One version of a network. `properties` are told to clients; `reason` says why the state."""
+
+    name: str
+    version: str
+    network: Network
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    state: State = State.READY
+    reason: str = ""
+    statistics: Statistics = field(default_factory=Statistics)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the index."""
+
+    name: str
+    version: str
+    state: State
+    reason: str = ""
+
+
+def newest(versions: Mapping[str, object]) -> str:
+    """Return the version with the greatest number."""
+    return max(versions, key=lambda one: (int(one) if one.isdecimal() else -1, one))
+
+
+class Repository:
+    """The models of a server, at most `max_models` versions."""
+
+    def __init__(self, max_models: int) -> None:
+        self._max_models = max_models
+        self._lock = threading.Lock()
+        self._models: dict[str, dict[str, Model]] = {}
+        self._absent: dict[str, Entry] = {}
+
+    def publish(self, models: Sequence[Model]) -> None:
+        """Offer the versions of one network in place of those that were offered; all or none."""
+        name, offered = models[0].name, {one.version: one for one in models}
+        with self._lock:
+            before = self._models.get(name, {})
+            held = sum(map(len, self._models.values())) - len(before)
+            if held + len(offered) > self._max_models:
+                raise too_many(self._max_models)
+            self._models[name] = offered
+            self._absent.pop(name, None)
+        _end(before)
+
+    def require_room(self, name: str) -> None:
+        """Refuse one more model if there are as many as may be; before it is made."""
+        with self._lock:
+            full = sum(map(len, self._models.values())) >= self._max_models
+            if full and name not in self._models:
+                raise too_many(self._max_models)
+
+    def withdraw(self, name: str, reason: str = "unloaded") -> bool:
+        """Offer a network no longer; tell whether it was offered. Runs under way finish."""
+        with self._lock:
+            before = self._models.pop(name, None)
+            if before is None:
+                return False
+            self._note(name, State.UNAVAILABLE, reason)
+        _end(before)
+        return True
+
+    def note(self, name: str, state: State, reason: str = "") -> None:
+        """Say what happens to a network that is not offered."""
+        with self._lock:
+            if name not in self._models:
+                self._note(name, state, reason)
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a network that is not offered."""
+        with self._lock:
+            self._absent.pop(name, None)
+
+    def _note(self, name: str, state: State, reason: str) -> None:
+        if len(self._absent) >= _MAX_ABSENT and name not in self._absent:
+            del self._absent[next(iter(self._absent))]
+        self._absent[name] = Entry(name, "", state, reason)
+
+    def find(self, name: str, version: str = "") -> Model:
+        """Return a version that takes requests, for an empty version the newest."""
+        with self._lock:
+            versions = self._models.get(name)
+            absent = self._absent.get(name)
+        if versions is None:
+            raise _unavailable(absent) if absent else not_found(name)
+        model = versions.get(version or newest(versions))
+        if model is None:
+            raise not_found(name, version, f"its versions are {', '.join(sorted(versions))}")
+        return model
+
+    def versions(self, name: str) -> tuple[str, ...]:
+        """Return the versions of a network that are offered, oldest first."""
+        with self._lock:
+            found = self._models.get(name, {})
+        return tuple(sorted(found, key=lambda one: (len(one), one)))
+
+    def models(self) -> list[Model]:
+        """Return every version that is offered, by name and version."""
+        with self._lock:
+            names = sorted(self._models)
+            return [self._models[name][one] for name in names for one in sorted(self._models[name])]
+
+    def index(self) -> list[Entry]:
+        """Return what is offered and what is known not to be, by name and version."""
+        with self._lock:
+            absent = list(self._absent.values())
+        offered = [Entry(one.name, one.version, one.state, one.reason) for one in self.models()]
+        return sorted(offered + absent, key=lambda one: (one.name, one.version))
+
+
+_MAX_ABSENT = 1024  # names remembered of networks that are not offered
+
+
+def _end(models: Mapping[str, Model]) -> None:
+    for model in models.values():
+        model.state = State.UNAVAILABLE
+
+
+def _unavailable(entry: Entry) -> CallRefused:
+    why = f", {entry.reason}" if entry.reason else ""
+    return CallRefused(
+        wire.ERROR_REASON_MODEL_UNAVAILABLE,
+        f"model {entry.name} is {entry.state.lower()}{why}",
+        model=entry.name,
+        state=entry.state,
+        why=entry.reason,
+    )
+
+
+def not_found(name: str, version: str = "", known: str = "") -> CallRefused:
+    """Return the error for a model, or a version of it, that the server does not have."""
+    which = f"model {name[:MAX_NAME]}" + (f" version {version[:64]}" if version else "")
+    return CallRefused(
+        wire.ERROR_REASON_MODEL_NOT_FOUND,
+        f"{which}: there is none{f'; {known}' if known else ''}",
+        model=name[:MAX_NAME],
+        version=version[:64],
+    )
+
+
+def too_many(limit: int) -> CallRefused:
+    """Return the error for one model more than the server may hold."""
+    return CallRefused(
+        wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED,
+        f"max_models, {limit}, are loaded: unload some",
+        field="max_models",
+        value=limit + 1,
+        limit=limit,
+    )

@@ -13,13 +13,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallRefused
+
+if TYPE_CHECKING:
+    from nnpa_network.plan import Plan  # its modules import onnx, which not every server has
 
 MAX_NAME = 256
 
@@ -32,62 +33,6 @@ class State(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
     LOADING = "LOADING"
     UNLOADING = "UNLOADING"
-
-
-class Port(Protocol):
-    """An input or output: its name and element type, and its shape with -1 for free dims."""
-
-    @property
-    def name(self) -> str:
-        """The name in the ONNX file."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dims; -1: any size."""
-        ...
-
-
-class Result(Protocol):
-    """What a run gives: outputs by name, range violations, NaN elements per output."""
-
-    @property
-    def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays by output name."""
-        ...
-
-    @property
-    def violations(self) -> Sequence[object]:
-        """One entry for each operation that used or stored a non-numeric value."""
-        ...
-
-    @property
-    def nans(self) -> Mapping[str, int]:
-        """NaN elements by output name."""
-        ...
-
-
-class Network(Protocol):
-    """What can be published: named inputs and outputs, and a run that threads may share."""
-
-    @property
-    def inputs(self) -> Sequence[Port]:
-        """The inputs in the model's order."""
-        ...
-
-    @property
-    def outputs(self) -> Sequence[Port]:
-        """The outputs in the model's order."""
-        ...
-
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> Result:
-        """Run once over named inputs."""
-        ...
 
 
 @dataclass(slots=True)
@@ -151,7 +96,7 @@ class Model:
 
     name: str
     version: str
-    network: Network
+    plan: "Plan"
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     state: State = State.READY
     reason: str = ""

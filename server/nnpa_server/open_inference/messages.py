@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
+
 from nnpa_server.open_inference.tensors import Buffer
 from nnpa_server.wire_form import BYTES, fields, head
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from grpc_channelz.v1 import channelz, channelz_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
+
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.tensors import Buffer, wrong_size
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+
 from nnpa_server.errors import CallRefused, invalid
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where models come from: the operator's folder, and requests that bring theirs.
+
+A folder holds `<name>.onnx` files and, in the layout of Triton's model repository,
+`<name>/<version>/model.onnx` with an optional `<name>/config.pbtxt`. Names that clients send are
+looked up among what the folder holds; no path is ever made of them.
+Sources: Triton, "Model Repository", "Model Configuration", "Model Repository Extension".
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format, text_format
+from google.protobuf.message import Error as MessageError
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
+
+from nnpa_server.errors import CallRefused, invalid
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_FILE = re.compile(r"file:([0-9]{1,9})/[A-Za-z0-9._-]{1,64}\.onnx")
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_DEFAULT_FILE = "model.onnx"
+_BACKENDS = ("", "onnxruntime", "nnpa")
+_PLATFORMS = ("", "onnxruntime_onnx", "onnx_onnxv1")
+_MAX_CONFIG = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a configuration's `parameters` may say of how a model is hosted.
+
+    `strict` refuses a model of which a node would run on the host; `offload_integer` has integer
+    products run on the accelerator, where they are not exact; `saturate` clips values beyond
+    DLFLOAT16 at its boundary.
+    """
+
+    machine: str = DEFAULT_MACHINE
+    strict: bool = False
+    offload_integer: bool = False
+    saturate: bool = True
+
+
+_FLAGS = ("strict", "offload_integer", "saturate")
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model to load: its files, or their contents, by version, and its configuration."""
+
+    name: str
+    versions: Mapping[str, Path | bytes]
+    config: pb.ModelConfig
+
+    @property
+    def options(self) -> Options:
+        """How the configuration wants it hosted; raises CallRefused for what it may not say."""
+        return _options(self.config)
+
+    def chosen(self) -> dict[str, Path | bytes]:
+        """Return the versions that the configuration's policy wants, by default the newest."""
+        ordered = sorted(self.versions, key=int, reverse=True)
+        policy = self.config.version_policy
+        match policy.WhichOneof("policy_choice"):
+            case "all":
+                wanted = ordered
+            case "specific":
+                wanted = [str(one) for one in policy.specific.versions]
+                for one in wanted:
+                    if one not in self.versions:
+                        known = f"one of {', '.join(reversed(ordered))}"
+                        raise invalid("config.version_policy.specific", one, known)
+            case _:
+                wanted = ordered[: max(1, policy.latest.num_versions)]
+        return {one: self.versions[one] for one in wanted}
+
+
+def scan(folder: Path) -> dict[str, Path]:
+    """Return what a folder has under the names of models: files and model directories."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        is_file = path.suffix == ".onnx" and path.is_file()
+        name = path.stem if is_file else path.name
+        if (is_file or _versions(path, "")) and NAME.fullmatch(name):
+            found[name] = path
+    return found
+
+
+def _versions(path: Path, wanted: str) -> dict[str, Path]:
+    """Return the model files of a model directory by version; none if it is no such directory."""
+    if not path.is_dir():
+        return {}
+    named = {
+        one.name: one / (wanted or _DEFAULT_FILE)
+        for one in path.iterdir()
+        if _VERSION.fullmatch(one.name)
+    }
+    return {version: file for version, file in named.items() if wanted == "" or file.is_file()}
+
+
+def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
+    """Return the model of a name, None if the folder has none; `override` is a JSON config."""
+    path = scan(folder).get(name)
+    if path is None:
+        return None
+    if path.is_file():
+        return Source(name, {"1": path}, _read_json(name, override))
+    text = path / "config.pbtxt"
+    config = _read_json(name, override) if override else _read_text(name, text)
+    filename = config.default_model_filename or _DEFAULT_FILE
+    if NAME.fullmatch(filename) is None or not filename.endswith(".onnx"):
+        path_of = "config.default_model_filename"
+        raise invalid(path_of, repr(filename[:64]), "the name of an .onnx file")
+    versions = _versions(path, filename)
+    if not versions:
+        raise invalid(f"model {name}", f"no version with {filename}", f"<version>/{filename}")
+    return Source(name, versions, config)
+
+
+def from_request(name: str, override: str, files: Mapping[str, bytes]) -> Source:
+    """Return the model that a request brings: `files` by "file:<version>/<file>.onnx"."""
+    versions: dict[str, bytes] = {}
+    for key, contents in files.items():
+        match = _FILE.fullmatch(key)
+        if match is None or _VERSION.fullmatch(match[1]) is None:
+            raise invalid("parameters", repr(key[:80]), "config or file:<version>/<file>.onnx")
+        versions[match[1]] = contents
+    if not override:
+        raise invalid("parameters", "file: without config", "both, as the protocol has it")
+    return Source(name, versions, _read_json(name, override))
+
+
+def _read_json(name: str, text: str) -> pb.ModelConfig:
+    config = pb.ModelConfig()
+    if text:
+        try:
+            json_format.Parse(text, config, ignore_unknown_fields=True)
+        except (MessageError, json_format.ParseError, RecursionError, UnicodeError) as error:
+            raise invalid("config", "no JSON of a ModelConfig", _line(error)) from error
+    return _checked(name, config)
+
+
+def _read_text(name: str, path: Path) -> pb.ModelConfig:
+    config = pb.ModelConfig()
+    if path.is_file():
+        if path.stat().st_size > _MAX_CONFIG:
+            raise invalid("config.pbtxt", f"{path.stat().st_size} bytes", f"at most {_MAX_CONFIG}")
+        try:
+            text = path.read_text(encoding="utf-8")
+            text_format.Parse(text, config, allow_unknown_field=True)
+        except (text_format.ParseError, UnicodeError) as error:
+            raise invalid("config.pbtxt", "no text of a ModelConfig", _line(error)) from error
+    return _checked(name, config)
+
+
+def _line(error: Exception) -> str:
+    return f"one ({str(error).splitlines()[0][:120]})"
+
+
+def _checked(name: str, config: pb.ModelConfig) -> pb.ModelConfig:
+    for field, value, allowed in (
+        ("name", config.name, ("", name)),
+        ("backend", config.backend, _BACKENDS),
+        ("platform", config.platform, _PLATFORMS),
+    ):
+        if value not in allowed:
+            raise invalid(f"config.{field}", repr(value[:64]), _one_of(allowed))
+    _options(config)
+    return config
+
+
+def _one_of(allowed: tuple[str, ...]) -> str:
+    return f"one of {', '.join(repr(one) for one in allowed)}"
+
+
+def _options(config: pb.ModelConfig) -> Options:
+    chosen: dict[str, Any] = {}
+    for key, parameter in config.parameters.items():
+        path, value = f"config.parameters.{key[:64]}", parameter.string_value
+        if key == "machine":
+            chosen[key] = _machine(path, value)
+        elif key in _FLAGS:
+            if value.lower() not in _TRUTH:
+                raise invalid(path, repr(value[:64]), "true or false")
+            chosen[key] = _TRUTH[value.lower()]
+    return Options(**chosen)
+
+
+def _machine(path: str, value: str) -> str:
+    for name, machine in MACHINES.items():
+        if value == name or value in machine.aliases:
+            return name
+    raise invalid(path, repr(value[:64]), _one_of(tuple(MACHINES)))
+
+
+def read(source: Path | bytes, limit: int, name: str) -> bytes:
+    """Return a model's bytes, at most `limit`."""
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
+    if size > limit:
+        raise invalid(f"model {name}", f"{size} bytes", f"at most {limit}")
+    return source if isinstance(source, bytes) else source.read_bytes()
+
+
+def no_folder(name: str) -> CallRefused:
+    """Return the error for a model without contents where there is no folder."""
+    limit = "with config and file:<version>/model.onnx, for the server has no --models folder"
+    return invalid(f"model {name}", "a name only", limit)

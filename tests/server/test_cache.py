@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content cache of a session: what it takes, what it answers from, what it forgets."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import tensor_pb2
+from nnpa_server.config import Limits
+from nnpa_server.store import Contents
+
+from tests.server.conftest import LIMITS, Running
+from tests.server.wire import Client, chunks, desc, init, load, op, pre_desc, refused
+
+CODE = grpc.StatusCode
+GRID = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
+BIG = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
+A, B, OUT = (bytes([one]) * 16 for one in b"abo")
+PAGE = 4096
+
+
+def ztensor(**fields: Any) -> tensor_pb2.Ztensor:
+    """Describe a transformed tensor of GRID's shape."""
+    descs = {"pre_transformed_desc": pre_desc(1, 2, 2, 3), "transformed_desc": desc(1, 2, 2, 3)}
+    return tensor_pb2.Ztensor(**descs, is_transformed=True, **fields)
+
+
+def sticks_of(client: Client, order: int = 0) -> bytes:
+    """Return GRID's sticks in a byte order."""
+    client.run(*load(1, GRID))
+    source = pb.ReadSticks(id=1, byte_order=tensor_pb2.ByteOrder.ValueType(order))
+    _, sticks = client.read(sticks=source)
+    client.run(op("free_ztensor_buffer", ztensor=1))
+    return sticks
+
+
+def added(client: Client, a: tensor_pb2.Ztensor, b: tensor_pb2.Ztensor, **out: Any) -> bytes:
+    """Add two inline tensors, and return the sum's sticks."""
+    (result,) = client.run(op("add", input_a=a, input_b=b, output=ztensor(**out)))
+    assert result.zdnn_status == 0
+    sticks: bytes = result.outputs[0].ztensor.sticks
+    return sticks
+
+
+@pytest.mark.parametrize("order", [0, 1, BIG])
+def test_contents_come_back_by_name(client: Client, order: int) -> None:
+    """What came or went under a name stands for its bytes, in either byte order."""
+    sticks = sticks_of(client, order)
+    kept = ztensor(sticks=sticks, cache_as=A, byte_order=order)
+    first = added(client, kept, kept, cache_as=OUT, byte_order=order)
+    named = ztensor(cached=A, byte_order=order)
+    assert added(client, named, named, byte_order=order) == first
+    total = ztensor(sticks=first, byte_order=order)
+    by_name = ztensor(cached=OUT, byte_order=order)
+    assert added(client, by_name, named, byte_order=order) == added(
+        client, total, kept, byte_order=order
+    )
+
+
+def test_a_name_stands_for_one_byte_order(client: Client) -> None:
+    """Contents that came in one order are not taken for those of the other."""
+    kept = ztensor(sticks=sticks_of(client), cache_as=A)
+    added(client, kept, kept)
+    big = ztensor(cached=A, byte_order=BIG)
+    with refused(CODE.NOT_FOUND, "CACHE_MISS"):
+        added(client, big, big)
+
+
+def test_nothing_writes_to_what_is_cached(client: Client) -> None:
+    """A transform into a tensor with cached contents leaves these as they were."""
+    sticks = sticks_of(client)
+    added(client, ztensor(sticks=sticks, cache_as=A), ztensor(sticks=sticks))
+    target = ztensor(cached=A)
+    target.is_transformed = False
+    data = [np.full_like(GRID, 7).tobytes()]
+    (result,) = client.run(op("transform_ztensor", ztensor=target, data=data))
+    assert result.zdnn_status == 0
+    assert result.outputs[0].ztensor.sticks != sticks
+    named, sent = ztensor(cached=A), ztensor(sticks=sticks)
+    assert added(client, named, named) == added(client, sent, sent)
+
+
+def test_missing_contents_are_told_where(client: Client) -> None:
+    """A name that the cache does not have is CACHE_MISS with the operand and the operation."""
+    field = "operations[0].add.input_a.inline_ztensor.cached"
+    with refused(CODE.NOT_FOUND, "CACHE_MISS", field=field, operation_index=0):
+        added(client, ztensor(cached=A), ztensor(cached=A))
+
+
+def test_contents_belong_to_one_session(client: Client) -> None:
+    """What one session has cached, another has not."""
+    kept = ztensor(sticks=sticks_of(client), cache_as=A)
+    added(client, kept, kept)
+    with refused(CODE.NOT_FOUND, "CACHE_MISS"):
+        added(client.other(), ztensor(cached=A), ztensor(cached=A))
+
+
+def test_contents_of_another_size(client: Client) -> None:
+    """A name whose contents are not of the descriptor's size is DATA_SIZE_MISMATCH."""
+    kept = ztensor(sticks=sticks_of(client), cache_as=A)
+    added(client, kept, kept)
+    large = tensor_pb2.Ztensor(transformed_desc=desc(2, 2, 2, 3), is_transformed=True, cached=A)
+    with refused(CODE.INVALID_ARGUMENT, "DATA_SIZE_MISMATCH", value=2 * PAGE, limit=4 * PAGE):
+        client.run(op("exp", input=large, output=large))
+
+
+@pytest.mark.parametrize("name", [b"", b"a" * 15, b"a" * 65])
+def test_names_are_16_to_64_bytes(client: Client, name: bytes) -> None:
+    """A name that could be a guess, or that is long, is FIELD_INVALID before anything runs."""
+    with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", value=f"{len(name)} bytes"):
+        client.run(op("exp", input=ztensor(cached=name), output=ztensor()))
+    if name:
+        with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", value=f"{len(name)} bytes"):
+            client.run(op("exp", input=ztensor(), output=ztensor(cache_as=name)))
+        client.run(*init(1, 1, 2, 2, 3))
+        with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", field="sticks.cache_as"):
+            client.read(sticks=pb.ReadSticks(id=1, cache_as=name))
+
+
+def test_streams_fill_the_cache_and_take_from_it(client: Client) -> None:
+    """Chunks that go up and down are cached under the names given, and create tensors again."""
+    sticks = sticks_of(client)
+    header = client.sticks_header(id=1, new_ztensor=ztensor(cache_as=A), total_bytes=len(sticks))
+    client.write([header, *chunks(sticks)])
+    client.write([client.sticks_header(id=2, new_ztensor=ztensor(cached=A))])
+    assert client.read(sticks=pb.ReadSticks(id=2, cache_as=B))[1] == sticks
+    client.run(op("exp", input=2, output=2))
+    client.write([client.sticks_header(id=3, new_ztensor=ztensor(cached=B))])
+    assert client.read(sticks=pb.ReadSticks(id=3))[1] == sticks
+    with refused(CODE.NOT_FOUND, "CACHE_MISS", field="header.sticks.new_ztensor.cached"):
+        client.write([client.sticks_header(id=4, new_ztensor=ztensor(cached=OUT))])
+
+
+def test_what_was_used_longest_ago_goes_first(start: Callable[..., Running]) -> None:
+    """A full cache forgets the contents whose last use is oldest, and counts what it holds."""
+    running = start(limits=replace(LIMITS, max_session_cache=4 * PAGE))
+    client = running.client()
+    assert client.limits.max_cache_bytes == 4 * PAGE
+    sticks = sticks_of(client)
+    for name in (A, B):
+        client.run(op("exp", input=ztensor(sticks=sticks, cache_as=name), output=ztensor()))
+    client.run(op("exp", input=ztensor(cached=A), output=ztensor(cache_as=OUT)))
+    assert running.server.store.counts().cached_bytes == 4 * PAGE
+    client.run(op("exp", input=ztensor(cached=A), output=ztensor()))
+    with refused(CODE.NOT_FOUND, "CACHE_MISS"):
+        client.run(op("exp", input=ztensor(cached=B), output=ztensor()))
+
+
+def test_the_cache_gives_way_to_tensors(start: Callable[..., Running]) -> None:
+    """Cached contents count in the session's quota and are forgotten before a tensor is refused."""
+    running = start(limits=Limits(max_session_bytes=8 * PAGE, max_session_cache=8 * PAGE))
+    client = running.client()
+    sticks = sticks_of(client)
+    client.run(op("exp", input=ztensor(sticks=sticks, cache_as=A), output=ztensor()))
+    client.run(*(one for number in (1, 2, 3, 4) for one in init(number, 1, 2, 2, 3)))
+    counts = running.server.store.counts()
+    assert (counts.stored_bytes, counts.cached_bytes) == (8 * PAGE, 0)
+
+
+def test_a_server_may_have_no_cache(start: Callable[..., Running]) -> None:
+    """With --max-session-cache 0 nothing is kept, and the limit says so."""
+    client = start(limits=replace(LIMITS, max_session_cache=0)).client()
+    assert client.limits.max_cache_bytes == 0
+    sticks = sticks_of(client)
+    client.run(op("exp", input=ztensor(sticks=sticks, cache_as=A), output=ztensor()))
+    with refused(CODE.NOT_FOUND, "CACHE_MISS"):
+        client.run(op("exp", input=ztensor(cached=A), output=ztensor()))
+
+
+def test_contents_replace_those_of_the_same_name() -> None:
+    """A name is held once, and what it held before is no longer counted."""
+    contents = Contents(100)
+    old, new = np.zeros(60, np.uint8), np.ones(80, np.uint8)
+    contents.put((A, 0), old)
+    contents.put((A, 0), new)
+    assert (contents.held, contents.get((A, 0)) is new) == (80, True)
+    contents.put((A, 0), np.zeros(101, np.uint8))
+    assert (contents.held, contents.get((A, 0))) == (0, None)

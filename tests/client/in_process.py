@@ -6,8 +6,10 @@ from typing import TypeVar
 
 from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_client import _apart as apart
 from nnpa_client._chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+from nnpa_server.accelerator import apart as server
 from nnpa_server.accelerator.service import AcceleratorService
 from nnpa_server.accelerator.transfer import parse_write
 from nnpa_server.config import Limits
@@ -79,10 +81,10 @@ class InProcessTransport:
         """Delete a session with its tensors."""
         self._call(self._service.DeleteSession, request)
 
-    def execute(self, request: pb.ExecuteRequest) -> pb.ExecuteResponse:
+    def execute(self, listed: apart.Listed) -> apart.Answered:
         """Run operations in order."""
-        copy = pb.ExecuteRequest.FromString(request.SerializeToString())
-        return self._call(self._service.Execute, copy)
+        answered = self._call(self._service.execute, server.parse(apart.serialize(listed)))
+        return apart.parse(server.serialize(answered))
 
     def write_tensor(self, parts: Iterable[Upload]) -> pb.WriteTensorResponse:
         """Fill a tensor: a header, then chunks."""

@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pytest
 from nnpa.zdnn.v1 import status_pb2
-from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import (
     DIAGNOSTIC_STREAM_STDERR,
     DIAGNOSTIC_STREAM_STDOUT,
@@ -31,6 +30,7 @@ from nnpa_client import (
     connect,
     zdnn,
 )
+from nnpa_client._apart import Answered, Listed
 from nnpa_client._guest import NOTHING_HAS_RUN
 from nnpa_client.errors import ADVICE
 from nnpa_server.config import Limits
@@ -288,9 +288,9 @@ def test_indexes_count_the_callers_operations(session: Session) -> None:
 class Talking(InProcessTransport):
     """A transport whose answers carry what the library would print."""
 
-    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+    def execute(self, listed: Listed) -> Answered:
         """Run operations; add a line on each stream to the last answer."""
-        answer = super().execute(request)
+        answer = super().execute(listed)
         for stream, text in ((DIAGNOSTIC_STREAM_STDOUT, "out"), (DIAGNOSTIC_STREAM_STDERR, "err")):
             answer.results[-1].diagnostics.append(Diagnostic(stream=stream, text=text))
         return answer

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse, WriteTensorResponse
+from nnpa.zdnn.v1.accelerator_pb2 import WriteTensorResponse
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
+from nnpa_client._apart import Answered, Listed
 from nnpa_client._chunks import Upload
 from nnpa_server.config import Limits
 from nnpa_server.store import Store
@@ -82,9 +83,9 @@ class Losing(InProcessTransport):
 
     lose = False
 
-    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+    def execute(self, listed: Listed) -> Answered:
         """Run operations, and lose the answer when told to."""
-        answer = super().execute(request)
+        answer = super().execute(listed)
         if self.lose:
             raise TransportError("UNAVAILABLE", "connection lost.")
         return answer

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import Ztensor as Structure
 from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
 from nnpa_client import Session, Ztensor, constants, zdnn
+from nnpa_client._apart import Answered, Listed
 from nnpa_server.config import Limits
 from nnpa_server.store import Store
 
@@ -96,13 +96,13 @@ class Recording(InProcessTransport):
         self.operations: list[Operation] = []
         self.record = False
 
-    def execute(self, request: pb.ExecuteRequest) -> pb.ExecuteResponse:
+    def execute(self, listed: Listed) -> Answered:
         """Note the operations; before `record` is set, run them."""
         if not self.record:
-            return super().execute(request)
-        self.operations.extend(request.operations)
-        results = [OperationResult(outputs=_outputs(one)) for one in request.operations]
-        return pb.ExecuteResponse(results=results)
+            return super().execute(listed)
+        operations = listed.message.operations
+        self.operations.extend(operations)
+        return Answered([OperationResult(outputs=_outputs(one)) for one in operations])
 
 
 def _outputs(operation: Operation) -> list[ZtensorInfo]:

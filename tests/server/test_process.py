@@ -383,7 +383,7 @@ def test_health_answers_while_kernels_are_compiled(tmp_path: Path) -> None:
         for _ in range(20):
             stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
         assert "kernels of all" not in server.log_text()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 5 * PATIENCE  # a busy machine compiles for minutes
         while "kernels of " not in server.log_text():
             assert time.monotonic() < deadline
             time.sleep(0.1)

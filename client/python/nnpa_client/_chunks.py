@@ -6,6 +6,8 @@ A chunk is field 2 of WriteTensorRequest and of ReadTensorResponse: a tag, a len
 
 from nnpa.zdnn.v1.accelerator_pb2 import ReadTensorResponse, WriteTensorRequest
 
+from nnpa_client._apart import varint
+
 Upload = WriteTensorRequest | memoryview
 Download = ReadTensorResponse | memoryview
 
@@ -16,12 +18,7 @@ def serialize_write(part: Upload) -> bytes:
     """Return the wire form of a header message, or of a chunk's bytes."""
     if not isinstance(part, memoryview):
         return part.SerializeToString()
-    prefix, length = bytearray((_TAG,)), part.nbytes
-    while length > 0x7F:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
-    return b"".join((prefix, part))
+    return b"".join((bytes((_TAG,)), varint(part.nbytes), part))
 
 
 def parse_read(raw: bytes) -> Download:

@@ -28,6 +28,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
+from nnpa_client._apart import Answered, Listed
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
@@ -63,7 +64,8 @@ class Call:
 
     `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
     change their structure. `creates` are those that exist only when the answer says so. `read` gets
-    every answer.
+    every answer. `arrays` are the user's that the operation lacks, `take` gets the one that it
+    returns.
     """
 
     name: str
@@ -71,6 +73,12 @@ class Call:
     tensors: Mapping[str, "Ztensor"] = field(default_factory=dict[str, "Ztensor"])
     creates: tuple["Ztensor", ...] = ()
     read: Callable[[OperationResult], None] | None = None
+    arrays: Sequence[memoryview] = ()
+    take: Callable[[bytes | memoryview], None] | None = None
+
+    def size(self) -> int:
+        """Return the bytes that the call adds to a message, about."""
+        return self.operation.ByteSize() + sum(one.nbytes for one in self.arrays)
 
 
 class Guest:
@@ -115,6 +123,11 @@ class Guest:
         ztensor.id = 0
         ztensor.structure.null_buffer = True
 
+    @property
+    def queues(self) -> bool:
+        """Whether a pipeline is open, so that calls wait for its end."""
+        return bool(self._pipelines)
+
     def submit(self, *calls: Call) -> None:
         """Run the calls, or queue them while a pipeline is open.
 
@@ -124,7 +137,7 @@ class Guest:
             if not self._pipelines:
                 self._run(calls)
                 return
-            size = sum(call.operation.ByteSize() for call in calls)
+            size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
             self._queue.extend(calls)
@@ -169,16 +182,18 @@ class Guest:
                 _void(self._queue, "its pipeline was left by an exception")
                 self._queue, self._queued_bytes = [], 0
 
-    def execute(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Run operations as they are, after dropped tensors have been freed."""
+    def execute(self, calls: Sequence[Call]) -> Answered:
+        """Run calls without judging them, after dropped tensors have been freed."""
         with self._lock:
             if self._uncertain:
                 self._reconcile()
             freed = [self._dropped.popleft() for _ in range(len(self._dropped))]
             frees = [_free(number) for number in freed]
-            request = ExecuteRequest(session=self.name, operations=[*frees, *operations])
+            operations = [*frees, *(call.operation for call in calls)]
+            request = ExecuteRequest(session=self.name, operations=operations)
+            arrays = {n: call.arrays for n, call in enumerate(calls, len(frees)) if call.arrays}
             try:
-                answer = self.transport.execute(request)
+                answer = self.transport.execute(Listed(request, arrays))
             except NnpaError as error:
                 self._dropped.extendleft(reversed(freed))
                 reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
@@ -186,9 +201,10 @@ class Guest:
                     self.doubt()
                 elif reason == "TENSOR_NOT_FOUND" and _missing(error) in freed:
                     self._reconcile()
-                    return self.execute(operations)
+                    return self.execute(calls)
                 raise renumbered(error, len(frees)) from None
-            return list(answer.results)[len(frees) :]
+            returned = {n - len(frees): array for n, array in answer.arrays.items()}
+            return Answered(list(answer.results)[len(frees) :], returned)
 
     def settle(self, call: Call, result: OperationResult) -> None:
         """Take over what one answer says of ztensors; hand it to who wants to read it."""
@@ -228,13 +244,15 @@ class Guest:
 
     def _run(self, calls: Sequence[Call]) -> None:
         try:
-            results = self.execute([call.operation for call in calls])
+            answered = self.execute(calls)
         except NnpaError:
             _void(calls, "the call that makes it failed")
             raise
-        done = len(self._results)
-        for call, result in zip(calls, results, strict=False):
+        done, results = len(self._results), answered.results
+        for index, (call, result) in enumerate(zip(calls, results, strict=False)):
             self.settle(call, result)
+            if call.take is not None and (array := answered.data(index)) is not None:
+                call.take(array)
         _void(calls[len(results) :], "the list of operations ended before")
         if self._pipelines:
             self._results.extend(results)

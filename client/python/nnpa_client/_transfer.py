@@ -2,6 +2,7 @@
 """Data on its way: user arrays and sticks, inline when small, in chunks when large."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     DataTypes,
 )
 
+from nnpa_client._apart import APART
 from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
 from nnpa_client._wire import DTYPES, dims, layout_shape
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from nnpa_client.ztensor import Ztensor
 
 CHUNK_BYTES = 1 << 20
-# Above this, chunks are faster than one message; measured on loopback, both ways of one tensor.
-INLINE_BYTES = 1 << 19
 
 Bytes = npt.NDArray[np.uint8]
 UserArray = npt.NDArray[Any] | bytes | bytearray | memoryview
@@ -56,14 +56,24 @@ def transform(
     views = [_bytes_of(ztensor, array) for array in arrays]
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
-    if total <= min(INLINE_BYTES, guest.limits.max_inline_bytes) or not ztensor.id:
-        operation = make([view.tobytes() for view in views]) if ztensor.id else call.operation
-        guest.submit(Call(name, operation, call.tensors, (), call.read))
+    if not ztensor.id:
+        guest.submit(call)
+        return
+    if total < APART:
+        guest.submit(replace(call, operation=make([view.tobytes() for view in views])))
+        return
+    if total <= guest.limits.max_inline_bytes:
+        guest.submit(replace(call, arrays=[_kept(guest, view).data for view in views]))
         return
     sizes = [view.nbytes for view in views]
     arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
     header = WriteTensorHeader(session=guest.name, arrays=arrays_header)
     _write(guest, call, header, views)
+
+
+def _kept(guest: Guest, view: Bytes) -> Bytes:
+    """Return bytes that stay as they are until they are sent, whatever the caller does."""
+    return view.copy() if guest.queues else view
 
 
 def transform_ztensor(ztensor: "Ztensor", arrays: Sequence[UserArray]) -> None:
@@ -122,7 +132,7 @@ def transform_origtensor(
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
     size = _dense_bytes(ztensor) if out_buf is None else _writable(out_buf).nbytes
     tensors = {"ztensor": ztensor}
-    if size > min(INLINE_BYTES, guest.limits.max_inline_bytes) and ztensor.id:
+    if size > guest.limits.max_inline_bytes and ztensor.id:
         guest.flush()
         request = ReadTensorRequest(session=guest.name, operation=operation)
         sink = _Sink(None if out_buf is None else _writable(out_buf))
@@ -133,11 +143,12 @@ def transform_origtensor(
 
     def read(result: OperationResult) -> None:
         ztensor.flags = result.fp_flags
-        if result.HasField("data"):
-            sink.expect(len(result.data))
-            sink.take(result.data)
 
-    guest.submit(Call("transform_origtensor", operation, tensors, (), read))
+    def take(array: bytes | memoryview) -> None:
+        sink.expect(len(array))
+        sink.take(array)
+
+    guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), take))
     if out_buf is not None:
         return out_buf
     guest.flush()

@@ -18,8 +18,6 @@ from nnpa.mli.v1.mli_pb2_grpc import MliServiceStub
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
-    ExecuteRequest,
-    ExecuteResponse,
     GetMachineRequest,
     GetSessionRequest,
     ListMachinesRequest,
@@ -34,6 +32,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
 )
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
+from nnpa_client import _apart as apart
+from nnpa_client._apart import Answered, Listed
 from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
@@ -77,7 +77,7 @@ class Transport(Protocol):
         """Delete a session with its tensors."""
         ...
 
-    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+    def execute(self, listed: Listed) -> Answered:
         """Run operations in order."""
         ...
 
@@ -142,6 +142,9 @@ class GrpcTransport:
         self._channel = _channel(endpoint)
         self._stub = AcceleratorServiceStub(self._channel)
         self._mli = MliServiceStub(self._channel)
+        self._execute: Callable[..., Answered] = self._channel.unary_unary(
+            f"{_SERVICE}/Execute", apart.serialize, apart.parse
+        )
         self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
             f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
         )
@@ -152,7 +155,7 @@ class GrpcTransport:
     def _call(
         self,
         method: Callable[..., Answer],
-        request: Message | Iterable[Upload],
+        request: Message | Listed | Iterable[Upload],
         timeout: float | None,
     ) -> Answer:
         try:
@@ -186,9 +189,9 @@ class GrpcTransport:
         """Delete a session with its tensors."""
         self._call(self._stub.DeleteSession, request, self._connect_timeout)
 
-    def execute(self, request: ExecuteRequest) -> ExecuteResponse:
+    def execute(self, listed: Listed) -> Answered:
         """Run operations in order."""
-        return self._call(self._stub.Execute, request, self._timeout)
+        return self._call(self._execute, listed, self._timeout)
 
     def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
         """Fill a tensor: a header, then chunks."""

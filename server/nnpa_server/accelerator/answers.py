@@ -74,7 +74,7 @@ def in_order(tensor: Ztensor, order: int) -> stick.Array:
 
 
 def answer(outcome: Outcome) -> operation_pb2.OperationResult:
-    """Return an operation's result, without outputs."""
+    """Return an operation's result, without outputs and without an array that it returns."""
     status = int(outcome.status)
     result = operation_pb2.OperationResult(zdnn_status=status, status_message=_message(status))
     if outcome.refusal is not None:
@@ -99,7 +99,7 @@ def _put_value(result: operation_pb2.OperationResult, value: Any) -> None:
         case (least, greatest):
             result.range.min, result.range.max = least, greatest
         case _:
-            result.data = dense(value).tobytes()
+            pass  # an array travels apart
 
 
 def dense(value: Any) -> stick.Array:

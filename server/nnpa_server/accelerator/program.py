@@ -5,10 +5,11 @@
 session, whose lock the caller holds all the while.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, OK, Alignment, Outcome, Refusal, Status, Ztensor
@@ -17,7 +18,8 @@ from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
-from nnpa_server.accelerator.answers import answer, describe_inline, describe_ztensor
+from nnpa_server.accelerator.answers import answer, dense, describe_inline, describe_ztensor
+from nnpa_server.accelerator.apart import Answered, Array, Listed
 from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
     check_inline,
@@ -96,16 +98,19 @@ def id_in_use(tensor_id: int, path: str) -> CallRefused:
     return CallRefused(wire.ERROR_REASON_TENSOR_ID_IN_USE, text, field=path, tensor=tensor_id)
 
 
-def check(session: Session, operations: Iterable[operation_pb2.Operation]) -> list[Step]:
+def check(session: Session, listed: Listed) -> list[Step]:
     """Read a list of operations, or refuse all of it."""
     ids = LiveIds(session)
     steps: list[Step] = []
-    for index, operation in enumerate(operations):
+    for index, operation in enumerate(listed.message.operations):
         name = operation.WhichOneof("operation")
         try:
             steps.append(check_one(ids, operation, name, f"operations[{index}]"))
         except (CallRefused, NotInLibrary) as error:
             raise from_exception(error, operation_index=index, operation=name or "") from error
+    for index, arrays in listed.arrays.items():
+        values = {**steps[index].values, "data": arrays}
+        steps[index] = steps[index]._replace(values=values)
     return steps
 
 
@@ -175,19 +180,24 @@ def _alignment(operation: operation_pb2.Operation) -> Alignment:
     return Alignment(buffer, save, work) if buffer or save or work else ALIGNED
 
 
-def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> list[Result]:
+def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> Answered:
     """Run checked steps; stop after the first status that is neither OK nor a warning.
 
     `go_on` is asked before each step and raises when nobody waits for the answer any more.
     """
     results: list[Result] = []
+    arrays: dict[int, Array] = {}
     room = session.limits.max_message
     for index, step in enumerate(steps):
         go_on()
         try:
             outcome, result = run_step(session, step)
-            if step.others or result.data:
-                room -= _contents(result, step.path, session.limits.max_inline)
+            array = outcome.value if isinstance(outcome.value, np.ndarray) else None
+            if step.others or array is not None:
+                if array is not None:
+                    arrays[index] = dense(array)
+                contents = _contents(result, arrays.get(index))
+                room -= _within(contents, step.path, session.limits.max_inline)
                 if room < 0:
                     limit = session.limits.max_message
                     raise too_large("results", limit - room, limit)
@@ -196,12 +206,17 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> l
         results.append(result)
         if outcome is not OK and not outcome.valid:
             break
-    return results
+    return Answered(results, arrays)
 
 
-def _contents(result: Result, path: str, limit: int) -> int:
-    """Return how many bytes of contents a result carries."""
-    sizes = [len(result.data), *(len(one.ztensor.sticks) for one in result.outputs)]
+def _contents(result: Result, array: Array | None) -> list[int]:
+    """Return the sizes in bytes of what a result carries: its array, its outputs' sticks."""
+    sticks = [len(one.ztensor.sticks) for one in result.outputs]
+    return [0 if array is None else array.nbytes, *sticks]
+
+
+def _within(sizes: Sequence[int], path: str, limit: int) -> int:
+    """Return the sum of sizes, none of which may be above the limit of a message."""
     if max(sizes) > limit:
         raise too_large(path, max(sizes), limit)
     return sum(sizes)

@@ -16,7 +16,9 @@ from nnpa.zdnn.v1 import accelerator_pb2_grpc, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import MACHINES, find_machine
 
+from nnpa_server.accelerator import apart
 from nnpa_server.accelerator.answers import describe_machine, describe_session, describe_ztensor
+from nnpa_server.accelerator.apart import Answered, Listed, message_of
 from nnpa_server.accelerator.options import (
     apply_options,
     make_guest,
@@ -101,9 +103,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 
     def Execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteResponse:  # noqa: N802
         """Run operations in order."""
-        with self.store.using(request.session) as session, _running(session, context):
-            steps = check(session, request.operations)
-            return pb.ExecuteResponse(results=run(session, steps, Patience(context, session)))
+        return message_of(self.execute(Listed(request), context))
 
     def ExecuteStream(  # noqa: N802
         self, request_iterator: Iterator[pb.ExecuteRequest], context: Any
@@ -111,6 +111,17 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         """Run lists of operations as they arrive."""
         for request in request_iterator:
             yield self.Execute(request, context)
+
+    def execute(self, listed: Listed, context: Context) -> Answered:
+        """Run operations in order; arrays come and go apart from the messages."""
+        with self.store.using(listed.session) as session, _running(session, context):
+            steps = check(session, listed)
+            return run(session, steps, Patience(context, session))
+
+    def execute_each(self, lists: Iterator[Listed], context: Context) -> Generator[Answered]:
+        """Run lists of operations as they arrive; arrays come and go apart from the messages."""
+        for listed in lists:
+            yield self.execute(listed, context)
 
     def WriteTensor(  # noqa: N802
         self, request_iterator: Iterator[Upload], context: Any
@@ -155,7 +166,7 @@ def _running(session: Session, context: Context) -> Any:
 
 
 def add_to(server: grpc.Server, service: AcceleratorService) -> None:
-    """Serve a service; chunks of the two transfers pass without becoming messages."""
+    """Serve a service; arrays and chunks pass without becoming parts of messages."""
     methods: dict[str, Any] = {}
     for name, method in pb.DESCRIPTOR.services_by_name[
         "AcceleratorService"
@@ -164,10 +175,17 @@ def add_to(server: grpc.Server, service: AcceleratorService) -> None:
         response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
         parse, serialize = request.FromString, response.SerializeToString
         behaviour: Any = getattr(service, name)
-        if name == "WriteTensor":
-            parse = parse_write
-        if name == "ReadTensor":
-            behaviour, serialize = service.read_parts, serialize_read
+        match name:
+            case "Execute":
+                parse, behaviour, serialize = apart.parse, service.execute, apart.serialize
+            case "ExecuteStream":
+                parse, behaviour, serialize = apart.parse, service.execute_each, apart.serialize
+            case "WriteTensor":
+                parse = parse_write
+            case "ReadTensor":
+                behaviour, serialize = service.read_parts, serialize_read
+            case _:
+                pass
         kind = ("stream" if method.client_streaming else "unary") + (
             "_stream" if method.server_streaming else "_unary"
         )

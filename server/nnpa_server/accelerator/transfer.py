@@ -7,7 +7,6 @@ A chunk is never parsed into a message: protobuf would copy it once more each ti
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TypeAlias
 
 import grpc
@@ -45,6 +44,7 @@ from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.patience import Context, Patience, given_up
 from nnpa_server.store import Session, Store, staging
+from nnpa_server.wire_form import varint
 
 Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview
 Download: TypeAlias = accelerator_pb2.ReadTensorResponse | memoryview
@@ -75,17 +75,8 @@ def parse_write(raw: bytes) -> Upload:
 def serialize_read(part: Download) -> bytes:
     """Return the wire form of a header message or of a chunk's bytes."""
     if isinstance(part, memoryview):
-        return b"".join((bytes((_CHUNK_TAG,)), _varint(part.nbytes), part))
+        return b"".join((bytes((_CHUNK_TAG,)), varint(part.nbytes), part))
     return part.SerializeToString()
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def out_of_order(story: str) -> CallRefused:
@@ -323,7 +314,7 @@ def _read_array(
     if tensor.is_transformed and tensor.buffer is not None:
         session.reserve(dense_bytes(tensor))
     outcome = call(session, step, {"ztensor": tensor})
-    result = answer(replace(outcome, value=None))
+    result = answer(outcome)
     result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))
     return result, None if outcome.value is None else dense(outcome.value)
 

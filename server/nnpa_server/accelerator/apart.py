@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of operations on the wire, their large arrays kept apart from the messages.
+
+protobuf copies contents each time a message is made, nested, written, parsed or looked at: ten
+times for an array that comes and goes. Here the bytes of `data` of transforms, and of results, are
+views of what gRPC received, or are joined into what it sends. The wire form is the contract's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import operation_pb2
+
+from nnpa_server.wire_form import BYTES, delimited, fields, head
+
+Array: TypeAlias = npt.NDArray[np.uint8]
+
+APART = 1 << 16  # bytes from which an array is worth the way around protobuf
+_OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
+_RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
+_DATA = operation_pb2.OperationResult.DATA_FIELD_NUMBER
+_ARMS = frozenset(
+    arm.number for arm in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
+)
+# By field number of an arm that takes arrays: the field number of its `data`.
+_ARRAYS = {
+    arm.number: arm.message_type.fields_by_name["data"].number
+    for arm in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
+    if arm.message_type is not None and "data" in arm.message_type.fields_by_name
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of operations; `arrays` are those of operation number so-and-so, which lacks them."""
+
+    message: pb.ExecuteRequest
+    arrays: Mapping[int, Sequence[memoryview]] = field(
+        default_factory=dict[int, Sequence[memoryview]]
+    )
+
+    @property
+    def session(self) -> str:
+        """The name of the session."""
+        return self.message.session
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Results of a list; `arrays` are the data of result number so-and-so, which lacks it."""
+
+    results: Sequence[operation_pb2.OperationResult]
+    arrays: Mapping[int, Array]
+
+
+def parse(raw: bytes) -> Listed:
+    """Return the list that gRPC received; raises DecodeError as a message would."""
+    if len(raw) < APART:
+        return Listed(pb.ExecuteRequest.FromString(raw))
+    kept: list[bytes | memoryview] = []
+    arrays: dict[int, Sequence[memoryview]] = {}
+    view, index = memoryview(raw), 0
+    for one in fields(view):
+        part: bytes | memoryview = view[one.start : one.end]
+        if one.number == _OPERATIONS:
+            if one.kind == BYTES and one.end - one.value >= APART:
+                operation, found = _without_arrays(view[one.value : one.end])
+                if found:
+                    part, arrays[index] = delimited(_OPERATIONS, operation), found
+            index += 1
+        kept.append(part)
+    return Listed(pb.ExecuteRequest.FromString(b"".join(kept)), arrays)
+
+
+def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
+    """Return the wire form of an operation without its arrays, and these.
+
+    An operation whose arm is there twice, of which only protobuf's rules say what it is, stays.
+    """
+    kept: list[bytes | memoryview] = []
+    arrays: list[memoryview] = []
+    parts = list(fields(view))
+    if sum(one.number in _ARMS for one in parts) > 1:
+        return bytes(view), []
+    for one in parts:
+        data = _ARRAYS.get(one.number) if one.kind == BYTES else None
+        if data is None:
+            kept.append(view[one.start : one.end])
+            continue
+        arm, rest = view[one.value : one.end], list[memoryview]()
+        for inner in fields(arm):
+            if inner.number == data and inner.kind == BYTES:
+                arrays.append(arm[inner.value : inner.end])
+            else:
+                rest.append(arm[inner.start : inner.end])
+        kept.append(delimited(one.number, b"".join(rest)))
+    return b"".join(kept), arrays
+
+
+def serialize(answered: Answered) -> bytes:
+    """Return the wire form of ExecuteResponse."""
+    if not answered.arrays:
+        return pb.ExecuteResponse(results=answered.results).SerializeToString()
+    parts: list[bytes | memoryview] = []
+    for index, result in enumerate(answered.results):
+        contents = result.SerializeToString()
+        array = answered.arrays.get(index)
+        if array is None:
+            parts.append(delimited(_RESULTS, contents))
+            continue
+        data = head(_DATA, array.nbytes)
+        parts.append(head(_RESULTS, len(contents) + len(data) + array.nbytes))
+        parts += contents, data, array.data
+    return b"".join(parts)
+
+
+def message_of(answered: Answered) -> pb.ExecuteResponse:
+    """Return the answer as a message, for callers that are not on the wire."""
+    response = pb.ExecuteResponse(results=answered.results)
+    for index, array in answered.arrays.items():
+        response.results[index].data = array.tobytes()
+    return response

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays kept apart from messages: the wire form stays protobuf's, byte for byte in meaning."""
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa_client import _apart as client
+from nnpa_server.accelerator import apart as server
+from nnpa_server.wire_form import delimited
+
+LARGE = server.APART
+arrays = st.lists(st.sampled_from((0, 1, 127, 128, LARGE - 1, LARGE, LARGE + 7)), max_size=4)
+transforms = st.sampled_from(("transform_ztensor", "transform_quantized_ztensor"))
+
+
+def operation(arm: str, sizes: list[int], misaligned: bool = False) -> operation_pb2.Operation:
+    """Return a transform with arrays of these sizes, all bytes told apart by their places."""
+    message = operation_pb2.Operation(buffer_misaligned=misaligned)
+    target = getattr(message, arm)
+    target.ztensor.CopyFrom(tensor_pb2.TensorRef(id=5))
+    target.data.extend(bytes([n + 1]) * size for n, size in enumerate(sizes))
+    return message
+
+
+def add() -> operation_pb2.Operation:
+    """Return an operation without arrays."""
+    ref = tensor_pb2.TensorRef(id=7)
+    return operation_pb2.Operation(add=operation_pb2.Add(input_a=ref, input_b=ref, output=ref))
+
+
+def whole(listed: server.Listed) -> pb.ExecuteRequest:
+    """Return the list with its arrays put back."""
+    request = pb.ExecuteRequest()
+    request.CopyFrom(listed.message)
+    for index, views in listed.arrays.items():
+        one = request.operations[index]
+        getattr(one, one.WhichOneof("operation") or "").data.extend(bytes(view) for view in views)
+    return request
+
+
+@given(st.lists(st.tuples(transforms, arrays, st.booleans()), max_size=4))
+def test_a_server_reads_what_protobuf_writes(lists: list[tuple[str, list[int], bool]]) -> None:
+    """A list read apart is the list that protobuf reads."""
+    request = pb.ExecuteRequest(session="sessions/x")
+    for arm, sizes, misaligned in lists:
+        request.operations.extend((add(), operation(arm, sizes, misaligned)))
+    assert whole(server.parse(request.SerializeToString())) == request
+
+
+@given(st.lists(st.tuples(transforms, arrays, st.booleans()), max_size=4))
+def test_protobuf_reads_what_a_client_writes(lists: list[tuple[str, list[int], bool]]) -> None:
+    """A list joined from parts is the list that protobuf would have written."""
+    request, apart = pb.ExecuteRequest(session="sessions/x"), pb.ExecuteRequest()
+    views: dict[int, list[memoryview]] = {}
+    for arm, sizes, misaligned in lists:
+        request.operations.extend((add(), operation(arm, sizes, misaligned)))
+        contents = getattr(request.operations[-1], arm).data
+        views[len(request.operations) - 1] = [memoryview(one) for one in contents]
+    apart.CopyFrom(request)
+    for index in views:
+        one = apart.operations[index]
+        getattr(one, one.WhichOneof("operation") or "").ClearField("data")
+    listed = client.Listed(apart, {index: one for index, one in views.items() if one})
+    assert pb.ExecuteRequest.FromString(client.serialize(listed)) == request
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from((0, 1, LARGE - 1, LARGE, 3 * LARGE)))))
+def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
+    """Results written apart are what protobuf reads, and what a client reads apart."""
+    results = [operation_pb2.OperationResult(zdnn_status=n) for n in range(len(sizes))]
+    data = {n: np.full(size, n, np.uint8) for n, size in enumerate(sizes) if size is not None}
+    answered = server.Answered(results, data)
+    raw = server.serialize(answered)
+    wanted = server.message_of(answered)
+    assert pb.ExecuteResponse.FromString(raw) == wanted
+    assert client.parse(raw).whole() == list(wanted.results)
+    assert client.parse(wanted.SerializeToString()).whole() == list(wanted.results)
+
+
+def test_an_arm_that_comes_twice_is_protobufs_affair() -> None:
+    """Of two arms the last counts; arrays of the first do not end up with it."""
+    first = operation("transform_ztensor", [LARGE]).SerializeToString()
+    for second in (add(), operation("transform_quantized_ztensor", [3])):
+        twice = delimited(
+            pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER, first + second.SerializeToString()
+        )
+        assert whole(server.parse(twice)) == pb.ExecuteRequest.FromString(twice)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 100, LARGE])
+def test_cut_messages_are_refused(cut: int) -> None:
+    """A message that ends too early is a DecodeError, as protobuf's own."""
+    raw = pb.ExecuteRequest(operations=[operation("transform_ztensor", [2 * LARGE])])
+    with pytest.raises(DecodeError):
+        server.parse(raw.SerializeToString()[:-cut])
+
+
+@given(st.binary(max_size=40), st.sampled_from((0x12, 0x0A, 0x92)))
+def test_garbage_is_read_as_protobuf_reads_it(garbage: bytes, tag: int) -> None:
+    """Whatever comes: the same message as protobuf reads, or a DecodeError where it raises one."""
+    raw = bytes([tag]) + garbage + bytes(LARGE)
+    try:
+        wanted = pb.ExecuteRequest.FromString(raw)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            server.parse(raw)
+        return
+    try:
+        assert whole(server.parse(raw)) == wanted
+    except DecodeError:
+        assert any(byte & 7 in (3, 4) for byte in raw)  # groups, which no message of ours has

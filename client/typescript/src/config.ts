@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * How to reach a server: the only module that reads the environment.
+ *
+ *     ZDNN_TLS_CA     file with the certificates that may sign the server's, PEM
+ *     ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
+ *     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
+ *     ZDNN_TOKEN      bearer token that the server asks for
+ *
+ * Options win over the environment. TLS is for `host:port` targets; Unix sockets need none.
+ */
+
+import process from "node:process";
+
+/** What it takes to be let in; files are PEM. */
+export interface Credentials {
+  tlsCa?: string | undefined;
+  tlsCert?: string | undefined;
+  tlsKey?: string | undefined;
+  token?: string | undefined;
+}
+
+/** A server's address, "host:port" or "unix:/path", and what it takes to be let in. */
+export interface Endpoint extends Credentials {
+  readonly target: string;
+  readonly isLoopback: boolean;
+}
+
+/**
+ * Returns the endpoint that target, options and environment describe.
+ *
+ * Throws TypeError for a target that is no address, or for half a client certificate.
+ */
+export function endpoint(target: string, given: Credentials, environ = process.env): Endpoint {
+  const path = target.startsWith("unix:");
+  if (path ? target.length === "unix:".length : !/:\d+$/.test(target)) {
+    throw new TypeError(`target: ${JSON.stringify(target)}, expected host:port or unix:/path`);
+  }
+  const token = given.token ?? environ.ZDNN_TOKEN ?? "";
+  if (path) {
+    return { target, token, isLoopback: true };
+  }
+  const file = (argument: string | undefined, name: string): string | undefined => {
+    const chosen = argument ?? environ[name];
+    return chosen === "" ? undefined : chosen;
+  };
+  const tlsCa = file(given.tlsCa, "ZDNN_TLS_CA");
+  const tlsCert = file(given.tlsCert, "ZDNN_TLS_CERT");
+  const tlsKey = file(given.tlsKey, "ZDNN_TLS_KEY");
+  if ((tlsCert === undefined) !== (tlsKey === undefined)) {
+    const alone = tlsKey === undefined ? "tlsCert" : "tlsKey";
+    throw new TypeError(`${alone}: given alone, tlsCert and tlsKey go together`);
+  }
+  if (tlsCert !== undefined && tlsCa === undefined) {
+    throw new TypeError("tlsCa: not given, tlsCert needs it");
+  }
+  const host = target.slice(0, target.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+  const isLoopback = host === "localhost" || host === "::1" || host.startsWith("127.");
+  return { target, token, tlsCa, tlsCert, tlsKey, isLoopback };
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** How to get to a server: a shared one by its address, or a private one. */
+
+import { type Credentials, endpoint } from "./config.js";
+import { AcceleratorService, type Machine } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
+import type { SessionOptions } from "./options.js";
+import { PrivateServer } from "./private_server.js";
+import { CONNECT_TIMEOUT, Session, type SessionListeners } from "./session.js";
+import { type CallOptions, GrpcTransport } from "./transport.js";
+
+/** Most machines of one page of ListMachines. */
+const PAGE = 1000;
+
+/** How to be let in, and how long to wait. */
+export interface ReachOptions extends Credentials {
+  /** Milliseconds for each call of the session. Default: as long as it takes. */
+  timeout?: number;
+  /** Milliseconds for the calls that open and close a session. Default 10 000. */
+  connectTimeout?: number;
+  /** Gives up connecting. */
+  signal?: AbortSignal;
+}
+
+/** All options of `connect`. */
+export interface ConnectOptions extends ReachOptions, SessionOptions, SessionListeners {}
+
+async function reach<T>(
+  target: string | undefined,
+  options: ReachOptions,
+  use: (transport: GrpcTransport, calls: CallOptions, server?: PrivateServer) => Promise<T>,
+): Promise<T> {
+  const { timeout, connectTimeout = CONNECT_TIMEOUT, signal } = options;
+  const server = target === undefined ? await PrivateServer.start() : undefined;
+  try {
+    const place = endpoint(server?.target ?? target ?? "", options);
+    const transport = new GrpcTransport(place, timeout);
+    try {
+      return await use(transport, { timeout: connectTimeout, signal }, server);
+    } catch (error) {
+      transport.close();
+      throw error;
+    }
+  } catch (error) {
+    await server?.stop();
+    throw error;
+  }
+}
+
+/**
+ * Opens a session on an emulated machine.
+ *
+ *     await connect()                                             // a private server, ends with it
+ *     await connect("localhost:50051", { machine: "telum1" })     // a shared server, TCP
+ *     await connect("unix:/run/nnpa/nnpa.sock")                   // a shared server, Unix socket
+ *     await connect("nnpa.example.org:443", { tlsCa: "ca.pem" })  // TLS; or ZDNN_TLS_CA and so on
+ *     await connect(undefined, { machine: { maxDim1: 64 } })      // a custom machine
+ *
+ * Throws TransportError when there is no way to the server, TypeError for options that contradict.
+ */
+export function connect(target?: string, options: ConnectOptions = {}): Promise<Session> {
+  return reach(target, options, (transport, calls, server) =>
+    Session.open(transport, options, calls, server),
+  );
+}
+
+/** Lists the machines of a server with what NNPA-QAF says of each; options as in `connect`. */
+export function listMachines(target?: string, options: ReachOptions = {}): Promise<Machine[]> {
+  return reach(target, options, async (transport, calls, server) => {
+    const machines: Machine[] = [];
+    let pageToken = "";
+    do {
+      const request = { pageSize: PAGE, pageToken };
+      const { listMachines: method } = AcceleratorService.method;
+      const page = await transport.unary(method, request, calls);
+      machines.push(...page.machines);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+    transport.close();
+    await server?.stop();
+    return machines;
+  });
+}

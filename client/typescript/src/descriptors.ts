@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * Local functions of zDNN: descriptors, sizes, limits, versions. They ask nobody.
+ *
+ * Descriptors are `zdnn_tensor_desc` as the wire carries it: fields layout, format, type, dim4 to
+ * dim1, which a program may read and write as in C.
+ */
+
+import { create } from "@bufbuild/protobuf";
+
+import {
+  CONCAT_PREV_LAYER,
+  CONCAT_RNN_TYPE,
+  CONCAT_USAGE,
+  PREV_LAYER_BIDIR,
+  RNN_TYPE_GRU,
+  RNN_TYPE_LSTM,
+  USAGE_BIASES,
+  USAGE_HIDDEN_BIASES,
+  USAGE_HIDDEN_WEIGHTS,
+  USAGE_WEIGHTS,
+  ZDNN_VERNUM,
+  ZDNN_VERSION,
+} from "./macros.js";
+import { dims, type Dims, rank } from "./elements.js";
+import { ZdnnError } from "./errors.js";
+import { RefusalSchema, ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
+import {
+  DataFormats,
+  DataLayouts,
+  DataTypes,
+  QuantizedTransformTypes,
+  type TensorDesc,
+  TensorDescSchema,
+} from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import type { Session } from "./session.js";
+
+const UINT32_MAX = 0xffffffff;
+const FLOATS: readonly number[] = [DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT];
+/** Cells of 16 bits in a stick of 128 bytes. */
+const STICK_CELLS = 64;
+const STICK_ROWS = 32n;
+const PAGE_BYTES = 4096n;
+
+type Place = (...sizes: Dims) => Dims;
+
+/** Where the dims of a layout go; these layouts may be quantized too. */
+const PLAIN = new Map<number, Place>([
+  [DataLayouts.ZDNN_1D, (_d4, _d3, _d2, d1) => [1, 1, 1, d1]],
+  [DataLayouts.ZDNN_2D, (_d4, _d3, d2, d1) => [1, 1, d2, d1]],
+  [DataLayouts.ZDNN_2DS, (_d4, _d3, d2, d1) => [d2, 1, 1, d1]],
+  [DataLayouts.ZDNN_3D, (_d4, d3, d2, d1) => [1, d3, d2, d1]],
+  [DataLayouts.ZDNN_3DS, (_d4, d3, d2, d1) => [d3, 1, d2, d1]],
+  [DataLayouts.ZDNN_4D, (...sizes) => sizes],
+  [DataLayouts.ZDNN_NHWC, (...sizes) => sizes],
+]);
+const OTHER = new Map<number, Place>([
+  [DataLayouts.ZDNN_NCHW, (n, channels, h, w) => [n, h, w, channels]],
+  [DataLayouts.ZDNN_HWCK, (...sizes) => sizes],
+  [
+    DataLayouts.ZDNN_4DS,
+    (ts, directions, b, s) => [ts, 1, b, directions === 1 ? s : times(directions, padded(s))],
+  ],
+]);
+const QUANTIZED = new Map<number, readonly [DataFormats, DataTypes]>([
+  [
+    QuantizedTransformTypes.QUANTIZED_DLFLOAT16,
+    [DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_DLFLOAT16],
+  ],
+  [
+    QuantizedTransformTypes.QUANTIZED_INT8,
+    [DataFormats.ZDNN_FORMAT_4DFEATURE, DataTypes.ZDNN_BINARY_INT8],
+  ],
+  [
+    QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8,
+    [DataFormats.ZDNN_FORMAT_4DWEIGHTS, DataTypes.ZDNN_BINARY_INT8],
+  ],
+]);
+
+/** Returns the product as a uint32_t. */
+function times(a: number, b: number): number {
+  return Math.imul(a, b) >>> 0;
+}
+
+/** Returns the size rounded up to whole sticks, as a uint32_t. */
+function padded(size: number): number {
+  return (Math.ceil(size / STICK_CELLS) * STICK_CELLS) >>> 0;
+}
+
+function refuse(
+  status: ZdnnStatus,
+  op: string,
+  field: string,
+  value: string | number | undefined,
+  limit: string,
+  number: number,
+): never {
+  const constraint = `${op}_c${number}`;
+  const refusal = create(RefusalSchema, { field, value: String(value ?? 0), limit, constraint });
+  throw new ZdnnError(status, op, { refusal });
+}
+
+function place(desc: TensorDesc, sizes: Dims): void {
+  [desc.dim4, desc.dim3, desc.dim2, desc.dim1] = sizes;
+}
+
+/**
+ * Describes the user's tensor: `sizes` in elements, outermost first, as many as `layout` has.
+ *
+ * Neither layout nor type is checked here, as in C; a concatenated or unknown layout takes none. Throws
+ * TypeError for too few sizes, RangeError for one that a uint32_t cannot hold.
+ * Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
+ */
+export function initPreTransformedDesc(
+  layout: number,
+  type: number,
+  ...sizes: readonly number[]
+): TensorDesc {
+  const wanted = rank(layout);
+  if (sizes.length < wanted) {
+    throw new TypeError(`sizes: ${sizes.length} given, layout ${layout} has ${wanted}`);
+  }
+  const all: number[] = [0, 0, 0, 0];
+  for (const [index, size] of sizes.slice(0, wanted).entries()) {
+    if (!Number.isInteger(size) || size < 0 || size > UINT32_MAX) {
+      throw new RangeError(`dim${wanted - index}: ${size}, expected 0 to ${UINT32_MAX}`);
+    }
+    all[4 - wanted + index] = size;
+  }
+  const desc = create(TensorDescSchema, { layout: layout | 0, type: type | 0 });
+  place(desc, all as unknown as Dims);
+  return desc;
+}
+
+/**
+ * Describes the sticks of a tensor; fills and returns `tfrmdDesc`, or a new descriptor.
+ *
+ * Throws ZdnnError: ZDNN_INVALID_LAYOUT for a layout that has no transformed form; ZDNN_INVALID_TYPE
+ * for a type other than FP32, FP16, BFLOAT, INT32, after all but the type has been written.
+ * Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc.
+ */
+export function generateTransformedDesc(
+  preTfrmdDesc: TensorDesc,
+  tfrmdDesc: TensorDesc = create(TensorDescSchema),
+): TensorDesc {
+  const op = "generate_transformed_desc";
+  const { layout, type } = preTfrmdDesc;
+  const placing = PLAIN.get(layout ?? -1) ?? OTHER.get(layout ?? -1);
+  if (placing === undefined) {
+    const field = "pre_tfrmd_desc.layout";
+    return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, field, layout, "a plain one", 1);
+  }
+  const kernel = layout === DataLayouts.ZDNN_HWCK;
+  tfrmdDesc.layout = kernel ? DataLayouts.ZDNN_HWCK : DataLayouts.ZDNN_NHWC;
+  tfrmdDesc.format = kernel
+    ? DataFormats.ZDNN_FORMAT_4DKERNEL
+    : DataFormats.ZDNN_FORMAT_4DFEATURE;
+  place(tfrmdDesc, placing(...dims(preTfrmdDesc)));
+  if (![...FLOATS, DataTypes.INT32].includes(type ?? -1)) {
+    const limit = "FP32, FP16, BFLOAT or INT32";
+    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
+  }
+  const integers = type === DataTypes.INT32;
+  tfrmdDesc.type = integers ? DataTypes.ZDNN_BINARY_INT32 : DataTypes.ZDNN_DLFLOAT16;
+  return tfrmdDesc;
+}
+
+/**
+ * Describes the sticks of a quantized tensor; `transformType` is one of QUANTIZED_*.
+ *
+ * Throws ZdnnError, in this order: ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+ * ZDNN_INVALID_TRANSFORM_TYPE. Layout 4DS, NCHW, HWCK and concatenated ones are not allowed.
+ * Source: zDNN API Reference 1.2.0, zdnn_generate_quantized_transformed_desc.
+ */
+export function generateQuantizedTransformedDesc(
+  preTfrmdDesc: TensorDesc,
+  transformType: number,
+  tfrmdDesc: TensorDesc = create(TensorDescSchema),
+): TensorDesc {
+  const op = "generate_quantized_transformed_desc";
+  const { layout, type } = preTfrmdDesc;
+  const placing = PLAIN.get(layout ?? -1);
+  if (placing === undefined) {
+    const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
+    return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1);
+  }
+  if (![...FLOATS, DataTypes.INT8].includes(type ?? -1)) {
+    const limit = "FP32, FP16, BFLOAT or INT8";
+    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
+  }
+  const chosen = QUANTIZED.get(transformType);
+  if (chosen === undefined) {
+    const status = ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE;
+    return refuse(status, op, "transform_type", transformType, "0, 1 or 2", 3);
+  }
+  tfrmdDesc.layout = DataLayouts.ZDNN_NHWC;
+  [tfrmdDesc.format, tfrmdDesc.type] = chosen;
+  place(tfrmdDesc, placing(...dims(preTfrmdDesc)));
+  return tfrmdDesc;
+}
+
+/**
+ * Describes the sticks of weights or biases of a recurrent layer, gates side by side in dim1.
+ *
+ * `info` is the sum of one RNN_TYPE_*, one PREV_LAYER_* and one USAGE_*. Throws ZdnnError, in this
+ * order: ZDNN_INVALID_TYPE; ZDNN_INVALID_SHAPE (odd dim2 of weights behind a bidirectional layer);
+ * ZDNN_INVALID_LAYOUT (weights are 3DS, biases 2DS) or ZDNN_INVALID_CONCAT_INFO (usage);
+ * ZDNN_INVALID_CONCAT_INFO (RNN type).
+ * Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc_concatenated.
+ */
+export function generateTransformedDescConcatenated(
+  preTfrmdDesc: TensorDesc,
+  info: number,
+  tfrmdDesc: TensorDesc = create(TensorDescSchema),
+): TensorDesc {
+  const op = "generate_transformed_desc_concatenated";
+  const { type, dim2, dim1 } = preTfrmdDesc;
+  const usage = CONCAT_USAGE(info);
+  const rnn = CONCAT_RNN_TYPE(info);
+  const halves = usage === USAGE_WEIGHTS && CONCAT_PREV_LAYER(info) === PREV_LAYER_BIDIR;
+  if (!FLOATS.includes(type ?? -1)) {
+    const limit = "FP32, FP16 or BFLOAT";
+    return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 1);
+  }
+  if (halves && dim2 % 2) {
+    const limit = "even behind a bidirectional layer";
+    return refuse(ZdnnStatus.ZDNN_INVALID_SHAPE, op, "pre_tfrmd_desc.dim2", dim2, limit, 2);
+  }
+  const [stack, rows] = concatenatedRows(op, preTfrmdDesc, usage, halves);
+  if (rnn !== RNN_TYPE_LSTM && rnn !== RNN_TYPE_GRU) {
+    const limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU";
+    return refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, "info", info, limit, 4);
+  }
+  const lstm = rnn === RNN_TYPE_LSTM;
+  const fico = halves ? DataLayouts.ZDNN_BIDIR_FICO : DataLayouts.ZDNN_FICO;
+  const zrh = halves ? DataLayouts.ZDNN_BIDIR_ZRH : DataLayouts.ZDNN_ZRH;
+  tfrmdDesc.layout = lstm ? fico : zrh;
+  tfrmdDesc.format = DataFormats.ZDNN_FORMAT_4DFEATURE;
+  tfrmdDesc.type = DataTypes.ZDNN_DLFLOAT16;
+  place(tfrmdDesc, [stack, 1, rows, times(lstm ? 4 : 3, padded(dim1))]);
+  return tfrmdDesc;
+}
+
+/** Returns dim4 and dim2 of a concatenated tensor, after the checks of usage and layout. */
+function concatenatedRows(
+  op: string,
+  pre: TensorDesc,
+  usage: number,
+  halves: boolean,
+): readonly [number, number] {
+  const biases = usage === USAGE_BIASES || usage === USAGE_HIDDEN_BIASES;
+  if (!biases && usage !== USAGE_WEIGHTS && usage !== USAGE_HIDDEN_WEIGHTS) {
+    const status = ZdnnStatus.ZDNN_INVALID_CONCAT_INFO;
+    return refuse(status, op, "info", `usage ${usage}`, "a USAGE_ number", 3);
+  }
+  const wanted = biases ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+  if (pre.layout !== wanted) {
+    const status = ZdnnStatus.ZDNN_INVALID_LAYOUT;
+    const limit = DataLayouts[wanted];
+    return refuse(status, op, "pre_tfrmd_desc.layout", pre.layout, limit, 3);
+  }
+  if (biases) {
+    return [pre.dim2, 1];
+  }
+  return [pre.dim3, halves ? times(2, padded(Math.floor(pre.dim2 / 2))) : pre.dim2];
+}
+
+/**
+ * Returns the bytes of the sticks that a transformed descriptor calls for, modulo 2^64.
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
+ */
+export function getsizeZtensor(tfrmdDesc: TensorDesc): bigint {
+  const { type, format, dim4, dim3, dim2, dim1 } = tfrmdDesc;
+  let rows = dim2;
+  let cells = STICK_CELLS;
+  if (type === DataTypes.ZDNN_BINARY_INT32) {
+    cells = STICK_CELLS / 2;
+  } else if (type === DataTypes.ZDNN_BINARY_INT8) {
+    if (format === DataFormats.ZDNN_FORMAT_4DWEIGHTS) {
+      rows = Math.ceil(dim2 / 2);
+    } else {
+      cells = STICK_CELLS * 2;
+    }
+  }
+  const pages = ((BigInt(rows) + STICK_ROWS - 1n) / STICK_ROWS) * BigInt(Math.ceil(dim1 / cells));
+  return BigInt.asUintN(64, BigInt(dim4) * BigInt(dim3) * pages * PAGE_BYTES);
+}
+
+type Limits = readonly [greatest: number, least: number];
+
+const INT8_LIMITS: Limits = [127, -128];
+/** BFLOAT's is the largest that the truncated DLFLOAT16 maximum leaves. */
+const LIMITS = new Map<number, ReadonlyMap<number, Limits>>([
+  [
+    DataTypes.ZDNN_DLFLOAT16,
+    new Map<number, Limits>([
+      [DataTypes.FP32, [8573157376, -8573157376]],
+      [DataTypes.FP16, [65504, -65504]],
+      [DataTypes.BFLOAT, [8556380160, -8556380160]],
+    ]),
+  ],
+  [
+    DataTypes.ZDNN_BINARY_INT8,
+    new Map([...FLOATS, DataTypes.INT8].map((type) => [type, INT8_LIMITS])),
+  ],
+  [
+    DataTypes.ZDNN_BINARY_INT32,
+    new Map<number, Limits>([[DataTypes.INT32, [2147483647, -2147483648]]]),
+  ],
+]);
+
+function limits(op: string, transformedType: number, preTransformedType: number): Limits {
+  const status = ZdnnStatus.ZDNN_INVALID_TYPE;
+  const types = LIMITS.get(transformedType);
+  if (types === undefined) {
+    const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32";
+    return refuse(status, op, "transformed_type", transformedType, allowed, 1);
+  }
+  const found = types.get(preTransformedType);
+  if (found === undefined) {
+    const allowed = "a type that becomes transformed_type";
+    return refuse(status, op, "pre_transformed_type", preTransformedType, allowed, 2);
+  }
+  return found;
+}
+
+/**
+ * Returns the largest value of a pre-transformed type that a transformed type can hold; it is exact in
+ * the pre-transformed type. Throws ZdnnError ZDNN_INVALID_TYPE.
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_get_max_limit.
+ */
+export function getMaxLimit(transformedType: number, preTransformedType: number): number {
+  return limits("get_max_limit", transformedType, preTransformedType)[0];
+}
+
+/**
+ * Returns the smallest value; otherwise as `getMaxLimit`.
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.
+ */
+export function getMinLimit(transformedType: number, preTransformedType: number): number {
+  return limits("get_min_limit", transformedType, preTransformedType)[1];
+}
+
+/**
+ * Returns the version of the session's zDNN, 0x00MMmmpp; without a session, 0x00010200.
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_get_library_version.
+ */
+export function getLibraryVersion(session?: Session): number {
+  if (session === undefined) {
+    return ZDNN_VERNUM;
+  }
+  return session.library.split(".").reduce((number, part) => (number << 8) | Number(part), 0);
+}
+
+/**
+ * Returns the version of the session's zDNN as text; without a session, "1.2.0".
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_get_library_version_str.
+ */
+export function getLibraryVersionStr(session?: Session): string {
+  return session?.library ?? ZDNN_VERSION;
+}

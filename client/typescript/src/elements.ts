@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * User arrays: which typed array holds which of zDNN's types, and their bytes on the wire.
+ *
+ * JavaScript has no 16-bit floats everywhere, so FP16 and BFLOAT are their bits in a Uint16Array.
+ */
+
+import { endianness } from "node:os";
+
+import {
+  DataLayouts,
+  DataTypes,
+  type TensorDesc,
+} from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+
+/** An array of elements of a pre-transformed type. */
+export type UserArray = Float32Array | Uint16Array | Int8Array | Int32Array;
+
+/** What transforms take: elements, or their little-endian bytes as they are. */
+export type UserData = UserArray | Uint8Array;
+
+/** A typed array's class. */
+type ArrayClass = new (buffer: ArrayBuffer) => UserArray;
+
+const CLASSES = new Map<number, ArrayClass>([
+  [DataTypes.FP32, Float32Array],
+  [DataTypes.FP16, Uint16Array],
+  [DataTypes.BFLOAT, Uint16Array],
+  [DataTypes.INT8, Int8Array],
+  [DataTypes.INT32, Int32Array],
+]);
+
+const RANKS = new Map<number, number>([
+  [DataLayouts.ZDNN_1D, 1],
+  [DataLayouts.ZDNN_2D, 2],
+  [DataLayouts.ZDNN_2DS, 2],
+  [DataLayouts.ZDNN_3D, 3],
+  [DataLayouts.ZDNN_3DS, 3],
+  [DataLayouts.ZDNN_4D, 4],
+  [DataLayouts.ZDNN_4DS, 4],
+  [DataLayouts.ZDNN_NHWC, 4],
+  [DataLayouts.ZDNN_NCHW, 4],
+  [DataLayouts.ZDNN_HWCK, 4],
+]);
+
+/** Dimensions, outermost first. */
+export type Dims = readonly [number, number, number, number];
+
+/** Returns the four dims of a descriptor, outermost first. */
+export function dims(desc: TensorDesc): Dims {
+  return [desc.dim4, desc.dim3, desc.dim2, desc.dim1];
+}
+
+/** Returns how many dims a layout has; concatenated layouts, which no user array has, have none. */
+export function rank(layout: number | undefined): number {
+  return RANKS.get(layout ?? -1) ?? 0;
+}
+
+/** Returns the dims that the descriptor's layout has, outermost first. */
+export function layoutShape(desc: TensorDesc): number[] {
+  return dims(desc).slice(4 - rank(desc.layout));
+}
+
+/** Returns the bytes of one element of a pre-transformed type; 4, the most, for unknown ones. */
+export function elementBytes(type: number | undefined): number {
+  const one = CLASSES.get(type ?? -1);
+  return one === undefined ? 4 : new one(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
+}
+
+/** Returns the type that the short face gives to an array, or throws TypeError. */
+export function typeOf(array: UserArray, wanted: number | undefined): number {
+  if (array instanceof Float32Array && (wanted ?? DataTypes.FP32) === DataTypes.FP32) {
+    return DataTypes.FP32;
+  }
+  if (array instanceof Uint16Array && (wanted === DataTypes.FP16 || wanted === DataTypes.BFLOAT)) {
+    return wanted;
+  }
+  throw new TypeError(
+    `array: ${array.constructor.name}, expected Float32Array, or Uint16Array with type FP16 or BFLOAT`,
+  );
+}
+
+/** Returns the little-endian bytes of a user array; the array's own memory where it can. */
+export function bytesOf(data: UserData, type: number | undefined): Uint8Array {
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (data instanceof Uint8Array) {
+    return bytes;
+  }
+  const wanted = CLASSES.get(type ?? -1);
+  if (wanted !== undefined && !(data instanceof wanted)) {
+    const name = DataTypes[type ?? -1] ?? String(type);
+    throw new TypeError(
+      `data: ${data.constructor.name}, the descriptor says ${name} (${wanted.name})`,
+    );
+  }
+  return endianness() === "LE" ? bytes : swapped(bytes, data.BYTES_PER_ELEMENT);
+}
+
+/** Returns elements of a pre-transformed type from their little-endian bytes, which it takes over. */
+export function arrayOf(bytes: Uint8Array<ArrayBuffer>, type: number | undefined): UserData {
+  const wanted = CLASSES.get(type ?? -1);
+  if (wanted === undefined || bytes.byteLength % elementBytes(type)) {
+    return bytes;
+  }
+  const native = endianness() === "LE" ? bytes : swapped(bytes, elementBytes(type));
+  return new wanted(native.buffer);
+}
+
+/** Returns a copy with the bytes of each element in reverse order. */
+export function swapped(bytes: Uint8Array, width: number): Uint8Array<ArrayBuffer> {
+  const copy = Buffer.from(new Uint8Array(bytes).buffer);
+  if (width === 2) {
+    copy.swap16();
+  } else if (width === 4) {
+    copy.swap32();
+  }
+  return new Uint8Array(copy.buffer, copy.byteOffset, copy.byteLength);
+}

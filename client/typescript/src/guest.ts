@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * A guest on the emulated machine: the one place from which operations leave the client.
+ *
+ * A call runs at once, or joins the list of an open pipeline. Calls that are not awaited run one after
+ * the other. Every Execute begins with freeing the tensors whose objects have been dropped since the
+ * last one, so dropping costs no round trip.
+ */
+
+import { type MessageInitShape } from "@bufbuild/protobuf";
+
+import { NnpaError, renumbered, TransportError, ZdnnError, ZdnnWarning } from "./errors.js";
+import {
+  AcceleratorService,
+  type Session as SessionMessage,
+} from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
+import type {
+  Diagnostic,
+  OperationResult,
+  OperationSchema,
+} from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import { ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
+import type { ZtensorInfo } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import { isWarning } from "./status.js";
+import type { CallOptions, Transport } from "./transport.js";
+import type { Ztensor } from "./ztensor.js";
+
+/** An operation of the wire contract. */
+export type OperationInit = MessageInitShape<typeof OperationSchema>;
+
+/** Reasons of errors that the server finds before anything of a list has run. */
+const NOTHING_HAS_RUN = new Set([
+  "CALL_QUOTA_EXCEEDED",
+  "FIELD_INVALID",
+  "FIELD_UNSPECIFIED",
+  "FUNCTION_NOT_IMPLEMENTED",
+  "FUNCTION_NOT_IN_LIBRARY",
+  "OPERATION_UNKNOWN",
+  "SERVER_DRAINING",
+  "SESSION_NOT_FOUND",
+  "TENSOR_ID_IN_USE",
+  "TENSOR_NOT_FOUND",
+  "TOKEN_INVALID",
+]);
+
+const OK: number = ZdnnStatus.ZDNN_OK;
+/** Most tensors of one page of ListTensors. */
+const PAGE = 1000;
+/** What an operation without arrays takes at most, bytes: descriptors, ids, numbers. */
+const OPERATION_BYTES = 1024;
+
+/**
+ * One call of a C function: its name without prefix, and what it becomes on the wire.
+ *
+ * `tensors` are its ztensors by C parameter name; the answer may change their structure. `creates`
+ * are those that exist only when the answer says so. `bytes` counts the arrays that it carries. `read`
+ * gets every answer.
+ */
+export interface Call {
+  name: string;
+  operation: OperationInit;
+  tensors?: Readonly<Record<string, Ztensor>>;
+  creates?: readonly Ztensor[];
+  bytes?: number;
+  read?: (result: OperationResult) => void;
+}
+
+/** Who is told of warnings, and of what the library prints. */
+export interface Listeners {
+  onWarning: (warning: ZdnnWarning) => void;
+  onDiagnostic: (line: Diagnostic) => void;
+}
+
+/** State that a session shares with its ztensors: ids, the open list, what to free. */
+export class Guest {
+  readonly name: string;
+  readonly maxInlineBytes: number;
+  readonly #queueBytes: number;
+  readonly #living = new Map<bigint, WeakRef<Ztensor>>();
+  readonly #finalizer = new FinalizationRegistry<bigint>((id) => {
+    this.#living.delete(id);
+    this.#dropped.push(id);
+  });
+  #dropped: bigint[] = [];
+  #lastId = 0n;
+  #queue: Call[] = [];
+  #queuedBytes = 0;
+  #results: OperationResult[] = [];
+  #pipelines = 0;
+  #pipelineOptions: CallOptions | undefined;
+  #uncertain = false;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(
+    readonly transport: Transport,
+    session: SessionMessage,
+    readonly listeners: Listeners,
+  ) {
+    this.name = session.name;
+    this.maxInlineBytes = Number(session.limits?.maxInlineBytes ?? 0n);
+    this.#queueBytes = Number(session.limits?.maxMessageBytes ?? 0n) / 2;
+  }
+
+  /** Returns an id that no tensor of the session has had. */
+  newId(): bigint {
+    this.#lastId += 1n;
+    return this.#lastId;
+  }
+
+  /** Remembers a tensor that now exists, and to free it when its object is dropped. */
+  adopt(ztensor: Ztensor): void {
+    this.#living.set(ztensor.id, new WeakRef(ztensor));
+    this.#finalizer.register(ztensor, ztensor.id, ztensor);
+  }
+
+  /** Notes that the server has forgotten a tensor; the object keeps its structure. */
+  forget(ztensor: Ztensor): void {
+    this.#living.delete(ztensor.id);
+    this.#finalizer.unregister(ztensor);
+    ztensor.release();
+  }
+
+  /** Runs work after all that was asked of the session before. */
+  async exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const before = this.#last;
+    let release = (): void => undefined;
+    this.#last = new Promise((resolve) => { release = resolve; });
+    await before;
+    try {
+      return await work();
+    } finally {
+      release();
+    }
+  }
+
+  /**
+   * Runs the calls, or queues them while a pipeline is open.
+   *
+   * Throws ZdnnError for the first that fails; what follows it has not run.
+   */
+  async submit(calls: readonly Call[], options?: CallOptions): Promise<void> {
+    if (!this.#pipelines) {
+      await this.exclusive(() => this.#run(calls, options));
+      return;
+    }
+    const size = calls.reduce((sum, call) => sum + OPERATION_BYTES + (call.bytes ?? 0), 0);
+    const full = this.#queue.length > 0 && this.#queuedBytes + size > this.#queueBytes;
+    const before = full ? this.flush() : undefined;
+    this.#queue.push(...calls);
+    this.#queuedBytes += size;
+    await before;
+  }
+
+  /** Runs a call, with what is queued before it, and returns its answer. */
+  async ask(call: Call, options?: CallOptions): Promise<OperationResult> {
+    const answers: OperationResult[] = [];
+    await this.submit([{ ...call, read: (result) => answers.push(result) }], options);
+    await this.flush(options);
+    const [answer] = answers;
+    if (answer === undefined) {
+      throw new NnpaError(`zdnn_${call.name}: not run, its pipeline ended before`);
+    }
+    return answer;
+  }
+
+  /** Runs what an open pipeline has queued. */
+  async flush(options?: CallOptions): Promise<void> {
+    const calls = this.#queue;
+    this.#queue = [];
+    this.#queuedBytes = 0;
+    await this.exclusive(() => this.#run(calls, options ?? this.#pipelineOptions));
+  }
+
+  /**
+   * Opens a pipeline: calls queue until its end; returns where their answers will be.
+   *
+   * Pipelines may nest: the outer one runs, and has all answers.
+   */
+  begin(options: CallOptions | undefined): OperationResult[] {
+    if (!this.#pipelines) {
+      this.#results = [];
+      this.#pipelineOptions = options;
+    }
+    this.#pipelines += 1;
+    return this.#results;
+  }
+
+  /** Closes a pipeline; runs its calls, or drops them. */
+  async end(run: boolean): Promise<void> {
+    if (this.#pipelines > 1) {
+      this.#pipelines -= 1;
+      return;
+    }
+    try {
+      if (run) {
+        await this.flush();
+      }
+    } finally {
+      this.#pipelines = 0;
+      this.#pipelineOptions = undefined;
+      voidAll(this.#queue, "its pipeline was left by an error");
+      this.#queue = [];
+      this.#queuedBytes = 0;
+    }
+  }
+
+  /** Runs operations as they are, after dropped tensors have been freed. Call it in `exclusive`. */
+  async execute(
+    operations: readonly OperationInit[],
+    options?: CallOptions,
+  ): Promise<OperationResult[]> {
+    if (this.#uncertain) {
+      await this.#reconcile();
+    }
+    const freed = this.#dropped;
+    this.#dropped = [];
+    const request = { session: this.name, operations: [...freed.map(free), ...operations] };
+    try {
+      const answer = await this.transport.unary(AcceleratorService.method.execute, request, options);
+      return answer.results.slice(freed.length);
+    } catch (error) {
+      if (!(error instanceof NnpaError)) {
+        throw error;
+      }
+      this.#dropped.unshift(...freed);
+      const reason = error instanceof TransportError ? error.reason : "PROGRAM_CHECK";
+      if (!NOTHING_HAS_RUN.has(reason)) {
+        await this.doubt();
+      } else if (reason === "TENSOR_NOT_FOUND" && freed.includes(missing(error))) {
+        await this.#reconcile();
+        return this.execute(operations, options);
+      }
+      throw renumbered(error, freed.length);
+    }
+  }
+
+  /** Takes over what one answer says of ztensors; hands it to who wants to read it. */
+  settle(call: Call, result: OperationResult): void {
+    const valid = result.zdnnStatus === OK || isWarning(result.zdnnStatus);
+    for (const info of result.outputs) {
+      if (info.ztensor !== undefined) {
+        call.tensors?.[info.operand]?.settle(info.ztensor);
+      }
+    }
+    for (const ztensor of call.creates ?? []) {
+      if (valid) {
+        this.adopt(ztensor);
+      } else {
+        ztensor.void(`zdnn_${call.name} failed`);
+      }
+    }
+    result.diagnostics.forEach(this.listeners.onDiagnostic);
+    call.read?.(result);
+  }
+
+  /** Throws ZdnnError for an error status, tells of a warning. */
+  judge(call: Call, result: OperationResult, operationIndex?: number): void {
+    const status = result.zdnnStatus;
+    const violation = result.rangeViolation;
+    if (isWarning(status)) {
+      this.listeners.onWarning(new ZdnnWarning(status, call.name, violation));
+    } else if (status !== OK) {
+      const { refusal } = result;
+      throw new ZdnnError(status, call.name, { refusal, violation, result, operationIndex });
+    }
+  }
+
+  async #run(calls: readonly Call[], options?: CallOptions): Promise<void> {
+    if (!calls.length) {
+      return;
+    }
+    let results: OperationResult[];
+    try {
+      results = await this.execute(calls.map((call) => call.operation), options);
+    } catch (error) {
+      voidAll(calls, "the call that makes it failed");
+      throw error;
+    }
+    const answered = results.flatMap((result, index) => {
+      const call = calls[index];
+      return call === undefined ? [] : [[call, result] as const];
+    });
+    answered.forEach(([call, result]) => { this.settle(call, result); });
+    voidAll(calls.slice(results.length), "the list of operations ended before");
+    const done = this.#results.length;
+    if (this.#pipelines) {
+      this.#results.push(...results);
+    }
+    answered.forEach(([call, result], index) => {
+      this.judge(call, result, this.#pipelines ? done + index : undefined);
+    });
+  }
+
+  /** Finds out what has run of calls whose answers are lost, now or before the next call. */
+  async doubt(): Promise<void> {
+    this.#uncertain = true;
+    try {
+      await this.#reconcile();
+    } catch (error) {
+      if (!(error instanceof NnpaError)) {
+        throw error;
+      }
+    }
+  }
+
+  async #reconcile(): Promise<void> {
+    const present = new Map<bigint, ZtensorInfo>();
+    for (const info of await this.listTensors()) {
+      present.set(info.id, info);
+    }
+    this.#dropped = this.#dropped.filter((id) => present.has(id));
+    for (const [id, living] of this.#living) {
+      const structure = present.get(id)?.ztensor;
+      if (structure !== undefined) {
+        living.deref()?.settle(structure);
+      }
+    }
+    this.#uncertain = false;
+  }
+
+  /** Lists the tensors that the server holds for the session, by ascending id. */
+  async listTensors(): Promise<ZtensorInfo[]> {
+    const tensors: ZtensorInfo[] = [];
+    let pageToken = "";
+    do {
+      const request = { session: this.name, pageSize: PAGE, pageToken };
+      const page = await this.transport.unary(AcceleratorService.method.listTensors, request);
+      tensors.push(...page.tensors);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+    return tensors;
+  }
+}
+
+function free(id: bigint): OperationInit {
+  const ztensor = { tensor: { case: "id" as const, value: id } };
+  return { operation: { case: "freeZtensorBuffer", value: { ztensor } } };
+}
+
+/** Returns the id of the tensor that does not exist. */
+function missing(error: NnpaError): bigint {
+  return error instanceof TransportError ? BigInt(error.metadata.tensor ?? "0") : 0n;
+}
+
+function voidAll(calls: readonly Call[], reason: string): void {
+  calls.flatMap((call) => call.creates ?? []).forEach((ztensor) => { ztensor.void(reason); });
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** Sessions: a guest on an emulated machine. */
+
+import process from "node:process";
+import { debuglog } from "node:util";
+
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
+import { typeOf, type UserArray } from "./elements.js";
+import { TransportError, type ZdnnWarning } from "./errors.js";
+import {
+  AcceleratorService,
+  type Machine,
+  type Session as SessionMessage,
+  type SessionLimits,
+} from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
+import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import { DataLayouts, type ZtensorInfo, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import { Guest, type OperationInit } from "./guest.js";
+import { initZtensorWithMalloc } from "./lifecycle.js";
+import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./options.js";
+import type { PrivateServer } from "./private_server.js";
+import { putZtensor, transform } from "./transfer.js";
+import type { CallOptions, Transport } from "./transport.js";
+import { Ztensor } from "./ztensor.js";
+
+const LAYOUTS = [
+  DataLayouts.ZDNN_1D,
+  DataLayouts.ZDNN_2D,
+  DataLayouts.ZDNN_3D,
+  DataLayouts.ZDNN_NHWC,
+];
+const logged = debuglog("nnpa");
+
+/** Who is told of what is not an error. */
+export interface SessionListeners {
+  /** Told of warning statuses. Default: `process.emitWarning`. */
+  onWarning?: (warning: ZdnnWarning) => void;
+  /** Told what the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
+  onDiagnostic?: (line: Diagnostic) => void;
+}
+
+/** Milliseconds for the calls that open and close a session, unless `connectTimeout` says else. */
+export const CONNECT_TIMEOUT = 10_000;
+
+/** A ztensor's data beside its elements. */
+export interface ZtensorOptions extends CallOptions {
+  /** Default: ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC for 1 to 4 dims. */
+  layout?: number;
+  /** FP16 or BFLOAT of a Uint16Array's bits; a Float32Array is FP32. */
+  type?: number;
+}
+
+/**
+ * A guest on an emulated machine with a zDNN library and its ztensors; see `connect`.
+ *
+ * Calls run in the order in which they are made, awaited or not. `await using` closes it.
+ */
+export class Session {
+  /** State that the session's ztensors share. @internal */
+  readonly guest: Guest;
+  readonly #transport: Transport;
+  readonly #server: PrivateServer | undefined;
+  readonly #closing: CallOptions;
+  #message: SessionMessage;
+  #closed: Promise<void> | undefined;
+
+  private constructor(
+    transport: Transport,
+    message: SessionMessage,
+    listeners: SessionListeners,
+    closing: CallOptions,
+    server?: PrivateServer,
+  ) {
+    this.#transport = transport;
+    this.#message = message;
+    this.#closing = closing;
+    this.#server = server;
+    this.guest = new Guest(transport, message, {
+      onWarning: listeners.onWarning ?? ((warning) => { process.emitWarning(warning); }),
+      onDiagnostic: listeners.onDiagnostic ?? ((line) => { logged("%s", line.text); }),
+    });
+  }
+
+  /** Opens a session on a connection, which it owns from then on, as it does the private server. */
+  static async open(
+    transport: Transport,
+    options: SessionOptions & SessionListeners = {},
+    calls: CallOptions = { timeout: CONNECT_TIMEOUT },
+    server?: PrivateServer,
+  ): Promise<Session> {
+    const { session } = await sessionOptions(transport, options, calls);
+    const { createSession } = AcceleratorService.method;
+    const message = await transport.unary(createSession, { session }, calls);
+    return new Session(transport, message, options, { timeout: calls.timeout }, server);
+  }
+
+  /** The resource name; who knows it has the session. */
+  get name(): string {
+    return this.#message.name;
+  }
+
+  /** The server's address. */
+  get target(): string {
+    return this.#transport.target;
+  }
+
+  /** The connection, for other services of the server. */
+  get transport(): Transport {
+    return this.#transport;
+  }
+
+  /** The machine that the session runs on, with what NNPA-QAF says of it. */
+  get machine(): Machine | undefined {
+    return this.#message.machine;
+  }
+
+  /** The version of zDNN, for example "1.2.0". */
+  get library(): string {
+    return this.#message.libraryVersion;
+  }
+
+  /** What the session may use. */
+  get limits(): SessionLimits | undefined {
+    return this.#message.limits;
+  }
+
+  /** The version of the server. */
+  get serverVersion(): string {
+    return this.#message.serverVersion;
+  }
+
+  /** Asks the server for the session as it is now: options, tensorCount, storedBytes, ... */
+  async status(options?: CallOptions): Promise<SessionMessage> {
+    const request = { name: this.name };
+    this.#message = await this.#transport.unary(
+      AcceleratorService.method.getSession, request, options,
+    );
+    return this.#message;
+  }
+
+  /** Lists the tensors that the server holds for the session, by ascending id. */
+  listTensors(): Promise<ZtensorInfo[]> {
+    return this.guest.exclusive(() => this.guest.listTensors());
+  }
+
+  /**
+   * Changes options; those left out stay as they are. Ztensors stay.
+   *
+   * After a move to another machine the query functions answer from the old query result until `init`
+   * or `refreshNnpaQueryResult` runs, as on the machine.
+   */
+  async update(changed: ChangeableOptions, options?: CallOptions): Promise<void> {
+    await this.guest.flush();
+    const { session, fields } = await sessionOptions(this.#transport, changed, options);
+    if (fields.length) {
+      const request = { session: { ...session, name: this.name }, updateMask: { paths: fields } };
+      this.#message = await this.guest.exclusive(() =>
+        this.#transport.unary(AcceleratorService.method.updateSession, request, options),
+      );
+    }
+  }
+
+  /** Deletes the session with its ztensors, and ends a private server. May be repeated. */
+  close(): Promise<void> {
+    this.#closed ??= this.guest.exclusive(async () => {
+      try {
+        const request = { name: this.name };
+        await this.#transport.unary(AcceleratorService.method.deleteSession, request, this.#closing);
+      } catch (error) {
+        if (!(error instanceof TransportError)) {
+          throw error;
+        }
+      } finally {
+        this.#transport.close();
+        await this.#server?.stop();
+      }
+    });
+    return this.#closed;
+  }
+
+  /** Closes the session at the end of `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /**
+   * Returns a transformed ztensor with the data of an array of `shape`, outermost dim first (default:
+   * one dim). Throws TypeError for arrays that no float type of zDNN fits.
+   */
+  async ztensor(
+    array: UserArray,
+    shape: readonly number[] = [array.length],
+    options: ZtensorOptions = {},
+  ): Promise<Ztensor> {
+    const layout = options.layout ?? LAYOUTS[shape.length - 1];
+    if (layout === undefined) {
+      throw new TypeError(`shape: ${shape.length} dims, expected 1 to 4`);
+    }
+    const pre = initPreTransformedDesc(layout, typeOf(array, options.type), ...shape);
+    const tfrmd = generateTransformedDesc(pre);
+    const ztensor = await initZtensorWithMalloc(this, pre, tfrmd, options);
+    const value = { ztensor: ztensor.ref() };
+    return transform(
+      ztensor,
+      "transform_ztensor",
+      [array],
+      (data) => ({ operation: { case: "transformZtensor", value: { ...value, data } } }),
+      options,
+    );
+  }
+
+  /**
+   * Puts a ztensor into the session as it stands, unchecked: what another session or a machine has
+   * written. `structure` gives the fields of C's structure, `sticks` (little-endian) the buffer; left
+   * out, it is NULL.
+   */
+  async putZtensor(
+    structure: MessageInitShape<typeof ZtensorSchema>,
+    sticks?: Uint8Array,
+    options?: CallOptions,
+  ): Promise<Ztensor> {
+    const ztensor = new Ztensor(this.guest, undefined, this.guest.newId());
+    await putZtensor(ztensor, structure, sticks, options);
+    return ztensor;
+  }
+
+  /**
+   * Queues the verbs of `body`, and runs them with one Execute when it ends; returns what it returns.
+   *
+   * Inside, a verb's promise is kept as soon as the verb is queued, and its ztensor may be used at
+   * once; `results` gets the answers as the wire has them. A verb whose value is needed (`data`,
+   * queries) sends what is queued so far. When an operation fails, those after it have not run, and
+   * `ZdnnError.operationIndex` tells its place in the list. `options` are those of the list.
+   */
+  async pipeline<T>(
+    body: (results: readonly OperationResult[]) => T | Promise<T>,
+    options?: CallOptions,
+  ): Promise<T> {
+    const results = this.guest.begin(options);
+    let value: T;
+    try {
+      value = await body(results);
+    } catch (error) {
+      await this.guest.end(false);
+      throw error;
+    }
+    await this.guest.end(true);
+    return value;
+  }
+
+  /** Runs what an open pipeline has queued, so that the ztensors that it makes exist. */
+  flush(options?: CallOptions): Promise<void> {
+    return this.guest.flush(options);
+  }
+
+  /**
+   * Runs operations of the wire contract as they are, and returns their answers unjudged. What an open
+   * pipeline has queued runs before. Take ids for new tensors from `newId`.
+   */
+  async execute(
+    operations: readonly OperationInit[],
+    options?: CallOptions,
+  ): Promise<OperationResult[]> {
+    await this.guest.flush();
+    return this.guest.exclusive(() => this.guest.execute(operations, options));
+  }
+
+  /** Returns an id that no tensor of the session has had. */
+  newId(): bigint {
+    return this.guest.newId();
+  }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** Data on its way: user arrays and sticks, inline when small, in chunks when large. */
+
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+
+import { arrayOf, bytesOf, dims, elementBytes, type UserArray, type UserData } from "./elements.js";
+import { NnpaError } from "./errors.js";
+import {
+  AcceleratorService,
+  type ReadTensorRequestSchema,
+  type WriteTensorHeaderSchema,
+  type WriteTensorRequestSchema,
+} from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
+import { type OperationResult, OperationResultSchema } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import { ByteOrder, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import type { Call, Guest, OperationInit } from "./guest.js";
+import type { CallOptions } from "./transport.js";
+import type { Pointers } from "./verb.js";
+import type { Ztensor } from "./ztensor.js";
+
+/** Bytes of one chunk; the contract calls 256 KiB to 1 MiB fastest. */
+export const CHUNK_BYTES = 1 << 20;
+/** Above this, bytes, arrays travel in chunks, as in every SDK. */
+export const INLINE_BYTES = 1 << 19;
+
+/** Byte orders of sticks: of this client's arrays, and of an IBM Z machine's memory. */
+export type ByteOrderName = "little" | "big";
+
+const ORDERS = { little: ByteOrder.LITTLE_ENDIAN, big: ByteOrder.BIG_ENDIAN };
+
+type Header = MessageInitShape<typeof WriteTensorHeaderSchema>;
+type WriteRequest = MessageInitShape<typeof WriteTensorRequestSchema>;
+type ReadRequest = MessageInitShape<typeof ReadTensorRequestSchema>;
+/** An operation's `data`, put into it by `transform`. */
+type MakeOperation = (data: Uint8Array[]) => OperationInit;
+
+/** Sends user arrays to a transform; `make` puts them, or nothing, into its operation. */
+export async function transform(
+  ztensor: Ztensor,
+  name: string,
+  arrays: readonly UserData[],
+  make: MakeOperation,
+  options?: CallOptions,
+): Promise<Ztensor> {
+  const { guest } = ztensor;
+  if (ztensor.pending) {
+    await guest.flush();
+  }
+  const { type } = ztensor.preTransformedDesc;
+  const views = arrays.map((array) => bytesOf(array, type));
+  const bytes = views.reduce((sum, view) => sum + view.byteLength, 0);
+  const read = keepFlags(ztensor);
+  const call: Call = { name, operation: make([]), tensors: { ztensor }, read };
+  if (!ztensor.id) {
+    await guest.submit([call], options);
+  } else if (bytes <= Math.min(INLINE_BYTES, guest.maxInlineBytes)) {
+    const operation = make(views.map((view) => view.slice()));
+    await guest.submit([{ ...call, operation, bytes }], options);
+  } else {
+    const arrayBytes = views.map((view) => BigInt(view.byteLength));
+    const value = { operation: call.operation, arrayBytes };
+    await write(guest, call, { target: { case: "arrays", value } }, views, options);
+  }
+  return ztensor;
+}
+
+function keepFlags(ztensor: Ztensor): (result: OperationResult) => void {
+  return (result) => {
+    ztensor.flags = result.fpFlags;
+  };
+}
+
+function* parts(header: Header, views: readonly Uint8Array[]): Generator<WriteRequest> {
+  yield { message: { case: "header", value: header } };
+  for (const view of views) {
+    for (let start = 0; start < view.byteLength; start += CHUNK_BYTES) {
+      yield { message: { case: "chunk", value: view.subarray(start, start + CHUNK_BYTES) } };
+    }
+  }
+}
+
+async function write(
+  guest: Guest,
+  call: Call,
+  header: Header,
+  views: readonly Uint8Array[],
+  options?: CallOptions,
+): Promise<void> {
+  await guest.flush();
+  await guest.exclusive(async () => {
+    const requests = parts({ ...header, session: guest.name }, views);
+    const method = AcceleratorService.method.writeTensor;
+    const answer = await inDoubt(guest, guest.transport.clientStream(method, requests, options));
+    const result = answer.result ?? create(OperationResultSchema);
+    guest.settle(call, result);
+    guest.judge(call, result);
+  });
+}
+
+/** Has the guest find out what has run when a call fails. */
+async function inDoubt<T>(guest: Guest, call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof NnpaError) {
+      await guest.doubt();
+    }
+    throw error;
+  }
+}
+
+/**
+ * Fetches the user's array; into `out` if given, and then a pipeline may defer it. Throws RangeError
+ * for an `out` of another size.
+ */
+export async function transformOrigtensor(
+  ztensor: Ztensor,
+  out?: UserArray,
+  options?: CallOptions,
+  pointers: Pointers = {},
+): Promise<UserData> {
+  const { guest } = ztensor;
+  if (ztensor.pending) {
+    await guest.flush();
+  }
+  const { type } = ztensor.preTransformedDesc;
+  const sink = new Sink(out === undefined ? undefined : bytesOf(out, type), out);
+  const value = { ztensor: ztensor.ref() };
+  const operation: OperationInit = { ...pointers, operation: { case: "transformOrigtensor", value } };
+  const call: Call = { name: "transform_origtensor", operation, tensors: { ztensor } };
+  if (ztensor.id && denseBytes(ztensor) > Math.min(INLINE_BYTES, guest.maxInlineBytes)) {
+    const source = { case: "operation" as const, value: operation };
+    await read(guest, { ...call, read: keepFlags(ztensor) }, { source }, sink, options);
+  } else {
+    const taking = (result: OperationResult): void => {
+      ztensor.flags = result.fpFlags;
+      if (result.value.case === "data") {
+        sink.expect(result.value.value.byteLength);
+        sink.take(result.value.value);
+      }
+    };
+    await guest.submit([{ ...call, read: taking }], options);
+    if (out === undefined) {
+      await guest.flush(options);
+    }
+  }
+  return out ?? arrayOf(sink.filled, type);
+}
+
+/** Returns an upper bound for the bytes of the dense array. */
+function denseBytes(ztensor: Ztensor): number {
+  const elements = dims(ztensor.transformedDesc).reduce((product, one) => product * one, 1);
+  return elements * elementBytes(ztensor.preTransformedDesc.type);
+}
+
+/** Where chunks land: a buffer of the announced size, the caller's own if there is one. */
+class Sink {
+  #buffer: Uint8Array<ArrayBuffer> = new Uint8Array(0);
+  #position = 0;
+
+  constructor(
+    readonly wanted?: Uint8Array,
+    readonly target?: UserArray,
+  ) {}
+
+  get filled(): Uint8Array<ArrayBuffer> {
+    return this.#buffer;
+  }
+
+  /** Makes room for so many bytes. */
+  expect(total: number): void {
+    if (this.wanted !== undefined && this.wanted.byteLength !== total) {
+      throw new RangeError(`out: ${this.wanted.byteLength} bytes, expected ${total}`);
+    }
+    this.#buffer = new Uint8Array(total);
+    this.#position = 0;
+  }
+
+  /** Takes the next bytes; the last ones fill the caller's array. */
+  take(chunk: Uint8Array): void {
+    this.#buffer.set(chunk, this.#position);
+    this.#position += chunk.byteLength;
+    if (this.target !== undefined && this.#position === this.#buffer.byteLength) {
+      const elements = bytesOf(
+        new (this.target.constructor as new (buffer: ArrayBuffer) => UserArray)(this.#buffer.buffer),
+        undefined,
+      );
+      new Uint8Array(this.target.buffer, this.target.byteOffset).set(elements);
+    }
+  }
+}
+
+/** Reads a stream into the sink, then judges the status that came first. */
+async function read(
+  guest: Guest,
+  call: Call,
+  request: ReadRequest,
+  sink: Sink,
+  options?: CallOptions,
+): Promise<void> {
+  await guest.flush();
+  await guest.exclusive(async () => {
+    let result = create(OperationResultSchema);
+    const method = AcceleratorService.method.readTensor;
+    const asked = { ...request, session: guest.name };
+    for await (const { message } of guest.transport.serverStream(method, asked, options)) {
+      if (message.case === "chunk") {
+        sink.take(message.value);
+      } else if (message.case === "header") {
+        result = message.value.result ?? result;
+        sink.expect(Number(message.value.totalBytes));
+      }
+    }
+    guest.settle(call, result);
+    guest.judge(call, result);
+  });
+}
+
+function order(name: ByteOrderName): ByteOrder {
+  const chosen = (ORDERS as Partial<Record<string, ByteOrder>>)[name];
+  if (chosen === undefined) {
+    throw new TypeError(`byteOrder: ${JSON.stringify(name)}, expected "little" or "big"`);
+  }
+  return chosen;
+}
+
+/** Fetches the contents of a buffer as bytes. */
+export async function readSticks(
+  ztensor: Ztensor,
+  byteOrder: ByteOrderName,
+  options?: CallOptions,
+): Promise<Uint8Array> {
+  const value = { id: ztensor.id, byteOrder: order(byteOrder) };
+  const sink = new Sink();
+  const call: Call = { name: "read_sticks", operation: {} };
+  await read(ztensor.guest, call, { source: { case: "sticks", value } }, sink, options);
+  return sink.filled;
+}
+
+/** Replaces the contents of a buffer. */
+export async function writeSticks(
+  ztensor: Ztensor,
+  sticks: Uint8Array,
+  byteOrder: ByteOrderName,
+  isTransformed: boolean,
+  options?: CallOptions,
+): Promise<void> {
+  const value = {
+    id: ztensor.id,
+    totalBytes: BigInt(sticks.byteLength),
+    byteOrder: order(byteOrder),
+    isTransformed,
+  };
+  const call: Call = { name: "write_sticks", operation: {}, tensors: { ztensor } };
+  await write(ztensor.guest, call, { target: { case: "sticks", value } }, [sticks], options);
+}
+
+/** Creates the tensor in the session from a structure as it stands, and its sticks. */
+export async function putZtensor(
+  ztensor: Ztensor,
+  structure: MessageInitShape<typeof ZtensorSchema>,
+  sticks: Uint8Array | undefined,
+  options?: CallOptions,
+): Promise<void> {
+  const newZtensor = {
+    ...structure,
+    contents: { case: undefined },
+    nullBuffer: sticks === undefined,
+  };
+  const totalBytes = BigInt(sticks?.byteLength ?? 0);
+  const value = { id: ztensor.id, newZtensor, totalBytes };
+  const creates = [ztensor];
+  const call: Call = { name: "put_ztensor", operation: {}, tensors: { ztensor }, creates };
+  const target = { case: "sticks" as const, value };
+  await write(ztensor.guest, call, { target }, sticks ? [sticks] : [], options);
+}

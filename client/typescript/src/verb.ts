@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** What all verbs share: how ztensors become references, outputs come to exist, numbers are checked. */
+
+import type { UserData } from "./elements.js";
+import { NnpaError } from "./errors.js";
+import type { Call, Guest, OperationInit } from "./guest.js";
+import type { OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import type { CallOptions } from "./transport.js";
+import { type Ref, Ztensor } from "./ztensor.js";
+
+/**
+ * What C's pointers would tell: whether the addresses of buffers, of the save area and of the work
+ * area are off their 4 KiB boundary.
+ */
+export interface Pointers {
+  bufferMisaligned?: boolean;
+  saveAreaMisaligned?: boolean;
+  workAreaMisaligned?: boolean;
+}
+
+/** How long a verb may take; inside a pipeline, the pipeline's options say. */
+export interface VerbOptions extends CallOptions, Pointers {}
+
+/**
+ * One operation under way. Its ztensors go by C's parameter names; an output that is left out becomes
+ * a new ztensor, whose descriptors the server derives.
+ */
+export class Verb {
+  readonly #tensors: Record<string, Ztensor> = {};
+  readonly #creates: Ztensor[] = [];
+
+  constructor(
+    readonly name: string,
+    readonly guest: Guest,
+    inputs: Readonly<Record<string, Ztensor>> = {},
+    outputs: Readonly<Record<string, Ztensor | undefined>> = {},
+  ) {
+    for (const [operand, given] of Object.entries({ ...inputs, ...outputs })) {
+      const ztensor = given ?? new Ztensor(guest, undefined, guest.newId());
+      if (ztensor.guest !== guest) {
+        throw new TypeError(`${operand}: of session ${ztensor.guest.name}, not ${guest.name}`);
+      }
+      if (given === undefined) {
+        this.#creates.push(ztensor);
+      }
+      this.#tensors[operand] = ztensor;
+    }
+  }
+
+  /** Returns the ztensor of an operand. */
+  tensor(operand: string): Ztensor {
+    const found = this.#tensors[operand];
+    if (found === undefined) {
+      throw new NnpaError(`zdnn_${this.name}: no operand ${operand}`);
+    }
+    return found;
+  }
+
+  /** Returns how the operation names an operand. */
+  ref(operand: string): Ref {
+    const ztensor = this.tensor(operand);
+    return this.#creates.includes(ztensor)
+      ? { tensor: { case: "newId", value: ztensor.id } }
+      : ztensor.ref();
+  }
+
+  #call(operation: OperationInit["operation"], options: VerbOptions): Call {
+    return {
+      name: this.name,
+      operation: { operation, ...misaligned(options) },
+      tensors: this.#tensors,
+      creates: this.#creates,
+    };
+  }
+
+  /** Submits the operation. */
+  async run(operation: OperationInit["operation"], options: VerbOptions = {}): Promise<void> {
+    await this.guest.submit([this.#call(operation, options)], options);
+  }
+
+  /** Runs the operation, with what is queued before it, and returns its answer. */
+  ask(operation: OperationInit["operation"], options: VerbOptions = {}): Promise<OperationResult> {
+    return this.guest.ask(this.#call(operation, options), options);
+  }
+}
+
+/** Returns the fields of an operation that tell of C's pointers. */
+export function misaligned(options: Pointers = {}): Pointers {
+  const { bufferMisaligned, saveAreaMisaligned, workAreaMisaligned } = options;
+  return {
+    bufferMisaligned: bufferMisaligned ?? false,
+    saveAreaMisaligned: saveAreaMisaligned ?? false,
+    workAreaMisaligned: workAreaMisaligned ?? false,
+  };
+}
+
+/** Returns one array, or several, as a list. */
+export function arrays(data: UserData | readonly UserData[]): readonly UserData[] {
+  return ArrayBuffer.isView(data) ? [data] : data;
+}
+
+/** Returns the number, or throws RangeError when a uint32_t cannot hold it. */
+export function uint32(field: string, value: number): number {
+  return within(field, value, 0, 0xffffffff);
+}
+
+/** Returns the number, or throws RangeError when an int32_t cannot hold it. */
+export function int32(field: string, value: number): number {
+  return within(field, value, -0x80000000, 0x7fffffff);
+}
+
+function within(field: string, value: number, least: number, greatest: number): number {
+  if (!Number.isInteger(value) || value < least || value > greatest) {
+    throw new RangeError(`${field}: ${value}, expected ${least} to ${greatest}`);
+  }
+  return value;
+}
+
+/** Returns the truth that an operation answered. */
+export function boolean(answer: OperationResult): boolean {
+  return answer.value.case === "boolean" && answer.value.value;
+}
+
+/** Returns the number that an operation answered; the machines' are far below 2^53. */
+export function number(answer: OperationResult): number {
+  return answer.value.case === "number" ? Number(answer.value.value) : 0;
+}
+
+/** Returns the least and the greatest element that an operation found. */
+export function range(answer: OperationResult): [least: number, greatest: number] {
+  const found = answer.value.case === "range" ? answer.value.value : undefined;
+  return [found?.min ?? NaN, found?.max ?? NaN];
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** Ztensors: zDNN's structure, as a session's programs hold it. */
+
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+
+import { layoutShape, type UserData } from "./elements.js";
+import { NnpaError } from "./errors.js";
+import type { Guest } from "./guest.js";
+import {
+  type TensorDesc,
+  TensorDescSchema,
+  type TensorRefSchema,
+  type Ztensor as Structure,
+} from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import { type ByteOrderName, readSticks, transformOrigtensor, writeSticks } from "./transfer.js";
+import type { CallOptions } from "./transport.js";
+
+/** A reference to a tensor, as operations have it. */
+export type Ref = MessageInitShape<typeof TensorRefSchema>;
+
+/**
+ * A ztensor of a session, made by `session.ztensor`, the init functions, or an operation.
+ *
+ * The fields are those of C's structure, read-only; and `flags`, the IEEE flags that the last
+ * transform raised (a sum of `FpFlags`). When the object is dropped, the session forgets the tensor
+ * with one of its next calls. A ztensor that an open pipeline is to make has no fields yet.
+ */
+export class Ztensor {
+  /** IEEE flags of the last transform, a sum of `FpFlags`. */
+  flags = 0;
+  readonly #guest: Guest;
+  #id: bigint;
+  #structure: Structure | undefined;
+  #missing = "not made yet, its pipeline has not run";
+
+  /** @internal */
+  constructor(
+    guest: Guest,
+    structure: Structure | undefined,
+    id: bigint,
+    /** Scale and offset that it was made with, if it was made so. @internal */
+    readonly quantization?: readonly [scale: number, offset: number],
+  ) {
+    this.#guest = guest;
+    this.#structure = structure;
+    this.#id = id;
+  }
+
+  /** The session's state. @internal */
+  get guest(): Guest {
+    return this.#guest;
+  }
+
+  /** The id in the session, 0 for a ztensor without a buffer. */
+  get id(): bigint {
+    return this.#id;
+  }
+
+  /** Whether an operation that has not run is to make it. @internal */
+  get pending(): boolean {
+    return this.#structure === undefined && this.#id !== 0n;
+  }
+
+  /** The structure as the wire carries it, without contents. Throws NnpaError if it does not exist. */
+  get structure(): Structure {
+    if (this.#structure === undefined) {
+      throw new NnpaError(`ztensor: does not exist, ${this.#missing}`);
+    }
+    return this.#structure;
+  }
+
+  /** The user's view of the tensor. */
+  get preTransformedDesc(): TensorDesc {
+    return this.structure.preTransformedDesc ?? create(TensorDescSchema);
+  }
+
+  /** The accelerator's view of the tensor. */
+  get transformedDesc(): TensorDesc {
+    return this.structure.transformedDesc ?? create(TensorDescSchema);
+  }
+
+  /** The dims of the user's array, outermost first. */
+  get shape(): number[] {
+    return layoutShape(this.preTransformedDesc);
+  }
+
+  /** The size of the sticks, bytes; 0 before they are allocated. */
+  get bufferSize(): bigint {
+    return this.structure.bufferSize ?? 0n;
+  }
+
+  /** Whether the sticks hold data. */
+  get isTransformed(): boolean {
+    return this.structure.isTransformed;
+  }
+
+  /** The reciprocal of the quantization scale, FP32; 0 means not quantized. */
+  get recScale(): number {
+    return this.structure.recScale;
+  }
+
+  /** The quantization offset, FP32. */
+  get offset(): number {
+    return this.structure.offset;
+  }
+
+  /** Fetches the data as a dense array of the pre-transformed type: zdnn_transform_origtensor. */
+  data(options?: CallOptions): Promise<UserData> {
+    return transformOrigtensor(this, undefined, options);
+  }
+
+  /** Fetches the sticks; "big" gives the bytes that an IBM Z machine has. */
+  readSticks(byteOrder: ByteOrderName = "little", options?: CallOptions): Promise<Uint8Array> {
+    return readSticks(this, byteOrder, options);
+  }
+
+  /** Replaces the sticks; as many bytes as `bufferSize`. */
+  writeSticks(
+    sticks: Uint8Array,
+    byteOrder: ByteOrderName = "little",
+    isTransformed = true,
+    options?: CallOptions,
+  ): Promise<void> {
+    return writeSticks(this, sticks, byteOrder, isTransformed, options);
+  }
+
+  /**
+   * Returns how an operation names this ztensor: one without a buffer lives here alone and travels
+   * with the operation. @internal
+   */
+  ref(): Ref {
+    return this.#id
+      ? { tensor: { case: "id", value: this.#id } }
+      : { tensor: { case: "inlineZtensor", value: this.structure } };
+  }
+
+  /** Gives the ztensor its id in the session. @internal */
+  claim(id: bigint): void {
+    this.#id = id;
+  }
+
+  /** Takes over what an operation answered; the user's own descriptor stays as it is. @internal */
+  settle(structure: Structure): void {
+    const own = this.#structure?.preTransformedDesc ?? structure.preTransformedDesc;
+    this.#structure = { ...structure, contents: { case: undefined } };
+    if (own !== undefined) {
+      this.#structure.preTransformedDesc = own;
+    }
+  }
+
+  /** Notes that the session does not hold this ztensor, and why. @internal */
+  void(reason: string): void {
+    this.#id = 0n;
+    this.#missing = reason;
+  }
+
+  /** Notes that the buffer is gone; the structure stays. @internal */
+  release(): void {
+    this.#id = 0n;
+    this.structure.nullBuffer = true;
+  }
+}

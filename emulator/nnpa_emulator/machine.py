@@ -9,7 +9,6 @@ QAF contents are the hardware signatures of the zDNN library and the per-machine
 onnx-mlir.
 """
 
-import mmap
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -63,7 +62,6 @@ _TELUM1_CODES = frozenset(
 )
 _TELUM2_CODES = _TELUM1_CODES | {34, 35, 53, 65, 66, 67, 115, 240, 241}
 QAF_BYTES = 256
-_MANY = 4 << 20  # bytes from which huge pages pay
 _PAGE = 4096
 
 
@@ -315,18 +313,10 @@ Memory: TypeAlias = npt.NDArray[np.uint8]
 
 
 def page_memory(size: int) -> Memory | None:
-    """Return `size` zero bytes on a 4096-byte boundary, or None when there is no storage.
-
-    Many bytes come in huge pages where the system has them: a page fault for each 2 MiB of them.
-    """
+    """Return `size` zero bytes on a 4096-byte boundary, or None when there is no storage."""
     try:
-        if size >= _MANY:
-            pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                pages.madvise(mmap.MADV_HUGEPAGE)
-            return np.frombuffer(pages, np.uint8)
         raw = np.zeros(size + _PAGE, np.uint8)
-    except (MemoryError, ValueError, OSError, OverflowError):
+    except (MemoryError, ValueError):
         return None
     start = -raw.ctypes.data % _PAGE
     return raw[start : start + size]

@@ -35,7 +35,8 @@ _LAYERS: Mapping[int, str] = {
     5: "GRU",
     6: "LRN",
     7: "Relu LeakyRelu PRelu Elu Selu Celu Tanh Sigmoid HardSigmoid HardSwish Softplus Softsign "
-    "Exp Log Sqrt Erf Gelu Clip Abs Neg Sin Cos Reciprocal Mish ThresholdedRelu Sign Round Floor Ceil",
+    "Exp Log Sqrt Erf Gelu Clip Abs Neg Sin Cos Reciprocal Mish ThresholdedRelu Sign Round Floor "
+    "Ceil",
     8: "LpNormalization LayerNormalization MeanVarianceNormalization GroupNormalization",
     10: "Transpose",
     11: "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool",
@@ -126,8 +127,8 @@ class Observer:
 class EventQueue:
     """Between a run and who reads its events: bounded, and by default never in the run's way.
 
-    An event that does not fit is dropped and counted; with `block` the
-    run waits for the reader instead, until `close`.
+    An event that does not fit is dropped and counted; with `block` the run waits for the reader
+    instead, until `close`.
     """
 
     def __init__(self, max_events: int, max_bytes: int, *, block: bool = False) -> None:

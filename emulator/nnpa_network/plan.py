@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a network runs, as the client API needs it: shapes, weights, and an executor per shape.
+
+An imported ONNX model is one; so is a program that came without its model.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Protocol
+
+import numpy as np
+from nnpa_emulator import Guest, Ztensor
+from nnpa_emulator.machine import page_memory
+
+from nnpa_network.buffer_format import MetaInfo
+from nnpa_network.executor import Executor
+from nnpa_network.program import Array, ModelRefused, Node, Port, Program
+from nnpa_network.weights import Weight
+
+SIGNATURE_DIGITS = 32  # source: AI_<NAME>_MODEL_SIGNATURE
+
+
+class Plan(Protocol):
+    """A network ready to run."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """32 hex digits, the same for the same model."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        ...
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the weights in graph order."""
+        ...
+
+    def with_weights(self, parts: Sequence[bytes]) -> "Plan":
+        """Return the network with other weights of the same sizes; raise `ModelRefused`."""
+        ...
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs inputs of these shapes; raise `ModelRefused`."""
+        ...
+
+
+class ProgramPlan:
+    """A program that came without its model: one set of shapes, constants for weights."""
+
+    def __init__(self, program: Program, guest: Guest, signature: str) -> None:
+        self.program, self.guest, self.signature = program, guest, signature
+        self._executor = Executor(program, guest)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.program.name
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        return self.program.outputs
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the constants by id: arrays, and sticks as bytes."""
+        return tuple(
+            _weight(str(number), one) for number, one in sorted(self.program.constants.items())
+        )
+
+    def with_weights(self, parts: Sequence[bytes]) -> "ProgramPlan":
+        """Return the program with other constants of the same sizes."""
+        constants = {
+            number: _refilled(one, part)
+            for (number, one), part in zip(
+                sorted(self.program.constants.items()), parts, strict=True
+            )
+        }
+        changed = replace(self.program, constants=constants)
+        return ProgramPlan(changed, self.guest, self.signature)
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs; the program's inputs have the shapes that they have."""
+        del shapes
+        return self._executor
+
+
+def _weight(name: str, constant: Array | Ztensor) -> Weight:
+    if isinstance(constant, Ztensor):
+        sticks = constant.sticks
+        return Weight(name, "uint8", sticks.shape, sticks.data)
+    dense = np.ascontiguousarray(constant)
+    raw = dense.reshape(-1).view(np.uint8)
+    return Weight(name, dense.dtype.name, constant.shape, raw.data)
+
+
+def _refilled(constant: Array | Ztensor, data: bytes) -> Array | Ztensor:
+    if isinstance(constant, Ztensor):
+        memory = page_memory(len(data))
+        if memory is None:
+            raise ModelRefused(f"weights: no storage for {len(data)} bytes")
+        memory[:] = np.frombuffer(data, np.uint8)
+        return replace(constant, buffer=memory)
+    array: Array = np.frombuffer(data, constant.dtype).reshape(constant.shape)
+    return array
+
+
+def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
+    """Return scale and zero point of inputs and outputs that a model itself keeps as integers.
+
+    They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
+    output, where these are per tensor and constant.
+    """
+    known = {one.name: one for one in plan.weights()}
+    found: dict[str, MetaInfo] = {}
+    for node in nodes:
+        ends = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
+        for name in ends.get(node.op_type, ()):
+            _data, scaled, *shifted = node.inputs
+            scale, zero = known.get(scaled), known.get(shifted[0]) if shifted else None
+            if scale is not None and math.prod(scale.shape) == 1:
+                zero_point = 0 if zero is None else int(_values(zero)[0])
+                found[name] = MetaInfo(float(_values(scale)[0]), zero_point)
+    return found
+
+
+def _values(weight: Weight) -> Any:
+    return np.frombuffer(weight.data, np.dtype(weight.dtype))
+
+
+def signature_of(data: bytes) -> str:
+    """Return the signature of a model or program by its file's bytes."""
+    return sha256(data).hexdigest()[:SIGNATURE_DIGITS]

@@ -123,5 +123,6 @@ def run_local(vector: Vector, testee: Conversation) -> None:
 def _identified(told: Json, kind: str, vector: Vector) -> None:
     if "skipped" in told:
         raise SkippedError(str(told["skipped"]))
+    assert "failed" not in told, f"{vector}: {told}"
     assert told.get(kind) == vector.function, told
     assert told.get("name") == vector.line["name"], told

@@ -19,6 +19,7 @@ from tests.vector_runner import VECTORS, Vector
 FILES = sorted(path.stem for path in VECTORS.glob("*.jsonl"))
 LOCAL_FILES = sorted(path.stem for path in (VECTORS / "local").glob("*.jsonl"))
 REQUIRED = "NNPA_REQUIRE_TOOLCHAINS"
+_STORY = 500
 MARKS = {"python": ()}
 
 
@@ -66,7 +67,8 @@ def _differences(vectors: list[Vector], run: Callable[[Vector], None]) -> dict[s
         try:
             run(vector)
         except (AssertionError, SkippedError, BrokenProtocolError) as error:
-            found[f"{vector.function}/{vector.line['name']}"] = f"{type(error).__name__}: {error}"
+            story = f"{type(error).__name__}: {error}"[:_STORY]
+            found[f"{vector.function}/{vector.line['name']}"] = story
     return found
 
 

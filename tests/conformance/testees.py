@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SDKs that take part: what their testee needs, how it is built, how it is started."""
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.libzdnn import toolchain
 
 ROOT = Path(__file__).parents[2]
 KNOWN_FAILING = Path(__file__).parent / "known_failing"
@@ -30,7 +33,28 @@ def _python(_folder: Path) -> list[str]:
     return [sys.executable, "-m", "tests.conformance.python_testee"]
 
 
-SDKS = (Sdk("python", _python, variables={"PYTHONPATH": str(ROOT)}),)
+def _libzdnn(_folder: Path) -> list[str]:
+    return [str(toolchain.installed().path / "bin/zdnn-testee"), "--frames", "--emulated"]
+
+
+def _typescript(_folder: Path) -> list[str]:
+    home = ROOT / "client/typescript"
+    if not (home / "node_modules").is_dir():
+        subprocess.run(["npm", "ci"], cwd=home, check=True)
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=home, check=True)
+    return ["node", str(home / "dist/testee/main.js")]
+
+
+SDKS = (
+    Sdk("python", _python, variables={"PYTHONPATH": str(ROOT)}),
+    Sdk(
+        "libzdnn",
+        _libzdnn,
+        tools=("cargo", "gcc", "make"),
+        unseen=frozenset(("violation", "refusal")),
+    ),
+    Sdk("typescript", _typescript, tools=("node", "npm")),
+)
 
 
 def known_failing(testee: str) -> dict[str, str]:

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zdnn-testee: runs vectors through the functions of zdnn.h and writes what they answered.
+ *
+ *   zdnn-testee conv2d.jsonl lstm.jsonl local/getsize_ztensor.jsonl > theirs.jsonl
+ *   zdnn-testee --file conv2d < conv2d.jsonl > theirs.jsonl
+ *   zdnn-testee --frames --emulated      a length, 4 bytes, little-endian, and JSON; both ways
+ *
+ * It uses zdnn.h and the C library alone: compile it against IBM's zDNN on a machine that has the
+ * accelerator, or against libzdnn anywhere.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run.h"
+
+#define LONGEST_FRAME (1u << 28)
+
+static const char USAGE[] =
+    "usage: zdnn-testee [--emulated] [--machine NAME] [FILE.jsonl ...] > answers.jsonl\n"
+    "       zdnn-testee [--emulated] [--machine NAME] --file STEM < STEM.jsonl > answers.jsonl\n"
+    "       zdnn-testee [--emulated] --frames\n"
+    "  --emulated  choose machine and library version of each vector by ZDNN_MACHINE and\n"
+    "              ZDNN_LIBRARY_VERSION; otherwise vectors for other machines are skipped\n"
+    "  --machine   the machine this is: telum1 or telum2; otherwise zDNN is asked\n";
+
+static void fail(const char *what, const char *why) {
+  fprintf(stderr, "zdnn-testee: %s: %s\n", what, why);
+  exit(EXIT_FAILURE);
+}
+
+/* Reads up to `wanted` bytes, fewer only at the end. No stdio: children share what it buffers. */
+static size_t read_up_to(int from, char *to, size_t wanted) {
+  size_t size = 0;
+  ssize_t got;
+  while (size < wanted && (got = read(from, to + size, wanted - size)) > 0) size += (size_t)got;
+  return size;
+}
+
+static char *read_file(int from, size_t *size) {
+  size_t room = 1 << 16, got;
+  char *text = malloc(room);
+  *size = 0;
+  while (text != NULL && (got = read_up_to(from, text + *size, room - *size)) > 0) {
+    *size += got;
+    if (*size == room) text = realloc(text, room *= 2);
+  }
+  if (text == NULL) fail("memory", "exhausted");
+  return text;
+}
+
+static json *parsed(const char *text, size_t length, const char *where) {
+  const char *error;
+  json *root = json_parse(text, length, &error);
+  if (root == NULL) fail(where, error);
+  return root;
+}
+
+static void lines_run(const options *chosen, const char *stem, const char *text, size_t size) {
+  const char *end = text + size;
+  while (text < end) {
+    const char *stop = memchr(text, '\n', (size_t)(end - text));
+    size_t length = (size_t)((stop == NULL ? end : stop) - text);
+    if (length > 0) {
+      json *vector = parsed(text, length, stem);
+      vector_run(chosen, stem, json_get(vector, "steps") == NULL, vector, stdout);
+      fputc('\n', stdout);
+      json_free(vector);
+    }
+    text += length + 1;
+  }
+}
+
+static void file_run(const options *chosen, const char *path) {
+  const char *slash = strrchr(path, '/'), *base = slash == NULL ? path : slash + 1;
+  size_t length = strcspn(base, "."), size;
+  int from = open(path, O_RDONLY);
+  char *stem = calloc(length + 1, 1);
+  if (from < 0 || stem == NULL) fail(path, "cannot be read");
+  memcpy(stem, base, length);
+  char *text = read_file(from, &size);
+  close(from);
+  lines_run(chosen, stem, text, size);
+  free(text);
+  free(stem);
+}
+
+static bool frame_read(char **text, size_t *size) {
+  unsigned char header[4];
+  size_t got = read_up_to(STDIN_FILENO, (char *)header, sizeof header);
+  if (got == 0) return false;
+  *size = header[0] | (size_t)header[1] << 8 | (size_t)header[2] << 16 | (size_t)header[3] << 24;
+  if (got < sizeof header || *size > LONGEST_FRAME) fail("frame", "too long, or ends too early");
+  *text = malloc(*size + 1);
+  if (*text == NULL || read_up_to(STDIN_FILENO, *text, *size) != *size)
+    fail("frame", "ends too early");
+  return true;
+}
+
+static void frame_write(const char *text, size_t size) {
+  const unsigned char header[] = {(unsigned char)size, (unsigned char)(size >> 8),
+                                  (unsigned char)(size >> 16), (unsigned char)(size >> 24)};
+  fwrite(header, 1, sizeof header, stdout);
+  fwrite(text, 1, size, stdout);
+  if (fflush(stdout) != 0) fail("stdout", "cannot be written");
+}
+
+static void frames_run(const options *chosen) {
+  char *text, *told;
+  size_t size, length;
+  while (frame_read(&text, &size)) {
+    json *request = parsed(text, size, "frame");
+    const char *local = json_text(request, "local", NULL);
+    const char *stem = local != NULL ? local : json_text(request, "file", "");
+    FILE *out = open_memstream(&told, &length);
+    if (out == NULL) fail("memory", "exhausted");
+    vector_run(chosen, stem, local != NULL, json_get(request, "vector"), out);
+    fclose(out);
+    frame_write(told, length);
+    free(told);
+    free(text);
+    json_free(request);
+  }
+}
+
+int main(int count, char **arguments) {
+  options chosen = {false, false, NULL, NULL};
+  int at = 1;
+  for (; at < count && strncmp(arguments[at], "--", 2) == 0; at++) {
+    const char *option = arguments[at];
+    bool valued = strcmp(option, "--machine") == 0 || strcmp(option, "--file") == 0;
+    if (strcmp(option, "--frames") == 0) {
+      chosen.frames = true;
+    } else if (strcmp(option, "--emulated") == 0) {
+      chosen.emulated = true;
+    } else if (valued && at + 1 < count) {
+      *(strcmp(option, "--file") == 0 ? &chosen.file : &chosen.machine) = arguments[++at];
+    } else {
+      fputs(USAGE, stderr);
+      return 2;
+    }
+  }
+  if (chosen.frames) {
+    frames_run(&chosen);
+  } else if (at < count) {
+    for (; at < count; at++) file_run(&chosen, arguments[at]);
+  } else if (chosen.file != NULL) {
+    size_t size;
+    char *text = read_file(STDIN_FILENO, &size);
+    lines_run(&chosen, chosen.file, text, size);
+    free(text);
+  } else {
+    fputs(USAGE, stderr);
+    return 2;
+  }
+  return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -63,11 +63,16 @@ pub fn settings() -> Settings {
     lock(&process().settings).clone()
 }
 
+/// Opens a session. A connection that is lost on the way never was one: nothing has run.
 fn open(settings: &Settings, known: Option<&Arc<Session>>) -> Result<Session, Failure> {
-    match known {
+    let session = match known {
         Some(one) if one.place == settings.place => Session::create(&one.link, settings),
         _ => Session::create(&Arc::new(Link::new(&settings.place)?), settings),
-    }
+    };
+    session.map_err(|failure| match failure {
+        Failure::Lost(why) => Failure::Unreachable(why),
+        other => other,
+    })
 }
 
 fn initialize(settings: &Settings, session: &Arc<Session>) -> Result<Session, Failure> {

@@ -76,11 +76,11 @@ fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// Returns what a gRPC status says, or what caused it where it says nothing.
+/// Returns what a gRPC status says, or what caused it where that is known.
 fn told(status: &Status) -> String {
-    match (status.message(), status.source()) {
-        ("", Some(cause)) => causes(cause),
-        (message, _) => message.to_owned(),
+    match status.source() {
+        Some(cause) => causes(cause),
+        None => status.message().to_owned(),
     }
 }
 

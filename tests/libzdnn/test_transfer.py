@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sticks travel, ZDNN_TRANSFER: fewer bytes, the same results, whatever is forgotten."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.libzdnn import toolchain
+from tests.libzdnn.relay import relaying
+from tests.libzdnn.toolchain import Prefix
+from tests.server.process import serving
+
+PROGRAMS = Path(__file__).parent / "programs"
+MIB = 1 << 20
+ROWS, ROUNDS = 512, 12
+STICKS = ROWS * 1024 * 2
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+Repeat = Callable[..., list[str]]
+
+
+@pytest.fixture
+def repeat(prefix: Prefix, tmp_path: Path) -> Repeat:
+    """A function that runs `repeat` against a server, and returns its lines."""
+    source, program = PROGRAMS / "repeat.c", tmp_path / "repeat"
+    toolchain.compiled(source, program, prefix, "-std=gnu11", *SANITIZERS)
+
+    def run(server: str, transfer: str, rows: int = ROWS) -> list[str]:
+        command = [str(program), str(rows), str(ROUNDS)]
+        return toolchain.run(command, ZDNN_SERVER=server, ZDNN_TRANSFER=transfer).splitlines()
+
+    return run
+
+
+def test_sticks_travel_once(repeat: Repeat, server: str, tmp_path: Path) -> None:
+    """With the cache a tensor goes up when it is new, and not when only its place is."""
+    told: dict[str, tuple[list[str], int, int]] = {}
+    for transfer in ("sticks", "cache"):
+        with relaying(tmp_path / transfer, server) as relay:
+            told[transfer] = repeat(relay.address, transfer), relay.sent, relay.answered
+    assert told["cache"][0] == told["sticks"][0]
+    assert len(told["cache"][0]) == ROUNDS + 1
+    array, changes = 2 * STICKS, 1 + (ROUNDS - 2) // 3
+    assert told["sticks"][1] > array + 2 * ROUNDS * STICKS
+    assert told["cache"][1] < array + changes * STICKS + MIB // 4
+    assert told["cache"][2] < told["sticks"][2] + MIB // 4
+
+
+@pytest.mark.parametrize(("rows", "tensors"), [(ROWS, 3.5), (8192 + 64, 4.5)])
+def test_forgotten_contents_are_sent_again(
+    repeat: Repeat, server: str, tmp_path: Path, rows: int, tensors: float
+) -> None:
+    """A cache that forgets behind the library's back costs time only, also for large tensors."""
+    room = int(rows * 1024 * 2 * tensors)
+    flags = ("--listen", f"unix:{tmp_path}/small.sock", "--max-session-bytes", str(room))
+    with serving(tmp_path, *flags, "--max-session-cache", str(room)) as small:
+        assert repeat(small.address, "cache", rows) == repeat(server, "sticks", rows)
+        small.stop()
+        assert "CACHE_MISS" in small.log_text()
+
+
+def test_server_without_a_cache(repeat: Repeat, server: str, tmp_path: Path) -> None:
+    """Where the server has no cache, all sticks travel, and nothing else is different."""
+    flags = ("--listen", f"unix:{tmp_path}/none.sock", "--max-session-cache", "0")
+    with serving(tmp_path, *flags) as none:
+        assert repeat(none.address, "cache") == repeat(server, "sticks")
+        none.stop()
+        assert "CACHE_MISS" not in none.log_text()
+
+
+def test_large_tensors_need_not_travel(repeat: Repeat, server: str, tmp_path: Path) -> None:
+    """Tensors that go in chunks are cached as others are."""
+    rows = 8192 + 64
+    with relaying(tmp_path / "relay", server) as relay:
+        told = repeat(relay.address, "cache", rows)
+        assert relay.sent < rows * 1024 * (4 + 2 * (1 + (ROUNDS - 2) // 3)) + MIB
+    assert told == repeat(server, "sticks", rows)

@@ -37,6 +37,12 @@ def _libzdnn(_folder: Path) -> list[str]:
     return [str(toolchain.installed().path / "bin/zdnn-testee"), "--frames", "--emulated"]
 
 
+def _go(folder: Path) -> list[str]:
+    testee = str(folder / "testee")
+    subprocess.run(["go", "build", "-o", testee, "./testee"], cwd=ROOT / "client/go", check=True)
+    return [testee]
+
+
 def _typescript(_folder: Path) -> list[str]:
     home = ROOT / "client/typescript"
     if not (home / "node_modules").is_dir():
@@ -53,6 +59,7 @@ SDKS = (
         tools=("cargo", "gcc", "make"),
         unseen=frozenset(("violation", "refusal")),
     ),
+    Sdk("go", _go, tools=("go",)),
     Sdk("typescript", _typescript, tools=("node", "npm")),
 )
 

@@ -71,6 +71,11 @@ export class Verb {
       operation: { operation, ...misaligned(options) },
       tensors: this.#tensors,
       creates: this.#creates,
+      read: (result) => {
+        if (this.#tensors.dest !== undefined) {
+          this.#tensors.dest.flags = result.fpFlags; // reshape converts, as the transforms do
+        }
+      },
     };
   }
 

@@ -14,16 +14,20 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,  # noqa: A004 - ONNX Runtime's name
+    RuntimeException,
+)
 
 Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
 
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
 _KERNELS = 2048
-_REJECTIONS: tuple[type[Exception], ...] = tuple(
-    getattr(onnxruntime.capi.onnxruntime_pybind11_state, name)
-    for name in ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException")
-)
+_REJECTIONS = (Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException)
 
 
 class HostError(RuntimeError):
@@ -68,7 +72,7 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _free(graph: onnx.GraphProto) -> set[str]:
-    known = {one.name for one in (*graph.input, *graph.initializer)}
+    known = {one.name for one in graph.input} | {one.name for one in graph.initializer}
     free: set[str] = set()
     for node in graph.node:
         free |= {name for name in (*node.input, *captured(node)) if name} - known

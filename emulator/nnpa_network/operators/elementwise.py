@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element by element: arithmetic, comparison, functions of one value.
+
+Sources: ONNX operators of the names given; zDNN API Reference 1.2.0, the functions of the names
+given.
+"""
+
+import numpy as np
+
+from nnpa_network.arrangement import NotMapped
+from nnpa_network.builder import Builder
+from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.operators.table import (
+    Graph,
+    become,
+    expanded,
+    fixed,
+    made,
+    operator,
+    preferred,
+    require_float,
+    reshaped,
+    scalar,
+    taken,
+)
+
+# Source: zDNN API Reference 1.2.0 has no power; as the compiler for the machine, up to 64.
+MOST_POWER = 64
+
+
+def combine(builder: Builder, verb: str, a: Value, b: Value, output: Value) -> None:
+    """Emit output = a (verb) b, all of one shape, where most of them already are."""
+    arrangement = preferred(builder, a, b)
+    first, second = builder.tensor(a, arrangement), builder.tensor(b, arrangement)
+    result = builder.new_tensor(output, arrangement)
+    builder.call(verb, input_a=first, input_b=second, output=result)
+
+
+def apply(builder: Builder, verb: str, value: Value, output: Value, **scalars: object) -> None:
+    """Emit output = verb(value)."""
+    arrangement = preferred(builder, value)
+    source = builder.tensor(value, arrangement)
+    builder.call(verb, input=source, **scalars, output=builder.new_tensor(output, arrangement))
+
+
+def _like(output: Value) -> Value:
+    return Value(f"{output.name}_part", output.dtype, output.shape)
+
+
+@operator("Add", "Sub", "Mul", "Div", functions=("add", "sub", "mul", "div"))
+def arithmetic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operands. Operands that are broadcast are expanded: constants at import, others by the
+    host. Div of 1 by the result of a Sqrt that nothing else reads is part of that Sqrt (invsqrt).
+    """
+    verb, output = node.op_type.lower(), made(node)
+    require_float(output)
+    builder.require(verb)
+    a, b = (expanded(builder, taken(node, index), output.dims) for index in (0, 1))
+    combine(builder, verb, a, b, output)
+
+
+def _chain(builder: Builder, verb: str, node: OnnxNode, output: Value) -> Value:
+    """Emit all but the last combination of a variadic operator; return what is combined so far."""
+    values = [one for one in node.inputs if one is not None]
+    total = expanded(builder, values[0], output.dims)
+    for value in values[1:]:
+        result = _like(output)
+        combine(builder, verb, total, expanded(builder, value, output.dims), result)
+        total = result
+    return total
+
+
+@operator("Min", "Max", "Sum", functions=("min", "max", "add"))
+def variadic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operands, any number of them: a chain of two-operand calls, each of which rounds; one
+    operand is handed through. Operands that are broadcast are expanded. NaN becomes a range
+    violation.
+    """
+    verb = {"Min": "min", "Max": "max", "Sum": "add"}[node.op_type]
+    output = made(node)
+    require_float(output)
+    builder.require(verb)
+    become(builder, output, _chain(builder, verb, node, output))
+
+
+@operator("Mean", functions=("add", "div"))
+def mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operands: a chain of additions, then a division by their number; every step rounds.
+    Operands that are broadcast are expanded.
+    """
+    output, count = made(node), len(node.inputs)
+    require_float(output)
+    builder.require("div")
+    total = _chain(builder, "add", node, output)
+    number = builder.constant(np.full(output.dims, count, output.dtype))
+    combine(builder, "div", total, number, output)
+
+
+@operator("Log", "Exp", "Tanh", "Sigmoid", functions=("log", "exp", "tanh", "sigmoid"))
+def unary(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand. Log of what is not positive is a range violation."""
+    verb = node.op_type.lower()
+    require_float(taken(node, 0))
+    builder.require(verb)
+    apply(builder, verb, taken(node, 0), made(node))
+
+
+@operator("Gelu", functions=("gelu",))
+def gelu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand, any `approximate`: the machine computes the tanh form, within 5e-4 of erf."""
+    require_float(taken(node, 0))
+    builder.require("gelu")
+    apply(builder, "gelu", taken(node, 0), made(node))
+
+
+@operator("Sqrt", functions=("sqrt", "invsqrt"))
+def sqrt(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand. With a Reciprocal, or a Div of 1 by it, that alone reads the result: one
+    invsqrt.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    builder.require("sqrt")
+    follower = graph.follower(output)
+    if follower is not None and _is_reciprocal(follower, output):
+        builder.require("invsqrt")
+        apply(builder, "invsqrt", value, made(follower), epsilon=0.0)
+        graph.absorb(follower)
+        return
+    apply(builder, "sqrt", value, output)
+
+
+def _is_reciprocal(node: OnnxNode, value: Value) -> bool:
+    if node.op_type == "Reciprocal":
+        return True
+    one = node.constant(0)
+    ones = one is not None and bool(np.all(one == 1))
+    same = made(node).dims == value.dims
+    return node.op_type == "Div" and ones and same and node.input(1) is value
+
+
+def clipping(node: OnnxNode) -> float | None:
+    """Return the clipping value of a Relu or of a Clip from 0; None for none. `NotMapped` else."""
+    if node.op_type == "Relu":
+        return None
+    lowest, highest = node.attributes.get("min"), node.attributes.get("max")
+    if node.opset >= 11:
+        lowest, highest = fixed(node, 1, "min"), fixed(node, 2, "max")
+    if lowest is None or scalar(np.asarray(lowest), 0) != 0:
+        raise NotMapped("min is not 0")
+    limit = np.inf if highest is None else scalar(np.asarray(highest), 0)
+    if limit <= 0 or np.isnan(limit):
+        raise NotMapped(f"max is {limit}, must be positive")
+    return None if limit > 8.5e9 else limit  # DLFLOAT16 ends at 8.57e9: nothing to clip
+
+
+@operator("Relu", "Clip", functions=("relu",))
+def relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand; Clip only with the constants min 0 and a positive max, or none. Behind a Conv
+    whose result nothing else reads it is part of conv2d.
+    """
+    require_float(taken(node, 0))
+    builder.require("relu")
+    apply(builder, "relu", taken(node, 0), made(node), clipping_value=clipping(node))
+
+
+@operator("LeakyRelu", functions=("leaky_relu",))
+def leaky_relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand, alpha 0 to 1."""
+    alpha = float(node.attributes.get("alpha", 0.01))
+    require_float(taken(node, 0))
+    if not 0 <= alpha <= 1:
+        raise NotMapped(f"alpha is {alpha}, must be 0 to 1")
+    builder.require("leaky_relu")
+    scalars = {"clipping_value": None, "adjustment_factor": alpha}
+    apply(builder, "leaky_relu", taken(node, 0), made(node), **scalars)
+
+
+@operator("Softplus", functions=("exp", "add", "log"))
+def softplus(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand: log(exp(x) + 1). From x = 22.9 on exp leaves DLFLOAT16: a range violation."""
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    builder.require("exp")
+    powers, sums = _like(output), _like(output)
+    apply(builder, "exp", value, powers)
+    ones = builder.constant(np.ones(output.dims, output.dtype))
+    combine(builder, "add", powers, ones, sums)
+    apply(builder, "log", sums, output)
+
+
+@operator("Pow", functions=("mul",))
+def power(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float base, the exponent one constant integer from 1 to 64: repeated squaring."""
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    exponent = fixed(node, 1, "the exponent")
+    if exponent is None or np.unique(exponent).size != 1:
+        raise NotMapped("the exponent is not one number")
+    number = scalar(exponent, 0)
+    if number != int(number) or not 1 <= number <= MOST_POWER:
+        raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MOST_POWER}")
+    builder.require("mul")
+    square, total = expanded(builder, value, output.dims), None
+    for bit in range(int(number).bit_length()):
+        if bit:
+            result = _like(output)
+            combine(builder, "mul", square, square, result)
+            square = result
+        if int(number) >> bit & 1:
+            total = square if total is None else _product(builder, total, square)
+    if total is not None:
+        become(builder, output, reshaped(total, output.dims))
+
+
+def _product(builder: Builder, a: Value, b: Value) -> Value:
+    result = _like(a)
+    combine(builder, "mul", a, b, result)
+    return result

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax, normalisation, means, extremes and their positions.
+
+Sources: ONNX operators of the names given; zDNN API Reference 1.2.0, the functions of the names
+given.
+"""
+
+import math
+
+import numpy as np
+from nnpa_emulator.ztensor import DataTypes, generate_transformed_desc
+
+from nnpa_network.arrangement import (
+    Arrangement,
+    NotMapped,
+    axes_of,
+    channels_last,
+    describe,
+    plain,
+)
+from nnpa_network.builder import Builder
+from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.operators.elementwise import combine
+from nnpa_network.operators.table import (
+    Graph,
+    axis_last,
+    become,
+    expanded,
+    fixed,
+    made,
+    operator,
+    require_float,
+    require_rank,
+    reshaped,
+    taken,
+)
+
+# Numbers of zDNN API Reference 1.2.0: zdnn_softmax, zdnn_moments, zdnn_reduce, zdnn_meanreduce2d.
+ACT_NONE, ACT_LOG = 0, 1
+BESSEL_POPULATION = 0
+REDUCE = {"ReduceMin": 0, "ArgMin": 1, "ReduceMax": 2, "ArgMax": 3}
+MOST_MEAN = 1024
+
+
+@operator("Softmax", "LogSoftmax", functions=("softmax",))
+def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand. The last axis as it is; any other axis is brought last by the host. Before
+    opset 13 all axes from `axis` on are one vector. Magnitudes beyond 512 lose their differences.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    builder.require("softmax")
+    shape, rank = value.dims, max(len(value.dims), 1)
+    axis = int(node.attributes.get("axis", 1 if node.opset < 13 else -1)) % rank
+    if node.opset < 13:
+        rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
+        arrangement = Arrangement(axes_of(shape), (1, 1, rows, columns))
+    else:
+        arrangement, _ = axis_last(shape, (axis,) if shape else ())
+    act = ACT_LOG if node.op_type == "LogSoftmax" else ACT_NONE
+    source = builder.tensor(value, arrangement)
+    result = builder.new_tensor(output, arrangement)
+    builder.call("softmax", input=source, act_func=act, output=result)
+
+
+@operator("GlobalAveragePool", functions=("meanreduce2d",))
+def global_average(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand of rank 4, height and width at most 1024."""
+    _mean_of_images(builder, taken(node, 0), made(node))
+
+
+@operator("ReduceMean", functions=("meanreduce2d",))
+def reduce_mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand of rank 4, axes exactly 2 and 3, height and width at most 1024."""
+    value, output = taken(node, 0), made(node)
+    require_rank(value, 4)
+    if _axes(node, 18, 4) != (2, 3):
+        raise NotMapped(f"axes are {list(_axes(node, 18, 4))}, must be 2 and 3")
+    n, c, _, _ = value.dims
+    images = Value(f"{output.name}_part", output.dtype, (n, c, 1, 1))
+    _mean_of_images(builder, value, images)
+    become(builder, output, images)
+
+
+def _mean_of_images(builder: Builder, value: Value, output: Value) -> None:
+    require_float(value)
+    require_rank(value, 4)
+    builder.require("meanreduce2d")
+    for name, size in zip(("height", "width"), value.dims[2:], strict=True):
+        if size > MOST_MEAN:
+            raise NotMapped(f"the {name} is {size}, at most {MOST_MEAN}")
+    source = builder.tensor(value, channels_last(value.dims))
+    result = builder.new_tensor(output, channels_last(output.dims))
+    builder.call("meanreduce2d", input=source, output=result)
+
+
+def _axes(node: OnnxNode, since: int, rank: int) -> tuple[int, ...]:
+    """Return the axes of a reduction, from an input since some opset; none given means all."""
+    given = node.attributes.get("axes")
+    if node.opset >= since:
+        given = fixed(node, 1, "axes")
+    if given is None or len(given) == 0:
+        if node.attributes.get("noop_with_empty_axes", 0):
+            raise NotMapped("noop_with_empty_axes without axes does nothing")
+        return tuple(range(rank))
+    return tuple(sorted({int(axis) % rank for axis in given}))
+
+
+@operator("BatchNormalization", functions=("batchnorm",))
+def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand of rank 2 to 4, inference only. Scale and bias of the channels are computed by
+    the host, at import where they are constants: scale / sqrt(var + epsilon), bias - mean * that.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    require_rank(value, 2, 3, 4)
+    if node.attributes.get("training_mode", 0) or any(
+        graph.wanted(node.output(index)) for index in range(1, len(node.outputs))
+    ):
+        raise NotMapped("training mode")
+    builder.require("batchnorm")
+    scale, bias, mean, var = (taken(node, index) for index in (1, 2, 3, 4))
+    epsilon = builder.constant(np.array(node.attributes.get("epsilon", 1e-5), var.dtype))
+    root = builder.host("Sqrt", [builder.host("Add", [var, epsilon])])
+    factor = builder.host("Div", [scale, root])
+    offset = builder.host("Sub", [bias, builder.host("Mul", [mean, factor])])
+    shape = value.dims
+    order = axes_of(shape, (0, *range(2, len(shape)), 1))
+    n, c, h, w = (*shape, 1, 1)[:4]
+    arrangement = Arrangement(order, (n, h, w, c))
+    source = builder.tensor(value, arrangement)
+    factors, offsets = (builder.tensor(one, plain(one.dims)) for one in (factor, offset))
+    result = builder.new_tensor(output, arrangement)
+    builder.call("batchnorm", input_a=source, input_b=factors, input_c=offsets, output=result)
+
+
+@operator("LayerNormalization", functions=("moments", "layernorm", "mul", "add", "invsqrt"))
+def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand whose leading axes fit in dim4. moments, then layernorm with gamma 1 and beta
+    0, because zDNN takes scalars there; Scale and B by mul and add, expanded to the operand.
+    InvStdDev is an invsqrt of the variance.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    for verb in ("moments", "layernorm"):
+        builder.require(verb)
+    shape = value.dims
+    axis = int(node.attributes.get("axis", -1)) % len(shape)
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    lead, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
+    source = builder.tensor(value, Arrangement(axes_of(shape), (lead, 1, 1, inner)))
+    mean, variance = _moments(builder, node, source, axis)
+    normal = Value(f"{output.name}_part", output.dtype, shape)
+    result = builder.new_tensor(normal, Arrangement(axes_of(shape), (lead, 1, 1, inner)))
+    scalars = {"beta_value": 0.0, "gamma_value": 1.0, "epsilon_value": epsilon}
+    operands = {"input_a": source, "input_b": mean, "input_c": variance}
+    builder.call("layernorm", **operands, **scalars, output=result)
+    _scale_and_shift(builder, node, normal, output)
+    if graph.wanted(node.output(2)):
+        deviation = made(node, 2)
+        made_tensor = builder.new_tensor(deviation, _one_each(deviation, lead))
+        builder.call("invsqrt", input=variance, epsilon=epsilon, output=made_tensor)
+
+
+def _one_each(value: Value, lead: int) -> Arrangement:
+    return Arrangement(axes_of(value.dims), (lead, 1, 1, 1))
+
+
+def _moments(builder: Builder, node: OnnxNode, source: int, axis: int) -> tuple[int, int]:
+    """Emit moments; return the tensors of mean and variance, one element per dim4."""
+    shape = taken(node, 0).dims
+    reduced = shape[:axis] + (1,) * (len(shape) - axis)
+    mean = node.output(1) or Value("mean", made(node).dtype, reduced)
+    variance = Value("variance", made(node).dtype, reduced)
+    arrangement = _one_each(variance, math.prod(shape[:axis]))
+    results = builder.new_tensor(mean, arrangement), builder.new_tensor(variance, arrangement)
+    builder.call(
+        "moments",
+        input=source,
+        bessel_correction_type=BESSEL_POPULATION,
+        output_a=results[0],
+        output_b=results[1],
+    )
+    return results
+
+
+def _scale_and_shift(builder: Builder, node: OnnxNode, value: Value, output: Value) -> None:
+    """Multiply by Scale and add B, as far as they do anything."""
+    for index, verb, neutral in ((1, "mul", 1), (2, "add", 0)):
+        operand = node.input(index)
+        if operand is None:
+            continue
+        if operand.constant is not None and bool(np.all(operand.constant == neutral)):
+            continue
+        result = Value(f"{output.name}_part", output.dtype, output.shape)
+        combine(builder, verb, value, expanded(builder, operand, output.dims), result)
+        value = result
+    become(builder, output, value)
+
+
+@operator("ReduceMin", "ReduceMax", functions=("reduce",))
+def reduce_extreme(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand that is not empty. The last axis as it is; other axes, and several, are brought
+    last by the host and taken as one vector.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    builder.require("reduce")
+    rank = len(value.dims)
+    axes = _axes(node, 18, rank)
+    arrangement, kept = axis_last(value.dims, axes)
+    keepdims = tuple(value.dims[axis] if axis in kept else 1 for axis in range(rank))
+    result = Value(f"{output.name}_part", output.dtype, keepdims)
+    source = builder.tensor(value, arrangement)
+    target = builder.new_tensor(result, Arrangement(axes_of(keepdims), (*arrangement.dims[:3], 1)))
+    builder.call("reduce", input=source, op_type=REDUCE[node.op_type], output=target)
+    become(builder, output, reshaped(result, output.dims))
+
+
+@operator("ArgMin", "ArgMax", functions=("reduce",))
+def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand. The last axis as it is, any other is brought last by the host; the INT32
+    positions become INT64 on the host. select_last_index turns the axis round on the host. Values
+    that are equal in DLFLOAT16 tie.
+    """
+    value, output = taken(node, 0), made(node)
+    require_float(value)
+    builder.require("reduce")
+    rank = len(value.dims)
+    if not rank:
+        raise NotMapped("a scalar has no axis")
+    axis = int(node.attributes.get("axis", 0)) % rank
+    last = bool(node.attributes.get("select_last_index", 0))
+    if last:
+        ends = [builder.integers(one) for one in (-1, np.iinfo(np.int64).min, axis, -1)]
+        value = builder.host("Slice", [value, *ends])
+    arrangement, _ = axis_last(value.dims, (axis,))
+    source = builder.tensor(value, arrangement)
+    positions = _positions(builder, source, arrangement, node.op_type)
+    if last:
+        most = builder.constant(np.array(value.dims[axis] - 1, np.int32))
+        positions = builder.host("Sub", [most, positions])
+    found = builder.host("Cast", [positions], to=7)  # TensorProto.INT64
+    become(builder, output, reshaped(found, output.dims))
+
+
+def _positions(builder: Builder, source: int, arrangement: Arrangement, op_type: str) -> Value:
+    """Emit reduce to positions; return them as an INT32 array."""
+    dims = (*arrangement.dims[:3], 1)
+    shape, single = tuple(dims), np.dtype(np.float32)
+    pre, _ = describe(shape, Arrangement(axes_of(shape), dims), single)
+    pre = type(pre)(pre.layout, pre.format, DataTypes.INT32, *pre.dims)
+    target = builder.declare(pre, generate_transformed_desc(pre))
+    builder.call("reduce", input=source, op_type=REDUCE[op_type], output=target)
+    found = Value("positions", np.dtype(np.int32), shape)
+    builder.untransform(found, target)
+    return found

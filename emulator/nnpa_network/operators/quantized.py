@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integer products: MatMulInteger, QLinearMatMul; only with the option `offload_integer`.
+
+zDNN multiplies INT8 by INT8 weights and rounds the exact sum to DLFLOAT16, so that integers beyond
+1024 are no longer exact. Zero points are subtracted before, so that no large correction has to
+cancel; a difference that does not fit INT8 goes as two halves, 2 * (d >> 1) + (d & 1).
+Sources: ONNX operators MatMulInteger and QLinearMatMul; zDNN API Reference 1.2.0,
+zdnn_quantized_matmul_op.
+"""
+
+import numpy as np
+from nnpa_emulator.machine import FORMAT_1
+from nnpa_emulator.ztensor import (
+    DataLayouts,
+    DataTypes,
+    QuantizedTransformTypes,
+    generate_quantized_transformed_desc,
+    init_pre_transformed_desc,
+)
+
+from nnpa_network.arrangement import NotMapped, describe, plain, stacked
+from nnpa_network.builder import Builder
+from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.operators.table import Graph, made, operator, reshaped, taken
+
+_INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
+_INT8, _INT16, _FLOAT, _INT32 = 3, 5, 1, 6  # TensorProto.DataType
+
+
+@operator("MatMulInteger", functions=("quantized_matmul_op",))
+def matmul_integer(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """With `offload_integer`: INT8 or UINT8 operands, zero points per tensor, ranks as MatMul but
+    with equal stacks or one matrix on the right. The host subtracts zero points. Sums beyond 1024
+    are rounded to DLFLOAT16, where ONNX asks for exact integers.
+    """
+    sums = _product(builder, node, graph, (0, 2), (1, 3))
+    found = builder.host("Cast", [sums], to=_INT32)
+    made(node).view = (reshaped(found, made(node).dims), tuple(range(len(made(node).dims))))
+
+
+@operator("QLinearMatMul", functions=("quantized_matmul_op",))
+def qlinear_matmul(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """With `offload_integer`: as MatMulInteger, scales FP32 and per tensor. The host multiplies the
+    sums by a_scale * b_scale / y_scale and quantises; results are within one of ONNX's.
+    """
+    scales = [taken(node, index) for index in (1, 4, 6)]
+    if any(one.dtype != np.float32 or np.prod(one.dims) != 1 for one in scales):
+        raise NotMapped("scales are not FP32, one per tensor")
+    if any(np.prod(taken(node, index).dims) != 1 for index in (2, 5, 7)):
+        raise NotMapped("zero points are not one per tensor")
+    output = made(node)
+    sums = _product(builder, node, graph, (0, 2), (3, 5))
+    factor = builder.host("Div", [builder.host("Mul", scales[:2]), scales[2]])
+    real = builder.host("Mul", [sums, reshaped(factor, ())])
+    one = builder.constant(np.array(1, np.float32))
+    result = builder.host("QuantizeLinear", [real, one, reshaped(taken(node, 7), ())])
+    output.view = (reshaped(result, output.dims), tuple(range(len(output.dims))))
+
+
+def _product(
+    builder: Builder, node: OnnxNode, graph: Graph, a: tuple[int, int], b: tuple[int, int]
+) -> Value:
+    """Return the integer product as an FP32 array; `a` and `b` are indices of value, zero point."""
+    if not graph.offload_integer:
+        raise NotMapped("integers stay exact on the host; offload_integer moves them")
+    builder.require("quantized_matmul_op")
+    builder.require_format(FORMAT_1, "quantized_matmul_op")
+    left, right = (_pieces(builder, node, *one) for one in (a, b))
+    total: Value | None = None
+    for factor_a, piece_a in left:
+        for factor_b, piece_b in right:
+            part = _multiply(builder, piece_a, piece_b)
+            if factor_a * factor_b != 1:
+                factor = builder.constant(np.array(factor_a * factor_b, np.float32))
+                part = builder.host("Mul", [part, factor])
+            total = part if total is None else builder.host("Add", [total, part])
+    assert total is not None
+    return total
+
+
+def _pieces(builder: Builder, node: OnnxNode, index: int, zero: int) -> list[tuple[int, Value]]:
+    """Return (factor, INT8 array) pairs whose sum is an operand less its zero point."""
+    value, point = taken(node, index), node.input(zero)
+    if value.dtype not in _INTEGERS:
+        raise NotMapped(f"element type {value.dtype}")
+    if point is not None and np.prod(point.dims) != 1:
+        raise NotMapped("zero points are not one per tensor")
+    shift = None if point is None else point.constant
+    known = point is None or shift is not None
+    offset = 0 if shift is None else int(np.asarray(shift).reshape(-1)[0])
+    if known and offset == 0 and value.dtype == np.int8:
+        return [(1, value)]
+    wide = builder.host("Cast", [value], to=_INT16)
+    if point is not None:
+        narrow = builder.host("Cast", [reshaped(point, ())], to=_INT32)
+        wide = builder.host("Sub", [builder.host("Cast", [value], to=_INT32), narrow])
+    else:
+        wide = builder.host("Cast", [wide], to=_INT32)
+    if value.constant is not None and wide.constant is not None:
+        fits = bool(np.all(np.abs(wide.constant) <= 127))
+        if fits:
+            return [(1, builder.host("Cast", [wide], to=_INT8))]
+    real = builder.host("Cast", [wide], to=_FLOAT)
+    half = builder.host("Floor", [builder.host("Mul", [real, _number(builder, 0.5)])])
+    rest = builder.host("Sub", [real, builder.host("Mul", [half, _number(builder, 2.0)])])
+    return [
+        (2, builder.host("Cast", [half], to=_INT8)),
+        (1, builder.host("Cast", [rest], to=_INT8)),
+    ]
+
+
+def _number(builder: Builder, value: float) -> Value:
+    return builder.constant(np.array(value, np.float32))
+
+
+def _multiply(builder: Builder, a: Value, b: Value) -> Value:
+    """Emit one product of INT8 arrays with scale 1 and offset 0; return FP32 sums."""
+    a = reshaped(a, (1, 1, *a.dims)[-2:]) if len(a.dims) < 2 else a
+    b = reshaped(b, (*b.dims, 1)) if len(b.dims) < 2 else b
+    stack_a, stack_b = stacked(a.dims)[0], stacked(b.dims)[0]
+    if stack_b not in (1, stack_a) or (stack_b > 1 and a.dims[:-2] != b.dims[:-2]):
+        raise NotMapped(f"stacks of {stack_a} and {stack_b} matrices")
+    rows, columns = a.dims[-2], b.dims[-1]
+    shape = (*a.dims[:-2], rows, columns)
+    zeros = builder.constant(np.zeros((stack_b, columns), np.float32))
+    single = np.dtype(np.float32)
+    pre = init_pre_transformed_desc(DataLayouts.ZDNN_2DS, DataTypes.FP32, stack_b, columns)
+    bias = describe((stack_b, 1, columns), plain((stack_b, 1, columns)), single)[1]
+    sums = Value("sums", single, shape)
+    arrangement = plain(shape)
+    dims = (stack_a, 1, rows, columns)
+    target = builder.declare(*describe(dims, plain(dims), single), 1.0)
+    builder.call(
+        "quantized_matmul_op",
+        input_a=_bytes(builder, a, QuantizedTransformTypes.QUANTIZED_INT8),
+        input_b=_bytes(builder, b, QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8),
+        input_c=builder.sticks([zeros], pre, bias, 1.0),
+        op_type=0,
+        clip_min=-128,
+        clip_max=127,
+        disable_clipping=True,
+        dequantize=False,
+        pre_computed=True,
+        output=target,
+    )
+    sums.tensors[arrangement] = target
+    return sums
+
+
+def _bytes(builder: Builder, value: Value, kind: QuantizedTransformTypes) -> int:
+    """Return the INT8 tensor of an array, as features or as weights."""
+    stack, _, rows, columns = stacked(value.dims)
+    layout = DataLayouts.ZDNN_3DS
+    pre = init_pre_transformed_desc(layout, DataTypes.INT8, stack, rows, columns)
+    return builder.sticks([value], pre, generate_quantized_transformed_desc(pre, kind), 1.0)

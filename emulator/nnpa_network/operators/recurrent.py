@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers: LSTM, GRU.
+
+Gates are the model's i, o, f, c and z, r, h; zDNN's are f, i, c, o and z, r, h, each (directions,
+inputs, hidden).
+Sources: ONNX operators LSTM and GRU; zDNN API Reference 1.2.0, zdnn_lstm, zdnn_gru.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from nnpa_emulator.machine import FORMAT_0
+from nnpa_emulator.ztensor import (
+    RNN_TYPE_GRU,
+    RNN_TYPE_LSTM,
+    USAGE_BIASES,
+    USAGE_HIDDEN_BIASES,
+    USAGE_HIDDEN_WEIGHTS,
+    USAGE_WEIGHTS,
+    DataLayouts,
+    TensorDesc,
+    generate_transformed_desc_concatenated,
+    init_pre_transformed_desc,
+    padded,
+)
+
+from nnpa_network.arrangement import ELEMENT_TYPES, Arrangement, NotMapped, axes_of, plain
+from nnpa_network.builder import Builder
+from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.operators.table import (
+    Graph,
+    fixed,
+    made,
+    operator,
+    require_float,
+    reshaped,
+    taken,
+)
+
+DIRECTIONS = {"forward": 0, "reverse": 1, "bidirectional": 2}  # FWD, BWD, BIDIR of zdnn.h
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What distinguishes a layer: where zDNN's gates stand in the model's, and what it computes."""
+
+    verb: str
+    rnn_type: int
+    gates: tuple[int, ...]
+    activations: tuple[str, ...]
+    direction: int
+    directions: int
+    timesteps: int
+    batch: int
+    hidden: int
+
+    @property
+    def bidirectional(self) -> bool:
+        """Tell whether both directions are computed."""
+        return self.directions == 2
+
+
+@operator("LSTM", functions=("lstm",))
+def lstm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operands, the default activations, layout 0, four times the hidden size padded to 64
+    within dim1; no clip, peepholes, input_forget or sequence_lens (unless all timesteps). The host
+    takes the gates apart, turns and reorders them, at import where they are constants; missing
+    states and biases are zeros. Y_h is cut from Y by the host where both are wanted.
+    """
+    layer = _layer(node, "lstm", RNN_TYPE_LSTM, (2, 0, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
+    if node.attributes.get("input_forget", 0):
+        raise NotMapped("input_forget")
+    if node.input(7) is not None and graph.wanted(node.input(7)):
+        raise NotMapped("peepholes")
+    operands = _operands(builder, node, layer)
+    operands["c0"] = _state(builder, node, layer, 6)
+    hidden, all_steps = _hidden(builder, node, layer, graph)
+    cell, cell_value = _last_state(builder, node, layer, 2)
+    order = ("input", "h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases")
+    arguments = {name: operands[name] for name in order}
+    builder.call("lstm", **arguments, direction=layer.direction, hn_output=hidden, cf_output=cell)
+    _deliver(builder, node, layer, graph, hidden, all_steps)
+    if graph.wanted(cell_value) and layer.bidirectional and cell_value is not None:
+        builder.untransform(cell_value, cell)
+
+
+@operator("GRU", functions=("gru",))
+def gru(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """As LSTM, with linear_before_reset 1, which is not ONNX's default, and three times the hidden
+    size padded to 64 within dim1.
+    """
+    layer = _layer(node, "gru", RNN_TYPE_GRU, (0, 1, 2), ("Sigmoid", "Tanh"))
+    if not node.attributes.get("linear_before_reset", 0):
+        raise NotMapped("linear_before_reset is 0, must be 1")
+    operands = _operands(builder, node, layer)
+    hidden, all_steps = _hidden(builder, node, layer, graph)
+    order = ("input", "h0", "weights", "biases", "hidden_weights", "hidden_biases")
+    arguments = {name: operands[name] for name in order}
+    builder.call("gru", **arguments, direction=layer.direction, hn_output=hidden)
+    _deliver(builder, node, layer, graph, hidden, all_steps)
+
+
+def _layer(
+    node: OnnxNode, verb: str, rnn_type: int, gates: tuple[int, ...], default: tuple[str, ...]
+) -> Layer:
+    """Read and check what the attributes say."""
+    value, recurrence = taken(node, 0), taken(node, 2)
+    require_float(value)
+    direction = str(node.attributes.get("direction", "forward"))
+    directions = 2 if direction == "bidirectional" else 1
+    activations = tuple(node.attributes.get("activations") or default * directions)
+    if tuple(one.lower() for one in activations) != tuple(
+        one.lower() for one in default * directions
+    ):
+        raise NotMapped(f"activations are {list(activations)}, must be {list(default)}")
+    if node.attributes.get("clip"):
+        raise NotMapped("clip")
+    if node.attributes.get("layout", 0):
+        raise NotMapped("layout is 1, must be 0")
+    timesteps, batch, _ = value.dims
+    if node.input(4) is not None:
+        lengths = fixed(node, 4, "sequence_lens")
+        if lengths is None or not bool(np.all(lengths == timesteps)):
+            raise NotMapped("sequence_lens shorter than the sequence")
+    hidden = recurrence.dims[2]
+    number = DIRECTIONS[direction]
+    return Layer(verb, rnn_type, gates, default, number, directions, timesteps, batch, hidden)
+
+
+def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
+    """Return the tensors that LSTM and GRU have in common."""
+    if not builder.guest.machine.nnpa_installed:
+        raise NotMapped(f"{builder.guest.machine.name} has no NNPA")
+    builder.require_format(FORMAT_0, layer.verb)
+    value, count = taken(node, 0), len(layer.gates)
+    width = count * layer.hidden
+    bias = node.input(3)
+    if bias is None:
+        bias = builder.constant(np.zeros((layer.directions, 2 * width), value.dtype))
+    halves = [_slice(builder, bias, 1, half * width, (half + 1) * width) for half in (0, 1)]
+    return {
+        "input": builder.tensor(value, plain(value.dims)),
+        "h0": _state(builder, node, layer, 5),
+        "weights": _gates(builder, layer, taken(node, 1), USAGE_WEIGHTS),
+        "biases": _gates(builder, layer, halves[0], USAGE_BIASES),
+        "hidden_weights": _gates(builder, layer, taken(node, 2), USAGE_HIDDEN_WEIGHTS),
+        "hidden_biases": _gates(builder, layer, halves[1], USAGE_HIDDEN_BIASES),
+    }
+
+
+def _slice(builder: Builder, value: Value, axis: int, start: int, stop: int) -> Value:
+    ends = [builder.integers(one) for one in (start, stop, axis)]
+    return builder.host("Slice", [value, *ends])
+
+
+def _gates(builder: Builder, layer: Layer, value: Value, usage: int) -> int:
+    """Return the concatenated tensor of weights (d, g*s, n) or biases (d, g*s)."""
+    parts: list[Value] = []
+    size = layer.hidden
+    for gate in layer.gates:
+        part = _slice(builder, value, 1, gate * size, (gate + 1) * size)
+        weights = usage in (USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS)
+        parts.append(builder.host("Transpose", [part], perm=[0, 2, 1]) if weights else part)
+    assert value.dtype is not None
+    dims = parts[0].dims
+    layout = DataLayouts.ZDNN_3DS if len(dims) == 3 else DataLayouts.ZDNN_2DS
+    pre = init_pre_transformed_desc(layout, ELEMENT_TYPES[value.dtype], *dims)
+    info = layer.rnn_type | usage
+    return builder.sticks(parts, pre, generate_transformed_desc_concatenated(pre, info))
+
+
+def _state(builder: Builder, node: OnnxNode, layer: Layer, index: int) -> int:
+    """Return the tensor of an initial state, zeros where it is left out."""
+    value = node.input(index)
+    if value is None:
+        shape = layer.directions, layer.batch, layer.hidden
+        value = builder.constant(np.zeros(shape, taken(node, 0).dtype))
+    return builder.tensor(value, plain(value.dims))
+
+
+def _descs(layer: Layer, timesteps: int, dtype: np.dtype[np.generic]) -> tuple[TensorDesc, ...]:
+    """Describe the states of one or all timesteps."""
+    shape = timesteps, layer.directions, layer.batch, layer.hidden
+    pre = init_pre_transformed_desc(DataLayouts.ZDNN_4DS, ELEMENT_TYPES[dtype], *shape)
+    width = 2 * padded(layer.hidden) if layer.bidirectional else layer.hidden
+    return pre, TensorDesc(DataLayouts.ZDNN_NHWC, 0, 0, timesteps, 1, layer.batch, width)
+
+
+def _states(builder: Builder, layer: Layer, value: Value, timesteps: int) -> int:
+    """Return a new tensor for states; in one direction it is the value itself."""
+    assert value.dtype is not None
+    if not layer.bidirectional:
+        dims = (timesteps, 1, layer.batch, layer.hidden)
+        return builder.new_tensor(value, Arrangement(axes_of(value.dims), dims))
+    pre, transformed = _descs(layer, timesteps, value.dtype)
+    return builder.declare(pre, transformed)
+
+
+def _hidden(builder: Builder, node: OnnxNode, layer: Layer, graph: Graph) -> tuple[int, bool]:
+    """Return the tensor for hn_output, and whether it holds all timesteps."""
+    value = node.output(0)
+    if value is not None and graph.wanted(value):
+        return _states(builder, layer, value, layer.timesteps), True
+    return _last_state(builder, node, layer, 1)[0], False
+
+
+def _last_state(
+    builder: Builder, node: OnnxNode, layer: Layer, index: int
+) -> tuple[int, Value | None]:
+    """Return a tensor for Y_h or Y_c, and the value that it is if the model has it."""
+    value = node.output(index)
+    if value is None:
+        shape = layer.directions, layer.batch, layer.hidden
+        unnamed = Value("state", taken(node, 0).dtype, shape)
+        return _states(builder, layer, unnamed, 1), None
+    return _states(builder, layer, value, 1), value
+
+
+def _deliver(
+    builder: Builder, node: OnnxNode, layer: Layer, graph: Graph, hidden: int, all_steps: bool
+) -> None:
+    """Bring what cannot stay a tensor into arrays: both directions, and Y_h beside Y."""
+    y, last = node.output(0), node.output(1)
+    if layer.bidirectional:
+        target = y if all_steps else last
+        if target is not None and graph.wanted(target):
+            builder.untransform(target, hidden)
+    if not all_steps or last is None or not graph.wanted(last):
+        return
+    ends = {0: (layer.timesteps - 1,), 1: (0,), 2: (layer.timesteps - 1, 0)}[layer.direction]
+    parts = [
+        _slice(builder, _slice(builder, made(node), 0, at, at + 1), 1, side, side + 1)
+        for side, at in enumerate(ends)
+    ]
+    joined = builder.host("Concat", parts, axis=1)
+    last.view = (reshaped(joined, last.dims), tuple(range(3)))

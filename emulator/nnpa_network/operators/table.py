@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of ONNX operators that the accelerator takes, and what their rules have in common."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from nnpa_network.arrangement import (
+    ELEMENT_TYPES,
+    Arrangement,
+    NotMapped,
+    Shape,
+    axes_of,
+    plain,
+)
+from nnpa_network.builder import Builder
+from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.program import Array
+
+
+@dataclass(slots=True)
+class Graph:
+    """What a rule may know of a node's surroundings.
+
+    `follower(value)` returns the one node that reads a value which nothing else needs, with its
+    values; `absorb(node)` says that the present node computes that one too.
+    """
+
+    follower: Callable[[Value], OnnxNode | None]
+    absorb: Callable[[OnnxNode], None]
+    wanted: Callable[[Value | None], bool]
+    offload_integer: bool
+
+
+Lower: TypeAlias = Callable[[Builder, OnnxNode, Graph], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One row: the ONNX operator, the zDNN functions that stand for it, and the rule."""
+
+    name: str
+    functions: tuple[str, ...]
+    doc: str
+    lower: Lower
+
+
+_OPERATORS: dict[str, Operator] = {}
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_OPERATORS)
+
+
+def operator(*names: str, functions: tuple[str, ...]) -> Callable[[Lower], Lower]:
+    """Register a rule for ONNX operators; its docstring is their row in the documentation."""
+
+    def decorate(lower: Lower) -> Lower:
+        for name in names:
+            if name in _OPERATORS:
+                raise ValueError(f"{name} is defined twice")
+            _OPERATORS[name] = Operator(
+                name, functions, " ".join((lower.__doc__ or "").split()), lower
+            )
+        return lower
+
+    return decorate
+
+
+def taken(node: OnnxNode, index: int) -> Value:
+    """Return an input that must be there."""
+    value = node.input(index)
+    if value is None:
+        raise NotMapped(f"input {index} is left out")
+    return value
+
+
+def made(node: OnnxNode, index: int = 0) -> Value:
+    """Return an output that must be there."""
+    value = node.output(index)
+    if value is None:
+        raise NotMapped(f"output {index} is left out")
+    return value
+
+
+def fixed(node: OnnxNode, index: int, what: str) -> Array | None:
+    """Return an optional input that must be known at import; None where it is left out."""
+    value = node.input(index)
+    if value is None:
+        return None
+    if value.constant is None:
+        raise NotMapped(f"{what} is known only at run time")
+    return value.constant
+
+
+def scalar(array: Array | None, default: float) -> float:
+    """Return the one element of a constant, or a default where it is left out."""
+    return default if array is None else float(np.asarray(array).reshape(-1)[0])
+
+
+def require_float(value: Value) -> None:
+    """Refuse element types that do not travel as DLFLOAT16."""
+    if value.dtype not in ELEMENT_TYPES:
+        raise NotMapped(f"element type {value.dtype}")
+
+
+def require_rank(value: Value, *ranks: int) -> None:
+    """Refuse a value of another rank."""
+    if len(value.dims) not in ranks:
+        wanted = " or ".join(str(rank) for rank in ranks)
+        raise NotMapped(f"rank {len(value.dims)}, must be {wanted}")
+
+
+def reshaped(value: Value, shape: Shape) -> Value:
+    """Return a value in another shape with as many elements; nothing moves."""
+    if value.dims == shape:
+        return value
+    if value.constant is not None:
+        array = value.constant.reshape(shape)
+        return Value(value.name, value.dtype, shape, constant=array)
+    return Value(value.name, value.dtype, shape, view=(value, None))
+
+
+def expanded(builder: Builder, value: Value, shape: Shape) -> Value:
+    """Return a value broadcast to `shape` as ONNX does it: constants at import, others by host."""
+    if value.dims == shape:
+        return value
+    if np.prod(value.dims) == np.prod(shape):
+        return reshaped(value, shape)
+    return builder.host("Expand", [value, builder.integers(*shape)])
+
+
+def axis_last(shape: Shape, axes: tuple[int, ...]) -> tuple[Arrangement, tuple[int, ...]]:
+    """Return an arrangement whose vectors (dim1) run over `axes`, and the axes that are kept."""
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    inner = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
+    rows = shape[kept[-1]] if kept else 1
+    stack = int(np.prod([shape[axis] for axis in kept[:-1]], dtype=np.int64))
+    order = axes_of(shape, (*kept, *axes))
+    return Arrangement(order, (stack, 1, rows, inner)), kept
+
+
+def preferred(builder: Builder, *values: Value) -> Arrangement:
+    """Return the arrangement that costs the fewest conversions for values of one shape."""
+    for value in values:
+        found = list(builder.available(value))
+        if found:
+            return found[-1]
+    return plain(values[0].dims)
+
+
+def become(builder: Builder, output: Value, value: Value, permutation: Shape | None = None) -> None:
+    """Let an output be another value, in another shape or with its axes in another order."""
+    if permutation is None and output.dims == value.dims:
+        permutation = tuple(range(len(value.dims)))
+    output.view = (value, permutation)
+    builder.views[output] = builder.node

@@ -2,11 +2,13 @@
 """The SDKs' generated code: the verbs of the contract, and one set of templates per language."""
 
 from sdk.go import GO
+from sdk.java import JAVA
 from sdk.rendering import ROOT, Messages, Sdk, render
+from sdk.typescript import TYPESCRIPT
 from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
 
 # Every language whose code `protos/generate.py` makes.
-SDKS: tuple[Sdk, ...] = (GO,)
+SDKS: tuple[Sdk, ...] = (GO, JAVA, TYPESCRIPT)
 
 __all__ = [
     "ROOT",

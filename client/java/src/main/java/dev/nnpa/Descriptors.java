@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.DataFormats;
+import dev.nnpa.zdnn.v1.DataLayouts;
+import dev.nnpa.zdnn.v1.DataTypes;
+import dev.nnpa.zdnn.v1.QuantizedTransformTypes;
+import dev.nnpa.zdnn.v1.Refusal;
+import dev.nnpa.zdnn.v1.TensorDesc;
+import dev.nnpa.zdnn.v1.ZdnnStatus;
+import java.util.EnumSet;
+import java.util.Set;
+
+/**
+ * Descriptors, sizes and limits: functions that ask nobody.
+ *
+ * <p>Descriptors are {@code zdnn_tensor_desc} as the wire carries it; dimensions are elements, and
+ * an {@code int} above 2^31-1 is C's {@code uint32_t} of the same bits. Layouts and types are
+ * zDNN's; where one is an {@code int}, any number is taken, as in C. What a function refuses is a
+ * {@link ZdnnException}.
+ */
+public final class Descriptors {
+  private static final Set<DataTypes> FLOATS =
+      EnumSet.of(DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT);
+
+  private Descriptors() {}
+
+  /**
+   * Describes the user's tensor: {@code dims} outermost first, as many as {@code layout} has.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
+   */
+  public static TensorDesc initPreTransformedDesc(DataLayouts layout, DataTypes type, int... dims) {
+    return initPreTransformedDesc(layout.getNumber(), type.getNumber(), dims);
+  }
+
+  /**
+   * As above for any numbers: neither layout nor type is checked here, as in C; a concatenated or
+   * unknown layout takes no dimensions.
+   */
+  public static TensorDesc initPreTransformedDesc(int layout, int type, int... dims) {
+    int rank = rank(DataLayouts.forNumber(layout));
+    if (dims.length < rank) {
+      throw new IllegalArgumentException(
+          "dims: " + dims.length + " given, layout " + layout + " has " + rank);
+    }
+    int[] all = new int[4];
+    System.arraycopy(dims, 0, all, 4 - rank, rank);
+    TensorDesc.Builder desc = TensorDesc.newBuilder().setLayoutValue(layout).setTypeValue(type);
+    return place(desc, all[0], all[1], all[2], all[3]).build();
+  }
+
+  /**
+   * Returns how many dimensions a layout of user arrays has; concatenated and unknown ones have
+   * none.
+   */
+  static int rank(DataLayouts layout) {
+    if (layout == null) {
+      return 0;
+    }
+    return switch (layout) {
+      case ZDNN_1D -> 1;
+      case ZDNN_2D, ZDNN_2DS -> 2;
+      case ZDNN_3D, ZDNN_3DS -> 3;
+      case ZDNN_4D, ZDNN_4DS, ZDNN_NHWC, ZDNN_NCHW, ZDNN_HWCK -> 4;
+      default -> 0;
+    };
+  }
+
+  /**
+   * Describes the sticks of a tensor. Refuses with ZDNN_INVALID_LAYOUT a layout that has no
+   * transformed form, with ZDNN_INVALID_TYPE a type other than FP32, FP16, BFLOAT, INT32.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc.
+   */
+  public static TensorDesc generateTransformedDesc(TensorDesc preTfrmdDesc) {
+    String op = "generate_transformed_desc";
+    TensorDesc.Builder target = TensorDesc.newBuilder();
+    boolean kernel = preTfrmdDesc.getLayout() == DataLayouts.ZDNN_HWCK;
+    if (!plain(preTfrmdDesc, target) && !other(preTfrmdDesc, target)) {
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_LAYOUT,
+          op,
+          1,
+          "pre_tfrmd_desc.layout",
+          layout(preTfrmdDesc),
+          "a plain one");
+    }
+    boolean whole = preTfrmdDesc.getType() == DataTypes.INT32;
+    if (!whole && !FLOATS.contains(preTfrmdDesc.getType())) {
+      String limit = "FP32, FP16, BFLOAT or INT32";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
+    }
+    return target
+        .setLayout(kernel ? DataLayouts.ZDNN_HWCK : DataLayouts.ZDNN_NHWC)
+        .setFormat(kernel ? DataFormats.ZDNN_FORMAT_4DKERNEL : DataFormats.ZDNN_FORMAT_4DFEATURE)
+        .setType(whole ? DataTypes.ZDNN_BINARY_INT32 : DataTypes.ZDNN_DLFLOAT16)
+        .build();
+  }
+
+  /** Places the dimensions of layouts that every transform knows; returns whether it is one. */
+  private static boolean plain(TensorDesc pre, TensorDesc.Builder target) {
+    switch (pre.getLayout()) {
+      case ZDNN_1D -> place(target, 1, 1, 1, pre.getDim1());
+      case ZDNN_2D -> place(target, 1, 1, pre.getDim2(), pre.getDim1());
+      case ZDNN_2DS -> place(target, pre.getDim2(), 1, 1, pre.getDim1());
+      case ZDNN_3D -> place(target, 1, pre.getDim3(), pre.getDim2(), pre.getDim1());
+      case ZDNN_3DS -> place(target, pre.getDim3(), 1, pre.getDim2(), pre.getDim1());
+      case ZDNN_4D, ZDNN_NHWC ->
+          place(target, pre.getDim4(), pre.getDim3(), pre.getDim2(), pre.getDim1());
+      default -> {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Places the dimensions of layouts that are not quantized; directions of 4DS share dim1. */
+  private static boolean other(TensorDesc pre, TensorDesc.Builder target) {
+    int directions = pre.getDim3();
+    switch (pre.getLayout()) {
+      case ZDNN_NCHW -> place(target, pre.getDim4(), pre.getDim2(), pre.getDim1(), pre.getDim3());
+      case ZDNN_HWCK -> place(target, pre.getDim4(), pre.getDim3(), pre.getDim2(), pre.getDim1());
+      case ZDNN_4DS -> {
+        int columns = directions == 1 ? pre.getDim1() : directions * padded(pre.getDim1());
+        place(target, pre.getDim4(), 1, pre.getDim2(), columns);
+      }
+      default -> {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static TensorDesc.Builder place(
+      TensorDesc.Builder desc, int dim4, int dim3, int dim2, int dim1) {
+    return desc.setDim4(dim4).setDim3(dim3).setDim2(dim2).setDim1(dim1);
+  }
+
+  /** Returns the size rounded up to whole sticks of 64 cells, as a uint32_t. */
+  private static int padded(int size) {
+    return (int) ((Integer.toUnsignedLong(size) + 63) / 64 * 64);
+  }
+
+  /**
+   * Describes the sticks of a quantized tensor. Refuses, in this order: ZDNN_INVALID_LAYOUT (4DS,
+   * NCHW, HWCK and concatenated ones), ZDNN_INVALID_TYPE, ZDNN_INVALID_TRANSFORM_TYPE.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_generate_quantized_transformed_desc.
+   */
+  public static TensorDesc generateQuantizedTransformedDesc(
+      TensorDesc preTfrmdDesc, QuantizedTransformTypes transformType) {
+    return generateQuantizedTransformedDesc(preTfrmdDesc, transformType.getNumber());
+  }
+
+  /** As above for any number. */
+  public static TensorDesc generateQuantizedTransformedDesc(
+      TensorDesc preTfrmdDesc, int transformType) {
+    String op = "generate_quantized_transformed_desc";
+    TensorDesc.Builder target = TensorDesc.newBuilder().setLayout(DataLayouts.ZDNN_NHWC);
+    if (!plain(preTfrmdDesc, target)) {
+      String limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_LAYOUT,
+          op,
+          1,
+          "pre_tfrmd_desc.layout",
+          layout(preTfrmdDesc),
+          limit);
+    }
+    if (preTfrmdDesc.getType() != DataTypes.INT8 && !FLOATS.contains(preTfrmdDesc.getType())) {
+      String limit = "FP32, FP16, BFLOAT or INT8";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
+    }
+    QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
+    if (chosen == null) {
+      String value = String.valueOf(transformType);
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE, op, 3, "transform_type", value, "0, 1 or 2");
+    }
+    boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
+    boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
+    return target
+        .setFormat(weights ? DataFormats.ZDNN_FORMAT_4DWEIGHTS : DataFormats.ZDNN_FORMAT_4DFEATURE)
+        .setType(real ? DataTypes.ZDNN_DLFLOAT16 : DataTypes.ZDNN_BINARY_INT8)
+        .build();
+  }
+
+  /**
+   * Describes the sticks of weights or biases of a recurrent layer, gates side by side in dim1.
+   * {@code info} is the sum of one RNN_TYPE_*, one PREV_LAYER_* and one USAGE_* of {@link
+   * Constants}.
+   *
+   * <p>Refuses, in this order: ZDNN_INVALID_TYPE; ZDNN_INVALID_SHAPE (odd dim2 of weights behind a
+   * bidirectional layer); ZDNN_INVALID_LAYOUT (weights are 3DS, biases 2DS) or
+   * ZDNN_INVALID_CONCAT_INFO (usage); ZDNN_INVALID_CONCAT_INFO (RNN type). Source: zDNN API
+   * Reference 1.2.0, zdnn_generate_transformed_desc_concatenated.
+   */
+  public static TensorDesc generateTransformedDescConcatenated(TensorDesc preTfrmdDesc, int info) {
+    String op = "generate_transformed_desc_concatenated";
+    int usage = info & 0xFF << Constants.BITSHIFT_USAGE;
+    int rnn = info & 0xFF << Constants.BITSHIFT_RNN_TYPE;
+    int previous = info & 0xFF << Constants.BITSHIFT_PREV_LAYER;
+    boolean halves = usage == Constants.USAGE_WEIGHTS && previous == Constants.PREV_LAYER_BIDIR;
+    if (!FLOATS.contains(preTfrmdDesc.getType())) {
+      String limit = "FP32, FP16 or BFLOAT";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_TYPE, op, 1, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
+    }
+    if (halves && preTfrmdDesc.getDim2() % 2 != 0) {
+      String value = Integer.toUnsignedString(preTfrmdDesc.getDim2());
+      String limit = "even behind a bidirectional layer";
+      throw refuse(ZdnnStatus.ZDNN_INVALID_SHAPE, op, 2, "pre_tfrmd_desc.dim2", value, limit);
+    }
+    checkUsage(op, preTfrmdDesc, usage);
+    if (rnn != Constants.RNN_TYPE_LSTM && rnn != Constants.RNN_TYPE_GRU) {
+      String limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 4, "info", String.format("0x%08X", info), limit);
+    }
+    return concatenated(preTfrmdDesc, rnn == Constants.RNN_TYPE_LSTM, biases(usage), halves);
+  }
+
+  private static boolean biases(int usage) {
+    return usage == Constants.USAGE_BIASES || usage == Constants.USAGE_HIDDEN_BIASES;
+  }
+
+  private static void checkUsage(String op, TensorDesc pre, int usage) {
+    boolean known = usage == Constants.USAGE_WEIGHTS || usage == Constants.USAGE_HIDDEN_WEIGHTS;
+    if (!known && !biases(usage)) {
+      String value = String.format("usage 0x%X", usage);
+      throw refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 3, "info", value, "a USAGE_ number");
+    }
+    DataLayouts wanted = biases(usage) ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+    if (pre.getLayout() != wanted) {
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_LAYOUT,
+          op,
+          3,
+          "pre_tfrmd_desc.layout",
+          layout(pre),
+          wanted.name());
+    }
+  }
+
+  private static TensorDesc concatenated(
+      TensorDesc pre, boolean lstm, boolean biases, boolean halves) {
+    DataLayouts whole = lstm ? DataLayouts.ZDNN_FICO : DataLayouts.ZDNN_ZRH;
+    DataLayouts split = lstm ? DataLayouts.ZDNN_BIDIR_FICO : DataLayouts.ZDNN_BIDIR_ZRH;
+    int rows = halves ? 2 * padded(pre.getDim2() >>> 1) : pre.getDim2();
+    int columns = (lstm ? 4 : 3) * padded(pre.getDim1());
+    TensorDesc.Builder target =
+        TensorDesc.newBuilder()
+            .setLayout(halves ? split : whole)
+            .setFormat(DataFormats.ZDNN_FORMAT_4DFEATURE)
+            .setType(DataTypes.ZDNN_DLFLOAT16);
+    return biases
+        ? place(target, pre.getDim2(), 1, 1, columns).build()
+        : place(target, pre.getDim3(), 1, rows, columns).build();
+  }
+
+  /**
+   * Returns the bytes of the sticks that a transformed descriptor calls for, modulo 2^64.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
+   */
+  public static long getsizeZtensor(TensorDesc tfrmdDesc) {
+    long rows = Integer.toUnsignedLong(tfrmdDesc.getDim2());
+    int cells = 64;
+    if (tfrmdDesc.getType() == DataTypes.ZDNN_BINARY_INT32) {
+      cells = 32;
+    } else if (tfrmdDesc.getType() == DataTypes.ZDNN_BINARY_INT8) {
+      boolean weights = tfrmdDesc.getFormat() == DataFormats.ZDNN_FORMAT_4DWEIGHTS;
+      rows = weights ? (rows + 1) / 2 : rows;
+      cells = weights ? 64 : 128;
+    }
+    long sticks = (Integer.toUnsignedLong(tfrmdDesc.getDim1()) + cells - 1) / cells;
+    long outer =
+        Integer.toUnsignedLong(tfrmdDesc.getDim4()) * Integer.toUnsignedLong(tfrmdDesc.getDim3());
+    return outer * ((rows + 31) / 32) * sticks * 4096;
+  }
+
+  /**
+   * Returns the largest value of a pre-transformed type that a transformed type can hold. Refuses
+   * other pairs with ZDNN_INVALID_TYPE.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_get_max_limit.
+   */
+  public static double getMaxLimit(DataTypes transformedType, DataTypes preTransformedType) {
+    return getMaxLimit(transformedType.getNumber(), preTransformedType.getNumber());
+  }
+
+  /** As above for any numbers. */
+  public static double getMaxLimit(int transformedType, int preTransformedType) {
+    return limit("get_max_limit", transformedType, preTransformedType, 1);
+  }
+
+  /**
+   * Returns the smallest value; otherwise as {@link #getMaxLimit(DataTypes, DataTypes)}.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.
+   */
+  public static double getMinLimit(DataTypes transformedType, DataTypes preTransformedType) {
+    return getMinLimit(transformedType.getNumber(), preTransformedType.getNumber());
+  }
+
+  /** As above for any numbers. */
+  public static double getMinLimit(int transformedType, int preTransformedType) {
+    return limit("get_min_limit", transformedType, preTransformedType, -1);
+  }
+
+  private static double limit(String op, int transformedType, int preTransformedType, int sign) {
+    DataTypes transformed = DataTypes.forNumber(transformedType);
+    DataTypes pre = DataTypes.forNumber(preTransformedType);
+    if (transformed != DataTypes.ZDNN_DLFLOAT16
+        && transformed != DataTypes.ZDNN_BINARY_INT8
+        && transformed != DataTypes.ZDNN_BINARY_INT32) {
+      String allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32";
+      String value = Integer.toUnsignedString(transformedType);
+      throw refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, 1, "transformed_type", value, allowed);
+    }
+    boolean real = FLOATS.contains(pre);
+    if (transformed == DataTypes.ZDNN_DLFLOAT16 && real) {
+      return sign * largest(pre);
+    }
+    if (transformed == DataTypes.ZDNN_BINARY_INT8 && (real || pre == DataTypes.INT8)) {
+      return sign > 0 ? Byte.MAX_VALUE : Byte.MIN_VALUE;
+    }
+    if (transformed == DataTypes.ZDNN_BINARY_INT32 && pre == DataTypes.INT32) {
+      return sign > 0 ? Integer.MAX_VALUE : Integer.MIN_VALUE;
+    }
+    String value = Integer.toUnsignedString(preTransformedType);
+    String allowed = "a type that becomes transformed_type";
+    throw refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_transformed_type", value, allowed);
+  }
+
+  /**
+   * Returns DLFLOAT16's largest value in a float type; BFLOAT's is what truncation leaves of it.
+   */
+  private static double largest(DataTypes pre) {
+    return switch (pre) {
+      case FP16 -> 65504.0;
+      case BFLOAT -> 8556380160.0;
+      default -> 8573157376.0;
+    };
+  }
+
+  private static String layout(TensorDesc desc) {
+    return Integer.toUnsignedString(desc.getLayoutValue());
+  }
+
+  private static String type(TensorDesc desc) {
+    return Integer.toUnsignedString(desc.getTypeValue());
+  }
+
+  private static ZdnnException refuse(
+      ZdnnStatus status, String op, int number, String field, String value, String limit) {
+    Refusal refusal =
+        Refusal.newBuilder()
+            .setField(field)
+            .setValue(value)
+            .setLimit(limit)
+            .setConstraint(op + "_c" + number)
+            .build();
+    return new ZdnnException(status.getNumber(), op, refusal);
+  }
+}

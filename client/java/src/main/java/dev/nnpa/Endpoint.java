@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.netty.shaded.io.grpc.netty.GrpcSslContexts;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.nio.NioEventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioDomainSocketChannel;
+import io.grpc.netty.shaded.io.netty.handler.ssl.SslContext;
+import io.grpc.netty.shaded.io.netty.handler.ssl.SslContextBuilder;
+import io.grpc.netty.shaded.io.netty.util.concurrent.DefaultThreadFactory;
+import io.grpc.stub.MetadataUtils;
+import java.net.UnixDomainSocketAddress;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import java.util.regex.Pattern;
+import javax.net.ssl.SSLException;
+
+/**
+ * A server's address, what it takes to be let in, and how long to wait.
+ *
+ * @param target "host:port" or "unix:/path"
+ * @param tlsCa file with the certificates that may sign the server's, PEM; null: no TLS
+ * @param tlsCert file with the client's certificate, PEM, for mutual TLS, or null
+ * @param tlsKey file with the key of {@code tlsCert}, PEM, or null
+ * @param token bearer token that is sent with every call; "" sends none
+ * @param connectTimeout bounds the calls that open and close a session
+ * @param timeout bounds every other call; null waits as long as it takes. A shorter deadline of
+ *     {@link io.grpc.Context#current()} holds as well
+ */
+public record Endpoint(
+    String target,
+    Path tlsCa,
+    Path tlsCert,
+    Path tlsKey,
+    String token,
+    Duration connectTimeout,
+    Duration timeout) {
+
+  private static final String UNIX = "unix:";
+  private static final Pattern HOST_PORT = Pattern.compile(".+:[0-9]{1,5}");
+  private static final Metadata.Key<String> AUTHORIZATION =
+      Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+
+  /** Checks what belongs together. */
+  public Endpoint {
+    if ((tlsCert == null) != (tlsKey == null)) {
+      String given = tlsKey == null ? "tlsCert" : "tlsKey";
+      throw new IllegalArgumentException(given + ": given alone, tlsCert and tlsKey go together");
+    }
+    if (tlsCert != null && tlsCa == null) {
+      throw new IllegalArgumentException("tlsCa: not given, tlsCert needs it");
+    }
+    boolean path = target.startsWith(UNIX) && target.length() > UNIX.length();
+    if (!path && !HOST_PORT.matcher(target).matches()) {
+      throw new IllegalArgumentException(
+          "target: " + target + ", expected host:port or unix:/path");
+    }
+  }
+
+  /**
+   * Returns the endpoint of a target with what the environment says: {@code ZDNN_TLS_CA}, {@code
+   * ZDNN_TLS_CERT}, {@code ZDNN_TLS_KEY} (for host:port; Unix sockets need none) and {@code
+   * ZDNN_TOKEN}.
+   */
+  public static Endpoint of(String target) {
+    return of(target, System.getenv());
+  }
+
+  static Endpoint of(String target, Map<String, String> environment) {
+    boolean tls = !target.startsWith(UNIX);
+    return new Endpoint(
+        target,
+        tls ? file(environment, "ZDNN_TLS_CA") : null,
+        tls ? file(environment, "ZDNN_TLS_CERT") : null,
+        tls ? file(environment, "ZDNN_TLS_KEY") : null,
+        environment.getOrDefault("ZDNN_TOKEN", ""),
+        Duration.ofSeconds(10),
+        null);
+  }
+
+  private static Path file(Map<String, String> environment, String name) {
+    return Optional.ofNullable(environment.get(name))
+        .filter(text -> !text.isEmpty())
+        .map(Path::of)
+        .orElse(null);
+  }
+
+  /** Returns this endpoint with TLS: files with certificates that may sign the server's, PEM. */
+  public Endpoint withTls(Path ca) {
+    return new Endpoint(target, ca, tlsCert, tlsKey, token, connectTimeout, timeout);
+  }
+
+  /**
+   * Returns this endpoint with mutual TLS: as {@link #withTls(Path)}, and the client's own
+   * certificate and key.
+   */
+  public Endpoint withTls(Path ca, Path cert, Path key) {
+    return new Endpoint(target, ca, cert, key, token, connectTimeout, timeout);
+  }
+
+  /** Returns this endpoint with a bearer token. */
+  public Endpoint withToken(String bearer) {
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, bearer, connectTimeout, timeout);
+  }
+
+  /** Returns this endpoint with a bound for the calls that open and close a session. */
+  public Endpoint withConnectTimeout(Duration bound) {
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, bound, timeout);
+  }
+
+  /** Returns this endpoint with a bound for every call that neither opens nor closes a session. */
+  public Endpoint withTimeout(Duration bound) {
+    return new Endpoint(target, tlsCa, tlsCert, tlsKey, token, connectTimeout, bound);
+  }
+
+  /**
+   * Opens a connection, for generated stubs such as {@code MliServiceGrpc}; whoever opens it shuts
+   * it down.
+   *
+   * @throws IllegalArgumentException when a TLS file cannot be read as such
+   */
+  public ManagedChannel channel() {
+    NettyChannelBuilder builder = target.startsWith(UNIX) ? unix() : tcp();
+    if (!token.isEmpty()) {
+      Metadata headers = new Metadata();
+      headers.put(AUTHORIZATION, "Bearer " + token);
+      builder.intercept(MetadataUtils.newAttachHeadersInterceptor(headers));
+    }
+    return builder.maxInboundMessageSize(Integer.MAX_VALUE).build();
+  }
+
+  private NettyChannelBuilder unix() {
+    return NettyChannelBuilder.forAddress(
+            UnixDomainSocketAddress.of(target.substring(UNIX.length())))
+        .eventLoopGroup(UnixSockets.LOOP)
+        .channelType(NioDomainSocketChannel.class, UnixDomainSocketAddress.class)
+        .overrideAuthority("localhost")
+        .usePlaintext();
+  }
+
+  private NettyChannelBuilder tcp() {
+    NettyChannelBuilder builder = NettyChannelBuilder.forTarget(target);
+    return tlsCa == null ? builder.usePlaintext() : builder.sslContext(tls());
+  }
+
+  private SslContext tls() {
+    try {
+      SslContextBuilder context = GrpcSslContexts.forClient().trustManager(tlsCa.toFile());
+      return tlsCert == null
+          ? context.build()
+          : context.keyManager(tlsCert.toFile(), tlsKey.toFile()).build();
+    } catch (SSLException error) {
+      throw new IllegalArgumentException("tlsCa, tlsCert, tlsKey: " + error.getMessage(), error);
+    }
+  }
+
+  /** Names everything but the token. */
+  @Override
+  public String toString() {
+    return "Endpoint["
+        + target
+        + (tlsCa == null ? "" : ", TLS")
+        + (token.isEmpty() ? "" : ", token")
+        + "]";
+  }
+
+  /** The thread that serves all Unix sockets, made when the first one is opened. */
+  private static final class UnixSockets {
+    static final EventLoopGroup LOOP =
+        new NioEventLoopGroup(1, new DefaultThreadFactory("nnpa-unix", true));
+  }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import com.google.protobuf.Any;
+import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.rpc.ErrorInfo;
+import dev.nnpa.zdnn.v1.AcceleratorServiceGrpc;
+import dev.nnpa.zdnn.v1.AcceleratorServiceGrpc.AcceleratorServiceBlockingStub;
+import dev.nnpa.zdnn.v1.CreateSessionRequest;
+import dev.nnpa.zdnn.v1.DeleteSessionRequest;
+import dev.nnpa.zdnn.v1.ExecuteRequest;
+import dev.nnpa.zdnn.v1.ExecuteResponse;
+import dev.nnpa.zdnn.v1.GetMachineRequest;
+import dev.nnpa.zdnn.v1.GetSessionRequest;
+import dev.nnpa.zdnn.v1.ListMachinesRequest;
+import dev.nnpa.zdnn.v1.ListMachinesResponse;
+import dev.nnpa.zdnn.v1.ListTensorsRequest;
+import dev.nnpa.zdnn.v1.ListTensorsResponse;
+import dev.nnpa.zdnn.v1.Machine;
+import dev.nnpa.zdnn.v1.ReadTensorRequest;
+import dev.nnpa.zdnn.v1.ReadTensorResponse;
+import dev.nnpa.zdnn.v1.UpdateSessionRequest;
+import dev.nnpa.zdnn.v1.WriteTensorRequest;
+import dev.nnpa.zdnn.v1.WriteTensorResponse;
+import io.grpc.Context;
+import io.grpc.ManagedChannel;
+import io.grpc.StatusRuntimeException;
+import io.grpc.protobuf.StatusProto;
+import io.grpc.stub.AbstractStub;
+import java.time.Duration;
+import java.util.Iterator;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import java.util.function.Function;
+
+/** A connection over gRPC: TCP, TLS or a Unix socket. */
+final class GrpcTransport implements Transport {
+  private final Endpoint endpoint;
+  private final ManagedChannel channel;
+  private final AcceleratorServiceBlockingStub stub;
+
+  GrpcTransport(Endpoint endpoint) {
+    this.endpoint = endpoint;
+    this.channel = endpoint.channel();
+    this.stub = AcceleratorServiceGrpc.newBlockingStub(channel);
+  }
+
+  @Override
+  public String target() {
+    return endpoint.target();
+  }
+
+  private static <S extends AbstractStub<S>> S within(S stub, Duration bound) {
+    return bound == null ? stub : stub.withDeadlineAfter(bound.toNanos(), TimeUnit.NANOSECONDS);
+  }
+
+  private <T> T call(Duration bound, Function<AcceleratorServiceBlockingStub, T> method) {
+    try {
+      return method.apply(within(stub, bound));
+    } catch (StatusRuntimeException error) {
+      throw explained(error, target());
+    }
+  }
+
+  @Override
+  public ListMachinesResponse listMachines(ListMachinesRequest request) {
+    return call(endpoint.connectTimeout(), one -> one.listMachines(request));
+  }
+
+  @Override
+  public Machine getMachine(GetMachineRequest request) {
+    return call(endpoint.connectTimeout(), one -> one.getMachine(request));
+  }
+
+  @Override
+  public dev.nnpa.zdnn.v1.Session createSession(CreateSessionRequest request) {
+    return call(endpoint.connectTimeout(), one -> one.createSession(request));
+  }
+
+  @Override
+  public dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request) {
+    return call(endpoint.timeout(), one -> one.getSession(request));
+  }
+
+  @Override
+  public dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request) {
+    return call(endpoint.timeout(), one -> one.updateSession(request));
+  }
+
+  @Override
+  public void deleteSession(DeleteSessionRequest request) {
+    call(endpoint.connectTimeout(), one -> one.deleteSession(request));
+  }
+
+  @Override
+  public ExecuteResponse execute(ExecuteRequest request) {
+    return call(endpoint.timeout(), one -> one.execute(request));
+  }
+
+  @Override
+  public ListTensorsResponse listTensors(ListTensorsRequest request) {
+    return call(endpoint.timeout(), one -> one.listTensors(request));
+  }
+
+  @Override
+  public WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
+    Upload upload = new Upload(parts);
+    within(AcceleratorServiceGrpc.newStub(channel), endpoint.timeout()).writeTensor(upload);
+    try {
+      return upload.answer();
+    } catch (StatusRuntimeException error) {
+      throw explained(error, target());
+    }
+  }
+
+  @Override
+  public void readTensor(ReadTensorRequest request, Consumer<ReadTensorResponse> sink) {
+    // Leaving the context ends a stream whose reader has failed.
+    try (Context.CancellableContext context = Context.current().withCancellation()) {
+      Context before = context.attach();
+      try {
+        call(
+            endpoint.timeout(),
+            one -> {
+              one.readTensor(request).forEachRemaining(sink);
+              return null;
+            });
+      } finally {
+        context.detach(before);
+      }
+    }
+  }
+
+  @Override
+  public void close() {
+    channel.shutdownNow();
+  }
+
+  /** Returns the exception for a failed gRPC call; {@code target} is named when nobody answered. */
+  static NnpaException explained(StatusRuntimeException error, String target) {
+    io.grpc.Status status = error.getStatus();
+    String message = status.getDescription() == null ? "" : status.getDescription();
+    ErrorInfo info = info(error);
+    if (info.getReason().equals("PROGRAM_CHECK")) {
+      return new ProgramCheckException(message, info.getMetadataMap(), error);
+    }
+    boolean alone =
+        status.getCode() == io.grpc.Status.Code.UNAVAILABLE && info.getReason().isEmpty();
+    String text = alone ? target + ": " + message : message;
+    return new TransportException(
+        status.getCode().name(), text, info.getReason(), info.getMetadataMap(), error);
+  }
+
+  private static ErrorInfo info(StatusRuntimeException error) {
+    com.google.rpc.Status details = StatusProto.fromThrowable(error);
+    if (details == null) {
+      return ErrorInfo.getDefaultInstance();
+    }
+    for (Any detail : details.getDetailsList()) {
+      if (detail.is(ErrorInfo.class)) {
+        try {
+          return detail.unpack(ErrorInfo.class);
+        } catch (InvalidProtocolBufferException malformed) {
+          return ErrorInfo.getDefaultInstance();
+        }
+      }
+    }
+    return ErrorInfo.getDefaultInstance();
+  }
+}

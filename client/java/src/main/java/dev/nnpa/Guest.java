@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.Diagnostic;
+import dev.nnpa.zdnn.v1.DiagnosticStream;
+import dev.nnpa.zdnn.v1.ExecuteRequest;
+import dev.nnpa.zdnn.v1.FreeZtensorBuffer;
+import dev.nnpa.zdnn.v1.ListTensorsRequest;
+import dev.nnpa.zdnn.v1.ListTensorsResponse;
+import dev.nnpa.zdnn.v1.Operation;
+import dev.nnpa.zdnn.v1.OperationResult;
+import dev.nnpa.zdnn.v1.SessionLimits;
+import dev.nnpa.zdnn.v1.TensorRef;
+import dev.nnpa.zdnn.v1.ZtensorInfo;
+import java.lang.ref.Reference;
+import java.lang.ref.ReferenceQueue;
+import java.lang.ref.WeakReference;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Consumer;
+import java.util.stream.Collectors;
+
+/**
+ * What a session shares with its ztensors: ids, the open list, what to free; the one place from
+ * which operations leave.
+ *
+ * <p>Every Execute begins with freeing the tensors whose objects have been dropped since the last
+ * one.
+ */
+final class Guest {
+  private static final System.Logger LOG = System.getLogger("dev.nnpa.zdnn");
+  // Reasons of errors that the server finds before anything of a list has run.
+  private static final Set<String> NOTHING_HAS_RUN =
+      Set.of(
+          "CALL_QUOTA_EXCEEDED",
+          "FIELD_INVALID",
+          "FIELD_UNSPECIFIED",
+          "FUNCTION_NOT_IMPLEMENTED",
+          "FUNCTION_NOT_IN_LIBRARY",
+          "OPERATION_UNKNOWN",
+          "SERVER_DRAINING",
+          "SESSION_NOT_FOUND",
+          "TENSOR_ID_IN_USE",
+          "TENSOR_NOT_FOUND",
+          "TOKEN_INVALID");
+
+  final Transport transport;
+  final String name;
+  final SessionLimits limits;
+  private final ReferenceQueue<Ztensor> unreachable = new ReferenceQueue<>();
+  private final Map<Long, Living> living = new HashMap<>();
+  private final Deque<Long> dropped = new ArrayDeque<>();
+  private final List<Call> queue = new ArrayList<>();
+  private Consumer<ZdnnWarning> listener =
+      warning -> LOG.log(System.Logger.Level.WARNING, warning.message());
+  private List<OperationResult> results;
+  private long queuedBytes;
+  private long lastId;
+  private boolean uncertain;
+
+  /** A ztensor that the server holds for an object that may be dropped. */
+  private static final class Living extends WeakReference<Ztensor> {
+    private final long id;
+
+    Living(Ztensor ztensor, ReferenceQueue<Ztensor> unreachable) {
+      super(ztensor, unreachable);
+      this.id = ztensor.id();
+    }
+  }
+
+  Guest(Transport transport, dev.nnpa.zdnn.v1.Session session) {
+    this.transport = transport;
+    this.name = session.getName();
+    this.limits = session.getLimits();
+  }
+
+  void onWarning(Consumer<ZdnnWarning> told) {
+    listener = told;
+  }
+
+  /** Returns an id that no tensor of the session has had. */
+  synchronized long newId() {
+    return ++lastId;
+  }
+
+  /** Notes that the server has forgotten a tensor; the object keeps its structure. */
+  synchronized void forget(Ztensor ztensor) {
+    Living one = living.remove(ztensor.id());
+    if (one != null) {
+      one.clear();
+    }
+    ztensor.lose();
+  }
+
+  /** Runs the calls, or queues them while a pipeline is open; throws for the first that fails. */
+  synchronized void submit(Call... calls) {
+    if (results == null) {
+      run(List.of(calls));
+      return;
+    }
+    long size = 0;
+    for (Call call : calls) {
+      size += call.operation().getSerializedSize();
+    }
+    if (!queue.isEmpty() && queuedBytes + size > limits.getMaxMessageBytes() / 2) {
+      flush();
+    }
+    queue.addAll(List.of(calls));
+    queuedBytes += size;
+  }
+
+  /** Runs a call, with what is queued before it, and returns its answer. */
+  synchronized OperationResult ask(String op, Operation operation, Map<String, Ztensor> tensors) {
+    OperationResult[] answer = new OperationResult[1];
+    submit(new Call(op, operation, tensors, List.of(), result -> answer[0] = result));
+    flush();
+    return answer[0];
+  }
+
+  /** Runs what an open pipeline has queued. */
+  synchronized void flush() {
+    List<Call> calls = List.copyOf(queue);
+    queue.clear();
+    queuedBytes = 0;
+    if (!calls.isEmpty()) {
+      run(calls);
+    }
+  }
+
+  /** Opens a pipeline: calls queue until its end; returns where their answers will be. */
+  synchronized List<OperationResult> begin() {
+    if (results != null) {
+      throw new IllegalStateException("pipeline: one is open in this session already");
+    }
+    results = new ArrayList<>();
+    return results;
+  }
+
+  /** Closes a pipeline; what is queued still is dropped. */
+  synchronized void end() {
+    abandon(queue, "its pipeline was closed before it ran");
+    queue.clear();
+    queuedBytes = 0;
+    results = null;
+  }
+
+  /** Runs operations as they are, after dropped tensors have been freed. */
+  synchronized List<OperationResult> execute(List<Operation> operations) {
+    if (uncertain) {
+      reconcile();
+    }
+    collect();
+    List<Long> freed = List.copyOf(dropped);
+    dropped.clear();
+    ExecuteRequest.Builder request = ExecuteRequest.newBuilder().setSession(name);
+    freed.forEach(id -> request.addOperations(free(id)));
+    request.addAllOperations(operations);
+    try {
+      List<OperationResult> answers = transport.execute(request.build()).getResultsList();
+      return answers.subList(freed.size(), answers.size());
+    } catch (NnpaException error) {
+      dropped.addAll(freed);
+      if (error instanceof TransportException lost && NOTHING_HAS_RUN.contains(lost.reason())) {
+        if (missing(lost, freed)) {
+          reconcile();
+          return execute(operations);
+        }
+      } else {
+        doubt();
+      }
+      throw renumbered(error, freed.size());
+    }
+  }
+
+  private static boolean missing(TransportException error, List<Long> freed) {
+    String tensor = error.metadata().getOrDefault("tensor", "0");
+    return error.reason().equals("TENSOR_NOT_FOUND")
+        && freed.contains(Long.parseUnsignedLong(tensor));
+  }
+
+  private static NnpaException renumbered(NnpaException error, int before) {
+    if (before > 0 && error instanceof TransportException lost) {
+      return lost.renumbered(before);
+    }
+    return before > 0 && error instanceof ProgramCheckException check
+        ? check.renumbered(before)
+        : error;
+  }
+
+  private static Operation free(long id) {
+    TensorRef ref = TensorRef.newBuilder().setId(id).build();
+    return Operation.newBuilder()
+        .setFreeZtensorBuffer(FreeZtensorBuffer.newBuilder().setZtensor(ref))
+        .build();
+  }
+
+  /** Moves the ids of ztensors that nobody can reach any more to those to free. */
+  private void collect() {
+    for (Reference<?> one = unreachable.poll(); one != null; one = unreachable.poll()) {
+      Living gone = (Living) one;
+      if (living.remove(gone.id, gone)) {
+        dropped.add(gone.id);
+      }
+    }
+  }
+
+  private void run(List<Call> calls) {
+    List<OperationResult> answers;
+    try {
+      answers = execute(calls.stream().map(Call::operation).toList());
+    } catch (NnpaException error) {
+      abandon(calls, "the call that makes it failed");
+      throw error;
+    }
+    for (int index = 0; index < answers.size(); index++) {
+      settle(calls.get(index), answers.get(index));
+    }
+    abandon(calls.subList(answers.size(), calls.size()), "the list of operations ended before");
+    int done = results == null ? -1 : results.size();
+    if (results != null) {
+      results.addAll(answers);
+    }
+    for (int index = 0; index < answers.size(); index++) {
+      judge(calls.get(index), answers.get(index), done < 0 ? -1 : done + index);
+    }
+  }
+
+  private static void abandon(List<Call> calls, String why) {
+    calls.forEach(call -> call.creates().forEach(ztensor -> ztensor.abandon(why)));
+  }
+
+  /** Takes over what one answer says of ztensors; hands it to who wants to read it. */
+  synchronized void settle(Call call, OperationResult result) {
+    for (ZtensorInfo info : result.getOutputsList()) {
+      Ztensor ztensor = call.tensors().get(info.getOperand());
+      if (ztensor != null) {
+        ztensor.settle(info.getZtensor());
+      }
+    }
+    int status = result.getZdnnStatus();
+    for (Ztensor ztensor : call.creates()) {
+      if (status == 0 || Statuses.isWarning(status)) {
+        living.put(ztensor.id(), new Living(ztensor, unreachable));
+      } else {
+        ztensor.abandon("zdnn_" + call.name() + " failed");
+      }
+    }
+    for (Diagnostic line : result.getDiagnosticsList()) {
+      boolean error = line.getStream() == DiagnosticStream.DIAGNOSTIC_STREAM_STDERR;
+      LOG.log(error ? System.Logger.Level.ERROR : System.Logger.Level.INFO, line.getText());
+    }
+    call.read().accept(result);
+  }
+
+  /** Throws ZdnnException for an error status, tells of a warning. */
+  void judge(Call call, OperationResult result, int index) {
+    int status = result.getZdnnStatus();
+    if (Statuses.isWarning(status)) {
+      listener.accept(new ZdnnWarning(status, call.name(), result.getRangeViolation()));
+    } else if (status != 0) {
+      throw new ZdnnException(call.name(), result, index);
+    }
+  }
+
+  /** Finds out what has run of calls whose answers are lost, now or before the next call. */
+  synchronized void doubt() {
+    uncertain = true;
+    try {
+      reconcile();
+    } catch (NnpaException error) {
+      LOG.log(System.Logger.Level.DEBUG, "ztensors are looked up before the next call", error);
+    }
+  }
+
+  private void reconcile() {
+    Map<Long, ZtensorInfo> present =
+        listTensors().stream().collect(Collectors.toMap(ZtensorInfo::getId, info -> info));
+    collect();
+    dropped.removeIf(id -> !present.containsKey(id));
+    living.forEach(
+        (id, one) -> {
+          Ztensor ztensor = one.get();
+          if (ztensor != null && present.containsKey(id)) {
+            ztensor.settle(present.get(id).getZtensor());
+          }
+        });
+    uncertain = false;
+  }
+
+  /** Lists the tensors that the server holds for the session, by ascending id. */
+  List<ZtensorInfo> listTensors() {
+    List<ZtensorInfo> tensors = new ArrayList<>();
+    ListTensorsRequest.Builder request =
+        ListTensorsRequest.newBuilder().setSession(name).setPageSize(1000);
+    ListTensorsResponse page;
+    do {
+      page = transport.listTensors(request.build());
+      tensors.addAll(page.getTensorsList());
+      request.setPageToken(page.getNextPageToken());
+    } while (!page.getNextPageToken().isEmpty());
+    return tensors;
+  }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.FieldMask;
+import dev.nnpa.zdnn.v1.Accumulate;
+import dev.nnpa.zdnn.v1.GetMachineRequest;
+import dev.nnpa.zdnn.v1.LogLevel;
+import dev.nnpa.zdnn.v1.MachineSpec;
+import dev.nnpa.zdnn.v1.Numerics;
+import dev.nnpa.zdnn.v1.ProgramCheckAction;
+import java.util.LinkedHashSet;
+import java.util.Set;
+
+/**
+ * What a session is to be, or what {@link Session#update} is to change; what is not set stays at
+ * its default, or as it is.
+ */
+public final class Options {
+  private final dev.nnpa.zdnn.v1.Session.Builder session = dev.nnpa.zdnn.v1.Session.newBuilder();
+  private final Set<String> fields = new LinkedHashSet<>();
+  private String machine = "";
+
+  private Options set(int number, Object value) {
+    FieldDescriptor field = dev.nnpa.zdnn.v1.Session.getDescriptor().findFieldByNumber(number);
+    session.setField(field, value);
+    fields.add(field.getName());
+    return this;
+  }
+
+  /** Chooses a machine by name or alias, for example "telum1" or "z16". Default: telum2. */
+  public Options machine(String name) {
+    machine = name;
+    fields.add("machine_spec");
+    return this;
+  }
+
+  /** Makes a machine of its own: a model, and what differs from it. */
+  public Options machine(MachineSpec spec) {
+    machine = "";
+    return set(dev.nnpa.zdnn.v1.Session.MACHINE_SPEC_FIELD_NUMBER, spec);
+  }
+
+  /**
+   * Chooses the version of zDNN, for example "1.0.0". Default "1.2.0". Fixed for a session's life.
+   */
+  public Options library(String version) {
+    return set(dev.nnpa.zdnn.v1.Session.LIBRARY_VERSION_FIELD_NUMBER, version);
+  }
+
+  /**
+   * Verifies operands before the machine sees them; without, contradictions are a {@link
+   * ProgramCheckException}.
+   */
+  public Options precheck(boolean on) {
+    return set(dev.nnpa.zdnn.v1.Session.PRECHECK_FIELD_NUMBER, on);
+  }
+
+  /** Chooses the status that triggers a diagnosis: ZDNN_STATUS_DIAG. */
+  public Options statusDiag(int status) {
+    return set(dev.nnpa.zdnn.v1.Session.STATUS_DIAG_FIELD_NUMBER, status);
+  }
+
+  /** Chooses what a program check does. */
+  public Options programCheck(ProgramCheckAction action) {
+    return set(
+        dev.nnpa.zdnn.v1.Session.PROGRAM_CHECK_ACTION_FIELD_NUMBER, action.getValueDescriptor());
+  }
+
+  /** Chooses which log lines come back: ZDNN_LOGLEVEL. */
+  public Options logLevel(LogLevel level) {
+    return set(dev.nnpa.zdnn.v1.Session.LOG_LEVEL_FIELD_NUMBER, level.getValueDescriptor());
+  }
+
+  /** Chooses which modules log: ZDNN_LOGMODULE. */
+  public Options logModule(String modules) {
+    return set(dev.nnpa.zdnn.v1.Session.LOG_MODULE_FIELD_NUMBER, modules);
+  }
+
+  /** Chooses how results are made. */
+  public Options numerics(Numerics numerics) {
+    return set(dev.nnpa.zdnn.v1.Session.NUMERICS_FIELD_NUMBER, numerics.getValueDescriptor());
+  }
+
+  /** Chooses the seed of NUMERICS_JITTER. */
+  public Options jitterSeed(long seed) {
+    return set(dev.nnpa.zdnn.v1.Session.JITTER_SEED_FIELD_NUMBER, seed);
+  }
+
+  /** Chooses how sums of products are made. */
+  public Options accumulate(Accumulate accumulate) {
+    return set(dev.nnpa.zdnn.v1.Session.ACCUMULATE_FIELD_NUMBER, accumulate.getValueDescriptor());
+  }
+
+  /** Returns the message; a machine's name is looked up at the server. */
+  dev.nnpa.zdnn.v1.Session.Builder message(Transport transport) {
+    dev.nnpa.zdnn.v1.Session.Builder message = session.clone();
+    if (!machine.isEmpty()) {
+      GetMachineRequest request =
+          GetMachineRequest.newBuilder().setName("machines/" + machine).build();
+      message.setMachineSpec(
+          MachineSpec.newBuilder().setModel(transport.getMachine(request).getModel()));
+    }
+    return message;
+  }
+
+  FieldMask mask() {
+    return FieldMask.newBuilder().addAllPaths(fields).build();
+  }
+}

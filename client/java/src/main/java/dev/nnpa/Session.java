@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.CreateSessionRequest;
+import dev.nnpa.zdnn.v1.DataLayouts;
+import dev.nnpa.zdnn.v1.DataTypes;
+import dev.nnpa.zdnn.v1.DeleteSessionRequest;
+import dev.nnpa.zdnn.v1.GetSessionRequest;
+import dev.nnpa.zdnn.v1.ListMachinesRequest;
+import dev.nnpa.zdnn.v1.ListMachinesResponse;
+import dev.nnpa.zdnn.v1.Machine;
+import dev.nnpa.zdnn.v1.Operation;
+import dev.nnpa.zdnn.v1.OperationResult;
+import dev.nnpa.zdnn.v1.SessionLimits;
+import dev.nnpa.zdnn.v1.TensorDesc;
+import dev.nnpa.zdnn.v1.UpdateSessionRequest;
+import dev.nnpa.zdnn.v1.ZtensorInfo;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+
+/**
+ * A guest on an emulated machine with a zDNN library and its ztensors.
+ *
+ * <p>Use one thread at a time, or a session per thread. Closing deletes the session with its
+ * ztensors.
+ */
+public final class Session implements AutoCloseable {
+  private final Transport transport;
+  private final Guest guest;
+  private dev.nnpa.zdnn.v1.Session message;
+  private boolean closed;
+
+  private Session(Transport transport, Options options) {
+    this.transport = transport;
+    CreateSessionRequest request =
+        CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
+    this.message = transport.createSession(request);
+    this.guest = new Guest(transport, message);
+  }
+
+  /** Opens a session at "host:port" or "unix:/path", with TLS and token as the environment says. */
+  public static Session connect(String target) {
+    return connect(Endpoint.of(target), new Options());
+  }
+
+  /** Opens a session as {@code options} say. */
+  public static Session connect(String target, Options options) {
+    return connect(Endpoint.of(target), options);
+  }
+
+  /** Opens a session at an endpoint, throws {@link TransportException}. */
+  public static Session connect(Endpoint endpoint, Options options) {
+    return connect(new GrpcTransport(endpoint), options);
+  }
+
+  /** Opens a session over a transport, which is closed with it. */
+  public static Session connect(Transport transport, Options options) {
+    try {
+      return new Session(transport, options);
+    } catch (RuntimeException error) {
+      transport.close();
+      throw error;
+    }
+  }
+
+  /** Lists the machines of a server with what NNPA-QAF says of each. */
+  public static List<Machine> machines(Endpoint endpoint) {
+    try (Transport transport = new GrpcTransport(endpoint)) {
+      List<Machine> machines = new ArrayList<>();
+      ListMachinesRequest.Builder request = ListMachinesRequest.newBuilder().setPageSize(1000);
+      ListMachinesResponse page;
+      do {
+        page = transport.listMachines(request.build());
+        machines.addAll(page.getMachinesList());
+        request.setPageToken(page.getNextPageToken());
+      } while (!page.getNextPageToken().isEmpty());
+      return machines;
+    }
+  }
+
+  Guest guest() {
+    return guest;
+  }
+
+  /** Returns the resource name; who knows it has the session. */
+  public String name() {
+    return message.getName();
+  }
+
+  /** Returns the server's address. */
+  public String target() {
+    return transport.target();
+  }
+
+  /** Returns the machine that the session runs on, with what NNPA-QAF says of it. */
+  public Machine machine() {
+    return message.getMachine();
+  }
+
+  /** Returns the version of zDNN, for example "1.2.0": zdnn_get_library_version_str. */
+  public String getLibraryVersionStr() {
+    return message.getLibraryVersion();
+  }
+
+  /** Returns the version of zDNN, 0x00MMmmpp: zdnn_get_library_version. */
+  public int getLibraryVersion() {
+    int version = 0;
+    for (String part : message.getLibraryVersion().split("\\.")) {
+      version = version << 8 | Integer.parseInt(part);
+    }
+    return version;
+  }
+
+  /** Returns what the session may use. */
+  public SessionLimits limits() {
+    return message.getLimits();
+  }
+
+  /** Asks the server for the session as it is now: options, tensor_count, stored_bytes, ... */
+  public dev.nnpa.zdnn.v1.Session status() {
+    message = transport.getSession(GetSessionRequest.newBuilder().setName(name()).build());
+    return message;
+  }
+
+  /** Lists the tensors that the server holds for the session, by ascending id. */
+  public List<ZtensorInfo> listTensors() {
+    return guest.listTensors();
+  }
+
+  /**
+   * Changes what {@code options} set; ztensors stay. After a move to another machine the query
+   * functions answer from the old query result until {@link Zdnn#init} or {@link
+   * Zdnn#refreshNnpaQueryResult} runs, as on the machine.
+   */
+  public void update(Options options) {
+    guest.flush();
+    UpdateSessionRequest.Builder request =
+        UpdateSessionRequest.newBuilder()
+            .setSession(options.message(transport).setName(name()))
+            .setUpdateMask(options.mask());
+    message = transport.updateSession(request.build());
+  }
+
+  /** Has warnings told to {@code listener} instead of the logger {@code dev.nnpa.zdnn}. */
+  public void onWarning(Consumer<ZdnnWarning> listener) {
+    guest.onWarning(listener);
+  }
+
+  /**
+   * Returns a transformed ztensor with FP32 data; 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D,
+   * ZDNN_NHWC.
+   */
+  public Ztensor ztensor(float[] data, int... dims) {
+    DataLayouts layout =
+        switch (dims.length) {
+          case 1 -> DataLayouts.ZDNN_1D;
+          case 2 -> DataLayouts.ZDNN_2D;
+          case 3 -> DataLayouts.ZDNN_3D;
+          case 4 -> DataLayouts.ZDNN_NHWC;
+          default ->
+              throw new IllegalArgumentException("dims: " + dims.length + ", expected 1 to 4");
+        };
+    return ztensor(layout, DataTypes.FP32, UserArray.of(data), dims);
+  }
+
+  /**
+   * Returns a transformed ztensor with data of the type, in the layout, of as many dims as that
+   * has.
+   */
+  public Ztensor ztensor(DataLayouts layout, DataTypes type, UserArray data, int... dims) {
+    TensorDesc pre = Descriptors.initPreTransformedDesc(layout, type, dims);
+    TensorDesc tfrmd = Descriptors.generateTransformedDesc(pre);
+    return Zdnn.transformZtensor(Ztensors.initZtensorWithMalloc(this, pre, tfrmd), data);
+  }
+
+  /**
+   * Puts a ztensor into the session as it stands, unchecked, and returns it: what another session
+   * or a machine has written. {@code structure} gives the fields of C's structure, {@code sticks}
+   * (little-endian, as many bytes as {@link Descriptors#getsizeZtensor} says) the buffer; null is
+   * C's NULL.
+   */
+  public Ztensor putZtensor(dev.nnpa.zdnn.v1.Ztensor structure, ByteBuffer sticks) {
+    return Transfer.put(guest, structure, sticks);
+  }
+
+  /** Opens a list of calls that leave together. */
+  public Pipeline pipeline() {
+    return new Pipeline(guest);
+  }
+
+  /** Runs operations of the wire contract as they are, and returns their answers unjudged. */
+  public List<OperationResult> execute(List<Operation> operations) {
+    guest.flush();
+    return guest.execute(operations);
+  }
+
+  /** Returns an id that no tensor of the session has had, for {@link #execute}. */
+  public long newId() {
+    return guest.newId();
+  }
+
+  /** Deletes the session with its ztensors. May be repeated. */
+  @Override
+  public void close() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    try (Transport last = transport) {
+      last.deleteSession(DeleteSessionRequest.newBuilder().setName(name()).build());
+    } catch (TransportException gone) {
+      System.getLogger("dev.nnpa")
+          .log(System.Logger.Level.DEBUG, "the session was gone already", gone);
+    }
+  }
+
+  @Override
+  public String toString() {
+    String machine = machine().getName().isEmpty() ? "custom" : machine().getName();
+    return "Session["
+        + (closed ? "closed" : "open")
+        + " at "
+        + target()
+        + ", "
+        + machine
+        + ", zDNN "
+        + getLibraryVersionStr()
+        + "]";
+  }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.CreateSessionRequest;
+import dev.nnpa.zdnn.v1.DeleteSessionRequest;
+import dev.nnpa.zdnn.v1.ExecuteRequest;
+import dev.nnpa.zdnn.v1.ExecuteResponse;
+import dev.nnpa.zdnn.v1.GetMachineRequest;
+import dev.nnpa.zdnn.v1.GetSessionRequest;
+import dev.nnpa.zdnn.v1.ListMachinesRequest;
+import dev.nnpa.zdnn.v1.ListMachinesResponse;
+import dev.nnpa.zdnn.v1.ListTensorsRequest;
+import dev.nnpa.zdnn.v1.ListTensorsResponse;
+import dev.nnpa.zdnn.v1.Machine;
+import dev.nnpa.zdnn.v1.ReadTensorRequest;
+import dev.nnpa.zdnn.v1.ReadTensorResponse;
+import dev.nnpa.zdnn.v1.UpdateSessionRequest;
+import dev.nnpa.zdnn.v1.WriteTensorRequest;
+import dev.nnpa.zdnn.v1.WriteTensorResponse;
+import java.util.Iterator;
+import java.util.function.Consumer;
+
+/**
+ * The one seam between this library and a server: the methods of {@code
+ * nnpa.zdnn.v1.AcceleratorService} that it uses, replaceable in tests. Each throws {@link
+ * TransportException}, or {@link ProgramCheckException} where the machine would end the program.
+ */
+public interface Transport extends AutoCloseable {
+  /** Returns where the server is, for people. */
+  String target();
+
+  /** Lists one page of machines. */
+  ListMachinesResponse listMachines(ListMachinesRequest request);
+
+  /** Gets one machine by name or alias. */
+  Machine getMachine(GetMachineRequest request);
+
+  /** Creates a session. */
+  dev.nnpa.zdnn.v1.Session createSession(CreateSessionRequest request);
+
+  /** Gets a session with its present use. */
+  dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request);
+
+  /** Changes options of a session. */
+  dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request);
+
+  /** Deletes a session with its tensors. */
+  void deleteSession(DeleteSessionRequest request);
+
+  /** Runs operations in order. */
+  ExecuteResponse execute(ExecuteRequest request);
+
+  /** Fills a tensor: a header, then chunks. */
+  WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts);
+
+  /** Reads a tensor: hands a header, then chunks, to {@code sink}. */
+  void readTensor(ReadTensorRequest request, Consumer<ReadTensorResponse> sink);
+
+  /** Lists one page of a session's tensors. */
+  ListTensorsResponse listTensors(ListTensorsRequest request);
+
+  /** Gives up the connection. */
+  @Override
+  void close();
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.regex.Pattern;
+
+/** The call did not reach the accelerator, or its answer did not come back. */
+public final class TransportException extends NnpaException {
+  private static final long serialVersionUID = 1L;
+  private static final Pattern PLACE = Pattern.compile("operations\\[(\\d+)]");
+
+  private final String code;
+  private final String told;
+  private final String reason;
+  private final HashMap<String, String> metadata;
+
+  TransportException(
+      String code, String told, String reason, Map<String, String> metadata, Throwable cause) {
+    super(
+        code
+            + (reason.isEmpty() ? "" : " / " + reason)
+            + ": "
+            + told
+            + " "
+            + Advice.of(code, reason),
+        cause);
+    this.code = code;
+    this.told = told;
+    this.reason = reason;
+    this.metadata = new HashMap<>(metadata);
+  }
+
+  /** Returns the gRPC code's name, for example "UNAVAILABLE". */
+  public String code() {
+    return code;
+  }
+
+  /** Returns the name of the {@code ErrorReason} without its prefix, "" when gRPC itself failed. */
+  public String reason() {
+    return reason;
+  }
+
+  /** Returns what is dynamic in the message: "field", "value", "limit", "operation_index", ... */
+  public Map<String, String> metadata() {
+    return Collections.unmodifiableMap(metadata);
+  }
+
+  /** Returns what to do about it. */
+  public String advice() {
+    return Advice.of(code, reason);
+  }
+
+  /**
+   * Returns this exception with {@code before} operations, which the caller did not ask for, not
+   * counted.
+   */
+  TransportException renumbered(int before) {
+    return new TransportException(
+        code, shift(told, before), reason, shift(metadata, before), getCause());
+  }
+
+  static String shift(String text, int before) {
+    return PLACE
+        .matcher(text)
+        .replaceAll(found -> "operations[" + (Integer.parseInt(found.group(1)) - before) + "]");
+  }
+
+  static Map<String, String> shift(Map<String, String> metadata, int before) {
+    Map<String, String> shifted = new HashMap<>(metadata);
+    shifted.replaceAll((key, text) -> shift(text, before));
+    shifted.computeIfPresent(
+        "operation_index", (key, text) -> String.valueOf(Integer.parseInt(text) - before));
+    return shifted;
+  }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
+import dev.nnpa.zdnn.v1.DataTypes;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.EnumSet;
+import java.util.Set;
+
+/**
+ * A dense array of the user's, as it travels: little-endian, with the pre-transformed types that it
+ * may be of.
+ */
+public final class UserArray {
+  private final ByteBuffer bytes;
+  private final Set<DataTypes> types;
+
+  private UserArray(ByteBuffer bytes, Set<DataTypes> types) {
+    this.bytes = bytes.order(ByteOrder.LITTLE_ENDIAN);
+    this.types = types;
+  }
+
+  private static ByteBuffer room(long size) {
+    return ByteBuffer.allocate(Math.toIntExact(size)).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns a copy of FP32 numbers. */
+  public static UserArray of(float... values) {
+    ByteBuffer bytes = room(4L * values.length);
+    bytes.asFloatBuffer().put(values);
+    return new UserArray(bytes, EnumSet.of(DataTypes.FP32));
+  }
+
+  /** Returns a copy of FP16 or BFLOAT numbers, given by their bits. */
+  public static UserArray of(short... bits) {
+    ByteBuffer bytes = room(2L * bits.length);
+    bytes.asShortBuffer().put(bits);
+    return new UserArray(bytes, EnumSet.of(DataTypes.FP16, DataTypes.BFLOAT));
+  }
+
+  /** Returns a copy of INT32 numbers. */
+  public static UserArray of(int... values) {
+    ByteBuffer bytes = room(4L * values.length);
+    bytes.asIntBuffer().put(values);
+    return new UserArray(bytes, EnumSet.of(DataTypes.INT32));
+  }
+
+  /** Returns a copy of INT8 numbers. */
+  public static UserArray of(byte... values) {
+    return new UserArray(ByteBuffer.wrap(values.clone()), EnumSet.of(DataTypes.INT8));
+  }
+
+  /** Returns the bytes between a buffer's position and limit, uncopied, as an array of any type. */
+  public static UserArray wrap(ByteBuffer littleEndian) {
+    return new UserArray(littleEndian.slice(), EnumSet.allOf(DataTypes.class));
+  }
+
+  /**
+   * Returns an array of the type, over bytes that nobody else holds; an unknown type counts as any.
+   */
+  static UserArray received(ByteBuffer littleEndian, DataTypes type) {
+    boolean known = type != DataTypes.UNRECOGNIZED;
+    return new UserArray(littleEndian, known ? EnumSet.of(type) : EnumSet.allOf(DataTypes.class));
+  }
+
+  /** Returns the size, bytes. */
+  public int size() {
+    return bytes.limit();
+  }
+
+  /** Returns the bytes, little-endian, uncopied. */
+  public ByteBuffer buffer() {
+    return bytes.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns FP32 numbers. */
+  public float[] floats() {
+    expect("floats", DataTypes.FP32);
+    float[] values = new float[size() / Float.BYTES];
+    bytes.asFloatBuffer().get(values);
+    return values;
+  }
+
+  /** Returns the bits of FP16 or BFLOAT numbers. */
+  public short[] shorts() {
+    expect("shorts", DataTypes.FP16, DataTypes.BFLOAT);
+    short[] bits = new short[size() / Short.BYTES];
+    bytes.asShortBuffer().get(bits);
+    return bits;
+  }
+
+  /** Returns INT32 numbers. */
+  public int[] ints() {
+    expect("ints", DataTypes.INT32);
+    int[] values = new int[size() / Integer.BYTES];
+    bytes.asIntBuffer().get(values);
+    return values;
+  }
+
+  /** Returns INT8 numbers. */
+  public byte[] bytes() {
+    expect("bytes", DataTypes.INT8);
+    byte[] values = new byte[size()];
+    bytes.duplicate().get(values);
+    return values;
+  }
+
+  private void expect(String face, DataTypes... wanted) {
+    for (DataTypes one : wanted) {
+      if (types.contains(one)) {
+        return;
+      }
+    }
+    throw new IllegalStateException(face + ": the array is of type " + types);
+  }
+
+  /**
+   * Throws IllegalArgumentException when an array of this type cannot be what a descriptor says.
+   */
+  void check(DataTypes wanted) {
+    if (wanted != DataTypes.UNRECOGNIZED && !types.contains(wanted)) {
+      throw new IllegalArgumentException(
+          "data: an array of type " + types + ", the descriptor says " + wanted);
+    }
+  }
+
+  /** Returns the bytes as a message carries them; the array must not change until it has left. */
+  ByteString carried() {
+    return UnsafeByteOperations.unsafeWrap(buffer());
+  }
+
+  /** Returns some of the bytes as a message carries them. */
+  ByteString carried(int start, int length) {
+    return UnsafeByteOperations.unsafeWrap(bytes.slice(start, length));
+  }
+}

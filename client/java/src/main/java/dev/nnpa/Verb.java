@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.Operation;
+import dev.nnpa.zdnn.v1.OperationResult;
+import dev.nnpa.zdnn.v1.TensorRef;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * One operation under way: how ztensors become references, and how outputs that were left out come
+ * to exist.
+ */
+final class Verb {
+  private final String name;
+  private final Guest guest;
+  private final Map<String, Ztensor> tensors = new HashMap<>();
+  private final List<Ztensor> created = new ArrayList<>();
+
+  Verb(String name, Guest guest) {
+    this.name = name;
+    this.guest = guest;
+  }
+
+  /** Names a ztensor that the operation takes. */
+  TensorRef given(String operand, Ztensor ztensor) {
+    if (ztensor == null) {
+      throw new IllegalArgumentException(operand + ": null, expected a ztensor");
+    }
+    if (ztensor.guest() != guest) {
+      throw new IllegalArgumentException(
+          operand + ": of session " + ztensor.guest().name + ", not " + guest.name);
+    }
+    tensors.put(operand, ztensor);
+    return ztensor.ref();
+  }
+
+  /** Names an output; null becomes a new ztensor, whose descriptors the server derives. */
+  TensorRef output(String operand, Ztensor ztensor) {
+    if (ztensor != null) {
+      return given(operand, ztensor);
+    }
+    Ztensor made = new Ztensor(guest, null, guest.newId());
+    created.add(made);
+    tensors.put(operand, made);
+    return TensorRef.newBuilder().setNewId(made.id()).build();
+  }
+
+  /** Runs the operation, or queues it in the open pipeline. */
+  Verb run(Operation.Builder operation) {
+    guest.submit(new Call(name, operation.build(), tensors, created, this::flags));
+    return this;
+  }
+
+  /** Reshape converts, and says with what flags; the other verbs leave them alone. */
+  private void flags(OperationResult result) {
+    Ztensor dest = tensors.get("dest");
+    if (dest != null) {
+      dest.raise(result.getFpFlags());
+    }
+  }
+
+  /** Returns an output, or the ztensor that was given for it. */
+  Ztensor tensor(String operand) {
+    return tensors.get(operand);
+  }
+
+  /** Runs the operation now, and returns what it answers. */
+  OperationResult ask(Operation.Builder operation) {
+    return guest.ask(name, operation.build(), tensors);
+  }
+}

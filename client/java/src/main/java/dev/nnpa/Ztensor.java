@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.TensorDesc;
+import dev.nnpa.zdnn.v1.TensorRef;
+import java.nio.ByteBuffer;
+
+/**
+ * A {@code zdnn_ztensor}: the structure here, the sticks in the session.
+ *
+ * <p>Made by {@link Session#ztensor}, {@link Ztensors}, or an operation. The fields are those of
+ * C's structure, read-only. When the object is dropped, the session forgets the tensor with a later
+ * call.
+ */
+public final class Ztensor {
+  private final Guest guest;
+  private long id;
+  private int flags;
+  private Float scale;
+  private dev.nnpa.zdnn.v1.Ztensor structure;
+  private String missing = "";
+
+  /**
+   * A ztensor of the session; {@code structure} is null until an operation tells it, {@code id} 0
+   * without a buffer.
+   */
+  Ztensor(Guest guest, dev.nnpa.zdnn.v1.Ztensor structure, long id) {
+    this.guest = guest;
+    this.structure = structure;
+    this.id = id;
+  }
+
+  Guest guest() {
+    return guest;
+  }
+
+  long id() {
+    return id;
+  }
+
+  void create(long newId) {
+    id = newId;
+  }
+
+  /**
+   * Keeps the scale of zdnn_init_quantized_ztensor, of which the structure has the reciprocal only.
+   */
+  void quantize(float given) {
+    scale = given;
+  }
+
+  Float scale() {
+    return scale;
+  }
+
+  void raise(int fpFlags) {
+    flags = fpFlags;
+  }
+
+  /** Takes over what an operation answered; the user's own descriptor stays as it is. */
+  void settle(dev.nnpa.zdnn.v1.Ztensor answered) {
+    dev.nnpa.zdnn.v1.Ztensor.Builder next = answered.toBuilder().clearContents();
+    if (structure != null) {
+      next.setPreTransformedDesc(structure.getPreTransformedDesc());
+    }
+    structure = next.build();
+  }
+
+  /** Notes that the session does not hold this ztensor, and why. */
+  void abandon(String why) {
+    id = 0;
+    if (structure == null) {
+      missing = why;
+    }
+  }
+
+  /** Notes that the session has forgotten this ztensor. */
+  void lose() {
+    id = 0;
+    structure = structure().toBuilder().setNullBuffer(true).build();
+  }
+
+  /**
+   * Returns how an operation names this ztensor; without a buffer it lives here alone and travels
+   * along.
+   */
+  TensorRef ref() {
+    TensorRef.Builder ref = TensorRef.newBuilder();
+    return (id != 0 ? ref.setId(id) : ref.setInlineZtensor(structure())).build();
+  }
+
+  /**
+   * Returns the structure as the wire carries it, without contents; runs what a pipeline has queued
+   * if need be.
+   */
+  public dev.nnpa.zdnn.v1.Ztensor structure() {
+    if (structure == null && missing.isEmpty()) {
+      guest.flush();
+    }
+    if (structure == null) {
+      throw new IllegalStateException("ztensor: does not exist, " + missing);
+    }
+    return structure;
+  }
+
+  /** Returns the user's view of the tensor. */
+  public TensorDesc preTransformedDesc() {
+    return structure().getPreTransformedDesc();
+  }
+
+  /** Returns the accelerator's view of the tensor. */
+  public TensorDesc transformedDesc() {
+    return structure().getTransformedDesc();
+  }
+
+  /** Returns the size of the sticks, bytes; 0 before they are allocated. */
+  public long bufferSize() {
+    return structure().getBufferSize();
+  }
+
+  /** Tells whether there are sticks; C has NULL where not. */
+  public boolean hasBuffer() {
+    structure();
+    return id != 0 && !structure.getNullBuffer();
+  }
+
+  /** Tells whether the sticks hold data. */
+  public boolean isTransformed() {
+    return structure().getIsTransformed();
+  }
+
+  /** Returns the reciprocal of the quantization scale; 0 means not quantized. */
+  public float recScale() {
+    return structure().getRecScale();
+  }
+
+  /** Returns the quantization offset. */
+  public float offset() {
+    return structure().getOffset();
+  }
+
+  /** Returns the IEEE flags that the last transform raised, a sum of {@code FpFlags}. */
+  public int flags() {
+    structure();
+    return flags;
+  }
+
+  /** Fetches the data of an FP32 tensor, dense: {@link Zdnn#transformOrigtensor(Ztensor)}. */
+  public float[] floats() {
+    return Zdnn.transformOrigtensor(this).floats();
+  }
+
+  /** Fetches the sticks, cells little-endian. */
+  public ByteBuffer readSticks() {
+    return Transfer.readSticks(this);
+  }
+
+  /**
+   * Replaces the sticks: {@link #bufferSize} bytes, cells little-endian; they count as data then.
+   */
+  public void writeSticks(ByteBuffer sticks) {
+    Transfer.writeSticks(this, sticks);
+  }
+
+  @Override
+  public String toString() {
+    return structure == null
+        ? "Ztensor[" + (missing.isEmpty() ? "pending" : missing) + "]"
+        : "Ztensor["
+            + describe(structure.getPreTransformedDesc())
+            + " as "
+            + describe(structure.getTransformedDesc())
+            + "]";
+  }
+
+  private static String describe(TensorDesc desc) {
+    return String.format(
+        "%s %sx%sx%sx%s %s",
+        desc.getLayout(),
+        Integer.toUnsignedString(desc.getDim4()),
+        Integer.toUnsignedString(desc.getDim3()),
+        Integer.toUnsignedString(desc.getDim2()),
+        Integer.toUnsignedString(desc.getDim1()),
+        desc.getType());
+  }
+}

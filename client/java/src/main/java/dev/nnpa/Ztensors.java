@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import dev.nnpa.zdnn.v1.AllochelperZtensor;
+import dev.nnpa.zdnn.v1.FreeZtensorBuffer;
+import dev.nnpa.zdnn.v1.InitQuantizedZtensor;
+import dev.nnpa.zdnn.v1.InitZtensor;
+import dev.nnpa.zdnn.v1.Operation;
+import dev.nnpa.zdnn.v1.TensorDesc;
+import dev.nnpa.zdnn.v1.ZdnnStatus;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * How a ztensor begins and ends.
+ *
+ * <p>A ztensor without a buffer lives in the client and travels with the few operations that take
+ * one; allocation makes it known to the session.
+ */
+public final class Ztensors {
+  private Ztensors() {}
+
+  /**
+   * Returns a ztensor without a buffer.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_ztensor.
+   */
+  public static Ztensor initZtensor(
+      Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc) {
+    return new Ztensor(session.guest(), structure(preTfrmdDesc, tfrmdDesc).build(), 0);
+  }
+
+  private static dev.nnpa.zdnn.v1.Ztensor.Builder structure(TensorDesc pre, TensorDesc tfrmd) {
+    return dev.nnpa.zdnn.v1.Ztensor.newBuilder()
+        .setPreTransformedDesc(pre)
+        .setTransformedDesc(tfrmd)
+        .setBufferSize(0)
+        .setNullBuffer(true);
+  }
+
+  /**
+   * Returns a quantized ztensor without a buffer; it keeps 1/scale, and 0 for scale 0.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_quantized_ztensor.
+   */
+  public static Ztensor initQuantizedZtensor(
+      Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc, float scale, float offset) {
+    dev.nnpa.zdnn.v1.Ztensor.Builder structure = structure(preTfrmdDesc, tfrmdDesc);
+    structure.setRecScale(scale == 0 ? scale : 1 / scale).setOffset(offset);
+    Ztensor ztensor = new Ztensor(session.guest(), structure.build(), 0);
+    ztensor.quantize(scale);
+    return ztensor;
+  }
+
+  /**
+   * Returns a ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_ztensor_with_malloc.
+   */
+  public static Ztensor initZtensorWithMalloc(
+      Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc) {
+    return allochelperZtensor(initZtensor(session, preTfrmdDesc, tfrmdDesc));
+  }
+
+  /**
+   * Returns a quantized ztensor with zero-filled sticks; throws as {@link #allochelperZtensor}.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_init_quantized_ztensor_with_malloc.
+   */
+  public static Ztensor initQuantizedZtensorWithMalloc(
+      Session session, TensorDesc preTfrmdDesc, TensorDesc tfrmdDesc, float scale, float offset) {
+    return allochelperZtensor(
+        initQuantizedZtensor(session, preTfrmdDesc, tfrmdDesc, scale, offset));
+  }
+
+  /**
+   * Allocates zero-filled sticks, and returns the ztensor. Throws {@link ZdnnException}:
+   * ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE,
+   * ZDNN_ALLOCATION_FAILURE.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
+   */
+  public static Ztensor allochelperZtensor(Ztensor ztensor) {
+    Guest guest = ztensor.guest();
+    Map<String, Ztensor> tensors = Map.of("ztensor", ztensor);
+    if (ztensor.id() != 0) {
+      guest.submit(new Call("allochelper_ztensor", allocation(ztensor), tensors));
+      return ztensor;
+    }
+    Operation creation = creation(ztensor, guest.newId());
+    guest.submit(
+        new Call("init_ztensor", creation, Map.of()),
+        new Call(
+            "allochelper_ztensor", allocation(ztensor), tensors, List.of(ztensor), result -> {}));
+    return ztensor;
+  }
+
+  private static Operation allocation(Ztensor ztensor) {
+    AllochelperZtensor.Builder arm = AllochelperZtensor.newBuilder().setZtensor(ztensor.ref());
+    return Operation.newBuilder().setAllochelperZtensor(arm).build();
+  }
+
+  /** Gives the ztensor its id, and returns what makes it known to the session. */
+  private static Operation creation(Ztensor ztensor, long id) {
+    TensorDesc pre = ztensor.preTransformedDesc();
+    TensorDesc tfrmd = ztensor.transformedDesc();
+    ztensor.create(id);
+    if (ztensor.scale() == null) {
+      InitZtensor.Builder plain =
+          InitZtensor.newBuilder()
+              .setZtensor(id)
+              .setPreTransformedDesc(pre)
+              .setTransformedDesc(tfrmd);
+      return Operation.newBuilder().setInitZtensor(plain).build();
+    }
+    InitQuantizedZtensor.Builder quantized =
+        InitQuantizedZtensor.newBuilder()
+            .setZtensor(id)
+            .setPreTransformedDesc(pre)
+            .setTransformedDesc(tfrmd)
+            .setScale(ztensor.scale())
+            .setOffset(ztensor.offset());
+    return Operation.newBuilder().setInitQuantizedZtensor(quantized).build();
+  }
+
+  /**
+   * Frees the sticks; the session forgets the tensor, the structure stays. Throws {@link
+   * ZdnnException}: ZDNN_INVALID_BUFFER when there are none.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
+   */
+  public static void freeZtensorBuffer(Ztensor ztensor) {
+    FreeZtensorBuffer.Builder arm = FreeZtensorBuffer.newBuilder().setZtensor(ztensor.ref());
+    Operation operation = Operation.newBuilder().setFreeZtensorBuffer(arm).build();
+    Guest guest = ztensor.guest();
+    guest.submit(
+        new Call(
+            "free_ztensor_buffer",
+            operation,
+            Map.of("ztensor", ztensor),
+            List.of(),
+            result -> {
+              if (result.getZdnnStatus() == ZdnnStatus.ZDNN_OK_VALUE && ztensor.id() != 0) {
+                guest.forget(ztensor);
+              }
+            }));
+  }
+
+  /**
+   * Tells whether the ztensor carries a scale.
+   *
+   * <p>Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
+   */
+  public static boolean isQuantizedZtensor(Ztensor ztensor) {
+    return ztensor.recScale() != 0;
+  }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa.testee;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import dev.nnpa.NnpaException;
+import dev.nnpa.Options;
+import dev.nnpa.ProgramCheckException;
+import dev.nnpa.Session;
+import dev.nnpa.TransportException;
+import dev.nnpa.UserArray;
+import dev.nnpa.ZdnnException;
+import dev.nnpa.ZdnnWarning;
+import dev.nnpa.Ztensor;
+import dev.nnpa.zdnn.v1.DataTypes;
+import dev.nnpa.zdnn.v1.FloatRange;
+import dev.nnpa.zdnn.v1.FpFlags;
+import dev.nnpa.zdnn.v1.MachineSpec;
+import dev.nnpa.zdnn.v1.RangeViolation;
+import dev.nnpa.zdnn.v1.ViolatingElement;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
+
+/** A session, and the ztensors that a vector has named. */
+final class Program {
+  private static final Set<String> OUTPUTS =
+      Set.of("output", "output_a", "output_b", "hn_output", "cf_output", "dest", "ztensor");
+  private static final Set<String> MISALIGNED =
+      Set.of("buffer_misaligned", "save_area_misaligned", "work_area_misaligned");
+
+  private final Session session;
+  private final Map<Long, Ztensor> named = new HashMap<>();
+  private final List<ZdnnWarning> warnings = new ArrayList<>();
+
+  private Program(Session session, JsonObject tensors) {
+    this.session = session;
+    session.onWarning(warnings::add);
+    tensors.asMap().forEach((id, one) -> named.put(Long.parseLong(id), put(one.getAsJsonObject())));
+  }
+
+  /** Runs one vector in a session of its own, and writes into {@code answer}. */
+  static void run(String target, JsonObject vector, JsonObject answer) {
+    Options options =
+        new Options()
+            .machine(
+                Locals.parsed(vector.getAsJsonObject("machine_spec"), MachineSpec.newBuilder())
+                    .build())
+            .library(vector.get("library").getAsString())
+            .precheck(vector.get("precheck").getAsBoolean());
+    for (JsonElement step : vector.getAsJsonArray("steps")) {
+      JsonObject operation = step.getAsJsonObject().getAsJsonObject("operation");
+      String shifted = operation == null ? null : first(operation.keySet(), true);
+      if (shifted != null) {
+        answer.addProperty("skipped", shifted + ": the SDK's buffers are the server's, on 4 KiB");
+        return;
+      }
+    }
+    try (Session session = Session.connect(target, options)) {
+      Program program = new Program(session, vector.getAsJsonObject("tensors"));
+      JsonArray steps = new JsonArray();
+      vector
+          .getAsJsonArray("steps")
+          .forEach(step -> steps.add(program.step(step.getAsJsonObject())));
+      answer.add("steps", steps);
+    } catch (Verbs.Inexpressible error) {
+      answer.addProperty("skipped", error.getMessage());
+    }
+  }
+
+  private static String first(Set<String> names, boolean misaligned) {
+    return names.stream()
+        .filter(name -> MISALIGNED.contains(name) == misaligned)
+        .findFirst()
+        .orElse(null);
+  }
+
+  private Ztensor put(JsonObject line) {
+    var structure =
+        dev.nnpa.zdnn.v1.Ztensor.newBuilder()
+            .setPreTransformedDesc(Locals.descriptor(line.getAsJsonObject("pre_transformed_desc")))
+            .setTransformedDesc(Locals.descriptor(line.getAsJsonObject("transformed_desc")))
+            .setBufferSize(line.get("buffer_size").getAsBigInteger().longValue())
+            .setIsTransformed(line.get("is_transformed").getAsBoolean())
+            .setRecScale(line.get("rec_scale").getAsFloat())
+            .setOffset(line.get("offset").getAsFloat())
+            .build();
+    ByteBuffer sticks =
+        line.has("memory") ? Words.littleEndian(line.get("memory").getAsString()) : null;
+    return session.putZtensor(structure, sticks);
+  }
+
+  /** Makes one call, or moves the guest, and tells what can be seen of it. */
+  private JsonObject step(JsonObject line) {
+    JsonObject answer = new JsonObject();
+    if (line.has("machine_spec")) {
+      var spec = Locals.parsed(line.getAsJsonObject("machine_spec"), MachineSpec.newBuilder());
+      session.update(new Options().machine(spec.build()));
+      return answer;
+    }
+    JsonObject operation = line.getAsJsonObject("operation");
+    String name = first(operation.keySet(), false);
+    JsonObject given = operation.getAsJsonObject(name);
+    Map<String, Ztensor> operands = operands(given);
+    warnings.clear();
+    try {
+      Object returned = Verbs.call(session, name, given, operands, data(line));
+      returned(name, returned, given, operands, answer);
+    } catch (ZdnnException error) {
+      refused(error, operands, answer);
+    } catch (NnpaException error) {
+      answer.addProperty(
+          "error", error instanceof TransportException lost ? lost.reason() : check(error));
+      return answer;
+    }
+    for (ZdnnWarning warning : warnings) {
+      answer.addProperty("status", warning.status());
+      answer.add("violation", violation(warning.violation()));
+    }
+    answer.add("outputs", outputs(operands));
+    Ztensor flagged = operands.getOrDefault("ztensor", operands.get("dest"));
+    if (flagged != null && (name.startsWith("transform_") || name.startsWith("reshape_"))) {
+      answer.add("fp_flags", flags(flagged.flags()));
+    }
+    return answer;
+  }
+
+  private static String check(NnpaException error) {
+    if (error instanceof ProgramCheckException) {
+      return "PROGRAM_CHECK";
+    }
+    throw error;
+  }
+
+  private Map<String, Ztensor> operands(JsonObject given) {
+    Map<String, Ztensor> operands = new LinkedHashMap<>();
+    given
+        .asMap()
+        .forEach(
+            (key, one) -> {
+              if (one.isJsonObject() && one.getAsJsonObject().has("id")) {
+                operands.put(key, named.get(one.getAsJsonObject().get("id").getAsLong()));
+              }
+            });
+    return operands;
+  }
+
+  private static UserArray[] data(JsonObject line) {
+    JsonArray data = line.has("data") ? line.getAsJsonArray("data") : new JsonArray();
+    return data.asList().stream()
+        .map(one -> UserArray.wrap(Words.littleEndian(one.getAsString())))
+        .toArray(UserArray[]::new);
+  }
+
+  /** Tells what a call that came back says, and names what it has made. */
+  private void returned(
+      String name,
+      Object returned,
+      JsonObject given,
+      Map<String, Ztensor> operands,
+      JsonObject answer) {
+    if (returned instanceof Boolean value) {
+      answer.addProperty("value", value);
+      return;
+    }
+    if (returned instanceof Long value) {
+      answer.addProperty("value", value);
+      return;
+    }
+    answer.addProperty("status", 0);
+    if (returned instanceof FloatRange range) {
+      JsonArray words = new JsonArray();
+      Stream.of(range.getMin(), range.getMax())
+          .forEach(one -> words.add(String.format("%08X", Float.floatToRawIntBits(one))));
+      answer.add("range", words);
+    } else if (returned instanceof UserArray array) {
+      answer.addProperty("data_out", Words.of(array.buffer(), width(operands.get("ztensor"))));
+    } else {
+      Verbs.made(returned, given).forEach(operands::putIfAbsent);
+      operands.forEach((key, ztensor) -> name(given.get(key), ztensor));
+    }
+  }
+
+  private void name(JsonElement given, Ztensor ztensor) {
+    if (given.isJsonPrimitive()) {
+      named.put(given.getAsLong(), ztensor);
+    } else if (given.getAsJsonObject().has("new_id")) {
+      named.put(given.getAsJsonObject().get("new_id").getAsLong(), ztensor);
+    }
+  }
+
+  private static void refused(
+      ZdnnException error, Map<String, Ztensor> operands, JsonObject answer) {
+    answer.addProperty("status", Integer.toUnsignedLong(error.status()));
+    error.violation().ifPresent(violation -> answer.add("violation", violation(violation)));
+    error.refusal().ifPresent(refusal -> answer.addProperty("refusal", refusal.getConstraint()));
+    if (error.result().hasData()) {
+      ByteBuffer data = error.result().getData().asReadOnlyByteBuffer();
+      answer.addProperty("data_out", Words.of(data, width(operands.get("ztensor"))));
+    }
+  }
+
+  private static JsonObject violation(RangeViolation violation) {
+    JsonObject told = new JsonObject();
+    violation
+        .getOperandsList()
+        .forEach(
+            operand -> {
+              JsonArray elements = new JsonArray();
+              operand.getElementsList().forEach(one -> elements.add(element(one)));
+              told.add(operand.getOperand(), elements);
+            });
+    return told;
+  }
+
+  private static JsonArray element(ViolatingElement one) {
+    JsonArray told = new JsonArray();
+    one.getIndexList().forEach(told::add);
+    told.add(String.format("%04X", one.getCode()));
+    for (float value : one.getOperandValuesList()) {
+      if (Float.isFinite(value)) {
+        told.add((double) value);
+      } else {
+        told.add(String.valueOf(value));
+      }
+    }
+    return told;
+  }
+
+  private static JsonObject outputs(Map<String, Ztensor> operands) {
+    JsonObject outputs = new JsonObject();
+    operands.forEach(
+        (key, ztensor) -> {
+          if (OUTPUTS.contains(key)) {
+            outputs.add(key, seen(ztensor));
+          }
+        });
+    return outputs;
+  }
+
+  private static JsonObject seen(Ztensor ztensor) {
+    JsonObject seen = new JsonObject();
+    seen.addProperty("is_transformed", ztensor.isTransformed());
+    seen.addProperty("buffer_size", ztensor.bufferSize());
+    seen.addProperty("rec_scale", (double) ztensor.recScale());
+    seen.addProperty("offset", (double) ztensor.offset());
+    if (ztensor.hasBuffer()) {
+      int cell =
+          switch (ztensor.transformedDesc().getType()) {
+            case ZDNN_BINARY_INT8 -> 1;
+            case ZDNN_BINARY_INT32 -> 4;
+            default -> 2;
+          };
+      seen.addProperty("memory", Words.of(ztensor.readSticks(), cell));
+    }
+    return seen;
+  }
+
+  private static int width(Ztensor ztensor) {
+    DataTypes type = ztensor.preTransformedDesc().getType();
+    return type == DataTypes.INT8 ? 1 : type == DataTypes.FP16 || type == DataTypes.BFLOAT ? 2 : 4;
+  }
+
+  private static JsonArray flags(int raised) {
+    JsonArray flags = new JsonArray();
+    Stream.of(FpFlags.FP_FLAGS_INVALID, FpFlags.FP_FLAGS_OVERFLOW, FpFlags.FP_FLAGS_UNDERFLOW)
+        .filter(flag -> (raised & flag.getNumber()) != 0)
+        .forEach(flag -> flags.add(flag.name().substring("FP_FLAGS_".length())));
+    return flags;
+  }
+}

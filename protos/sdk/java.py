@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Java: messages and stubs are made by the build of `client/java`; verbs by template."""
+
+import re
+import textwrap
+from collections.abc import Iterable
+
+from sdk.rendering import ROOT, Sdk, camel, comment, pascal
+from sdk.verbs import Absent, Kind, Parameter, Value, Verb
+
+_TYPES = {
+    Kind.ZTENSOR: "Ztensor",
+    Kind.ARRAY: "UserArray",
+    Kind.ARRAYS: "UserArray...",
+    Kind.BOOL: "boolean",
+    Kind.FLOAT: "float",
+    Kind.INT32: "int",
+    Kind.UINT32: "int",
+}
+# Longest list of parameters that stays on the line of a method's name, characters.
+SHORT = 45
+_VALUES = {Value.BOOLEAN: "boolean", Value.NUMBER: "long", Value.RANGE: "FloatRange"}
+
+
+def declared(parameter: Parameter, numbers: bool = False) -> str:
+    """Return type and name of a parameter; `numbers` takes enums as any number."""
+    kind, name = parameter.kind, camel(parameter.name)
+    if kind is Kind.ENUM:
+        return f"{'int' if numbers else parameter.enum} {name}"
+    if kind is Kind.INT32S:
+        return f"{'int' if numbers else parameter.enum}... {name}"
+    if kind is Kind.FLOAT and parameter.absent is Absent.NULL:
+        return f"Float {name}"
+    return f"{_TYPES[kind]} {name}"
+
+
+def signature(parameters: Iterable[Parameter], session: bool, numbers: bool = False) -> str:
+    """Return the parameters of a method, a list last; without ztensors, the session comes first.
+
+    Many go on lines of their own.
+    """
+    ordered = sorted(parameters, key=lambda one: one.kind in (Kind.INT32S, Kind.ARRAYS))
+    written = ["Session session"] if session else []
+    line = ", ".join([*written, *(declared(one, numbers) for one in ordered)])
+    if len(line) <= SHORT:
+        return line
+    indent = "      "
+    pairs = line.replace(" ", "\0").replace(",\0", ", ")
+    wrapped = textwrap.fill(pairs, 96, initial_indent=indent, subsequent_indent=indent)
+    return "\n" + wrapped.replace("\0", " ")
+
+
+def member(name: str) -> str:
+    """Return a field's name in the methods of its message: `conv2d` is `Conv2D`."""
+    return re.sub(r"(?<=[0-9])[a-z]", lambda found: found[0].upper(), pascal(name))
+
+
+def setter(parameter: Parameter, numbers: bool = False) -> str:
+    """Return the call that puts a parameter into its message."""
+    name, field = camel(parameter.name), member(parameter.name)
+    if parameter.kind is Kind.ZTENSOR:
+        created = parameter.output and parameter.absent is Absent.CREATED
+        return f'set{field}(verb.{"output" if created else "given"}("{parameter.name}", {name}))'
+    if parameter.kind is Kind.ENUM and numbers:
+        return f"set{field}Value({name})"
+    return f"set{field}({name})"
+
+
+def answer(verb: Verb) -> str:
+    """Return the type of what a verb returns."""
+    if verb.value is not Value.NOTHING:
+        return _VALUES[verb.value]
+    if len(verb.outputs) > 1:
+        return f"{verb.message}Outputs"
+    return "Ztensor" if verb.outputs else "void"
+
+
+def javadoc(paragraphs: Iterable[str], indent: str = "  ") -> str:
+    """Return paragraphs, and what begins with "@", as the lines between `/**` and `*/`."""
+    first, *rest = (_html(one) for one in paragraphs)
+    written = [comment(first, f"{indent} * ")]
+    tags = False
+    for one in rest:
+        if not one.startswith("@"):
+            one = f"<p>{one}"
+        if not (tags and one.startswith("@")):
+            written.append(f"{indent} *")
+        tags = one.startswith("@")
+        hang = f"{indent} *     " if tags else f"{indent} * "
+        written.append(f"{indent} * " + comment(one, hang)[len(hang) :])
+    return "\n".join(written)
+
+
+def _html(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"`([^`]*)`", r"{@code \1}", escaped)
+
+
+JAVA = Sdk(
+    name="java",
+    home=ROOT / "client" / "java",
+    sources={"java.java.j2": "src/main/java/dev/nnpa/Zdnn.java"},
+    filters={
+        "signature": signature,
+        "setter": setter,
+        "member": member,
+        "answer": answer,
+        "javadoc": javadoc,
+    },
+)

@@ -88,6 +88,18 @@ _COUNT = {"type": click.IntRange(1)}
     help="End when the process that started this one ends, even by SIGKILL; or when standard "
     "input, if it is a pipe, is closed.",
 )
+@click.option(
+    "--models",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of ONNX models to load and offer through the Open Inference Protocol: "
+    "NAME.onnx, or NAME/VERSION/model.onnx with NAME/config.pbtxt.",
+)
+@_flag("--max-models", 64, "Models at a time, versions counted.", **_COUNT)
+@_flag("--max-response", "4MiB", "Largest answer of an inference; requests may say more.", **_SIZE)
+@click.option("--no-model-control", is_flag=True, help="Clients may not load or unload models.")
+@click.option(
+    "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."
+)
 @_flag(
     "--log-level",
     "info",

@@ -24,10 +24,12 @@ from grpc_reflection.v1alpha import reflection
 from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
-from nnpa_server import mli, warmup
+from nnpa_server import mli, open_inference, warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
 from nnpa_server.config import Config
 from nnpa_server.interceptor import Interceptor
+from nnpa_server.open_inference import Inference, Loader, OpenInferenceService, Regions
+from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 
 _log = logging.getLogger("nnpa.server")
@@ -55,9 +57,35 @@ class Server:
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )
+        self.repository = Repository(config.max_models)
+        self.regions = Regions() if config.shared_memory else None
+        self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
-        names = (SERVICE, mli.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (
+            SERVICE,
+            mli.SERVICE,
+            open_inference.SERVICE,
+            health.SERVICE_NAME,
+            reflection.SERVICE_NAME,
+        )
         reflection.enable_server_reflection(names, self._grpc)
+
+    def _offer_models(self) -> None:
+        config, limit = self.config, self.config.limits.max_session_bytes
+        self.loader = Loader(self.repository, open_inference.compile_onnx, config.models, limit)
+        inference = Inference(self.repository, self.regions, config.max_response, limit)
+        loader = None if config.no_model_control else self.loader
+        self.inference = OpenInferenceService(self.repository, inference, loader, self.regions)
+        open_inference.add_to(self._grpc, self.inference)
+
+    def load_models(self) -> None:
+        """Load the models of the operator's folder, then say that the server is ready for more."""
+        try:
+            self.loader.load_folder()
+        except Exception:
+            _log.exception("the models of %s are not all loaded", self.config.models)
+        self.inference.ready = True
+        self.health.set(open_inference.SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
@@ -65,6 +93,10 @@ class Server:
         self._grpc.start()
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if self.config.models is None:
+            self.load_models()
+        else:
+            threading.Thread(target=self.load_models, name="models", daemon=True).start()
         return addresses
 
     def _listen(self, address: str) -> str:
@@ -85,13 +117,15 @@ class Server:
 
         Sessions that are open then are told in the log, and freed.
         """
-        for name in _HEALTHY:
+        for name in (*_HEALTHY, open_inference.SERVICE):
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
         self._grpc.stop(_GRACE).wait()
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
+        if self.regions is not None:
+            self.regions.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         return finished
 

@@ -55,6 +55,11 @@ class Config:
     workers: int = 64
     drain_timeout: float = 30.0
     exit_with_parent: bool = False
+    models: Path | None = None
+    max_models: int = 64
+    max_response: int = 4 * MIB  # what gRPC clients take unless they are told otherwise
+    no_model_control: bool = False
+    shared_memory: bool = False
 
     @property
     def max_streams(self) -> int:

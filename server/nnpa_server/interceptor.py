@@ -41,7 +41,9 @@ else:
 _failures = logging.getLogger("nnpa.failure")
 _REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_OURS = "/nnpa."
+_OURS = ("/nnpa.", "/inference.")
+# Streams whose messages are calls of their own: one that waits for its next has none under way.
+_CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +103,7 @@ class Interceptor(_ServerInterceptor):
 
     def _busy(self) -> int:
         return self._running - sum(
-            one.waiting and one.method == "ExecuteStream" for one in self._streams
+            one.waiting and one.method in _CONVERSATIONS for one in self._streams
         )
 
     def close(self) -> None:
@@ -191,7 +193,7 @@ class Interceptor(_ServerInterceptor):
                 raise CallCancelled(grpc.StatusCode.CANCELLED) from error
             with self._lock:
                 call.waiting = False
-                if self._draining and call.method == "ExecuteStream" and request is not end:
+                if self._draining and call.method in _CONVERSATIONS and request is not end:
                     raise _draining()
             if request is end:
                 return

@@ -92,7 +92,7 @@ _MAX_BATCHES = 128  # batch sizes that are told apart
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One version of a network. `properties` are told to clients; `reason` says why the state."""
+    """One version of a network; `properties` are told to clients."""
 
     name: str
     version: str

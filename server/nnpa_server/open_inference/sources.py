@@ -205,6 +205,11 @@ def read(source: Path | bytes, limit: int, name: str) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
+def bad_name(name: str) -> CallRefused:
+    """Return the error for a name that no model may have."""
+    return invalid("model_name", repr(name[:80]), "1 to 64 of A-Z a-z 0-9 . _ -")
+
+
 def no_folder(name: str) -> CallRefused:
     """Return the error for a model without contents where there is no folder."""
     limit = "with config and file:<version>/model.onnx, for the server has no --models folder"

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One inference: from a request cut open to a response in parts.
+
+What a request says beside its contents (model, names, types, shapes) is read and checked once and
+remembered by its bytes; clients say the same again and again.
+"""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_network.program import ModelRefused
+
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.messages import InferRequest, InferResponse
+from nnpa_server.open_inference.shared_memory import Region, Regions
+from nnpa_server.open_inference.tensors import (
+    Array,
+    Buffer,
+    Datatype,
+    datatype_of,
+    mismatched,
+    raw_of,
+    raw_size,
+    read_raw,
+    read_typed,
+    said,
+    wrong_size,
+)
+from nnpa_server.repository import Model, Repository, State
+
+if TYPE_CHECKING:
+    from nnpa_network.executor import Executor, Result
+    from nnpa_network.program import Port, Program
+
+LIMIT_PARAMETER = "nnpa_max_response_bytes"
+VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
+_OPTION = "grpc.max_receive_message_length"
+_REMEMBERED, _LONGEST = 256, 4096  # requests remembered, and the most bytes of one
+_MAX_ELEMENTS = 1 << 48
+Find = Callable[[str], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies in shared memory: the region, and bytes from its start."""
+
+    region: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input as a request describes it; `array` are its typed contents, `place` its region."""
+
+    name: str
+    path: str
+    kind: Datatype
+    shape: tuple[int, ...]
+    place: Place | None
+    array: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output that a request wants; `place` is where in shared memory."""
+
+    name: str
+    kind: Datatype
+    place: Place | None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A request without its contents, checked. `heads` are answers' heads by shapes."""
+
+    model: Model
+    executor: "Executor"
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    most_bytes: int | None
+    batch: int
+    heads: dict[tuple[tuple[int, ...], ...], bytes] = field(
+        default_factory=dict[tuple[tuple[int, ...], ...], bytes]
+    )
+
+
+class Inference:
+    """Runs the models of a repository.
+
+    An answer is at most `max_response` bytes unless its request says otherwise; the tensors of a
+    run are at most `max_bytes` together. `regions` is None where shared memory is not offered.
+    """
+
+    def __init__(
+        self, repository: Repository, regions: Regions | None, max_response: int, max_bytes: int
+    ) -> None:
+        self._repository = repository
+        self._regions = regions
+        self._max_response = max_response
+        self._max_bytes = max_bytes
+        self._prepared: OrderedDict[tuple[bytes, bool], Prepared] = OrderedDict()
+        self._lock = Lock()
+
+    def infer(self, request: InferRequest, context: Any) -> InferResponse:
+        """Run a model once."""
+        began = time.perf_counter_ns()
+        prepared = self._prepare(request)
+        model = prepared.model
+        try:
+            return self._run(prepared, request, context, began)
+        except ModelRefused as error:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            raise mismatched(f"model {model.name}", str(error), "what the model takes") from error
+        except CallRefused:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            raise
+        except Exception as error:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            raise step_failed(model, error) from error
+
+    def _run(
+        self, prepared: Prepared, request: InferRequest, context: Any, began: int
+    ) -> InferResponse:
+        find = self._finder(context)
+        with ExitStack() as held:
+            feeds = _feeds(prepared, request.raw, find, held)
+            infer = time.perf_counter_ns()
+            result = prepared.executor.run(feeds)
+            output = time.perf_counter_ns()
+            response = self._answer(prepared, result, request.id, find, held)
+        statistics = prepared.model.statistics
+        statistics.succeeded(prepared.batch, began, infer, output, time.perf_counter_ns())
+        return response
+
+    def _finder(self, context: Any) -> Find:
+        """Return what finds the regions of the caller's connection."""
+
+        def find(name: str) -> Region:
+            if self._regions is None:
+                raise not_offered("system_shared_memory", "start the server with --shared-memory")
+            return self._regions.find(context.peer(), name)
+
+        return find
+
+    def _prepare(self, request: InferRequest) -> Prepared:
+        key = (request.head, bool(request.raw))
+        with self._lock:
+            known = self._prepared.get(key)
+            if known is not None:
+                if known.model.state == State.READY:
+                    self._prepared.move_to_end(key)
+                    return known
+                del self._prepared[key]
+        try:
+            message = pb.ModelInferRequest.FromString(request.head)
+        except DecodeError as error:
+            limit = "protocol buffer wire format"
+            raise invalid("request", "no message of its type", limit) from error
+        prepared = self._read(message, raw=bool(request.raw))
+        if len(request.head) <= _LONGEST and all(one.array is None for one in prepared.inputs):
+            with self._lock:
+                self._prepared[key] = prepared
+                while len(self._prepared) > _REMEMBERED:
+                    self._prepared.popitem(last=False)
+        return prepared
+
+    def _read(self, message: pb.ModelInferRequest, *, raw: bool) -> Prepared:
+        model = self._repository.find(message.model_name, message.model_version)
+        began = time.perf_counter_ns()
+        try:
+            inputs = _read_inputs(model, message.inputs, raw=raw)
+            outputs = _read_outputs(model, message.outputs)
+            executor = self._executor(model, {one.name: one.shape for one in inputs})
+        except (CallRefused, ModelRefused) as error:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            if isinstance(error, CallRefused):
+                raise
+            raise mismatched(f"model {model.name}", str(error), "what the model takes") from error
+        first = model.plan.inputs[0].shape if model.plan.inputs else ()
+        batch = inputs[0].shape[0] if first and first[0] < 0 else 1
+        most = _limit(message.parameters)
+        return Prepared(model, executor, inputs, outputs, most, batch)
+
+    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
+        executor = model.plan.executor(shapes)
+        total = _bytes(executor.program)
+        if total > self._max_bytes:
+            path = f"model {model.name}: tensors of a run of these shapes"
+            raise wrong_size(path, f"{total} bytes", f"at most {self._max_bytes}")
+        return executor
+
+    def _answer(
+        self, prepared: Prepared, result: "Result", identifier: bytes, find: Find, held: ExitStack
+    ) -> InferResponse:
+        arrays = [result.outputs[one.name] for one in prepared.outputs]
+        sizes = [raw_size(array) for array in arrays]
+        self._require_small(prepared, sizes)
+        raw: list[Buffer] = []
+        for output, array, size in zip(prepared.outputs, arrays, sizes, strict=True):
+            if output.place is None:
+                raw.append(raw_of(array))
+            else:
+                _write(output, raw_of(array), size, find, held)
+        return InferResponse(_head(prepared, arrays, sizes, result), identifier, raw)
+
+    def _require_small(self, prepared: Prepared, sizes: Sequence[int]) -> None:
+        wanted = zip(prepared.outputs, sizes, strict=True)
+        size = sum(size for output, size in wanted if output.place is None)
+        limit = self._max_response if prepared.most_bytes is None else prepared.most_bytes
+        if 0 < limit < size:
+            raise CallRefused(
+                wire.ERROR_REASON_RESPONSE_TOO_LARGE,
+                f"model {prepared.model.name}: the answer is {size} bytes, above {limit}, which is "
+                f"what clients likely take: set {_OPTION} on the channel, and the request's "
+                f"parameter {LIMIT_PARAMETER} to as much (0: any)",
+                value=size,
+                limit=limit,
+                option=_OPTION,
+            )
+
+
+def not_offered(extension: str, how: str) -> CallRefused:
+    """Return the error for an extension that this server does not offer."""
+    text = f"{extension} is not offered: {how}"
+    return CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field=extension)
+
+
+def step_failed(model: Model, error: Exception) -> Exception:
+    """Return the error for a node that failed; anything else as it is."""
+    from nnpa_network.executor import StepFailed  # imports onnx, as every model has by now
+
+    if not isinstance(error, StepFailed):
+        return error
+    return CallRefused(
+        wire.ERROR_REASON_NETWORK_FAILED,
+        f"model {model.name}: {error}",
+        node=error.node,
+        operation=error.verb,
+        status=error.status,
+    )
+
+
+def _bytes(program: "Program") -> int:
+    """Return the bytes of all tensors and arrays of a run, as far as they are known before."""
+    tensors = sum(getsize_ztensor(one.transformed_desc) for one in program.tensors.values())
+    known = (one for one in program.arrays.values() if -1 not in one.shape)
+    return tensors + sum(math.prod(one.shape) * one.dtype.itemsize for one in known)
+
+
+def _limit(parameters: Mapping[str, pb.InferParameter]) -> int | None:
+    """Return how large an answer the client says that it takes, bytes; 0: any, None: unsaid."""
+    if LIMIT_PARAMETER not in parameters:
+        return None
+    value = _number(parameters[LIMIT_PARAMETER])
+    if value is None or value < 0:
+        raise invalid(f"parameters.{LIMIT_PARAMETER}", "no number", "bytes, or 0 for any")
+    return value
+
+
+def _number(parameter: pb.InferParameter) -> int | None:
+    match parameter.WhichOneof("parameter_choice"):
+        case "int64_param":
+            return parameter.int64_param
+        case "uint64_param":
+            return parameter.uint64_param
+        case _:
+            return None
+
+
+def _kind(model: Model, port: "Port") -> Datatype:
+    kind = datatype_of(port.dtype)
+    if kind is None:
+        path = f"model {model.name}: {port.name}"
+        raise invalid(path, str(port.dtype), "an element type of the protocol")
+    return kind
+
+
+def _read_inputs(
+    model: Model, given: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
+) -> list[Input]:
+    """Return the inputs in the request's order: each of the model's once, as it takes them."""
+    ports = {port.name: port for port in model.plan.inputs}
+    names = [one.name for one in given]
+    for name in ports:
+        if names.count(name) != 1:
+            text = f"model {model.name}: input {name}"
+            raise mismatched(text, f"{names.count(name)} tensors", "one")
+    if unknown := [name for name in names if name not in ports]:
+        known = f"one of {', '.join(ports) or 'none'}"
+        raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), known)
+    return [_read_input(model, ports[one.name], one, raw=raw) for one in given]
+
+
+def _read_input(
+    model: Model, port: "Port", given: pb.ModelInferRequest.InferInputTensor, *, raw: bool
+) -> Input:
+    kind, shape = _kind(model, port), tuple(given.shape)
+    path = f"model {model.name}: input {port.name}"
+    fits = len(shape) == len(port.shape) and all(
+        size >= 0 and wanted in (-1, size) for size, wanted in zip(shape, port.shape, strict=True)
+    )
+    if given.datatype != kind.name or not fits or math.prod(shape) > _MAX_ELEMENTS:
+        got, expected = said(given.datatype[:16], shape[:16]), said(kind.name, port.shape)
+        raise mismatched(path, got, expected)
+    place = _place(given.parameters, path)
+    if given.HasField("contents") and (raw or place is not None):
+        where = "raw_input_contents" if place is None else "shared memory"
+        raise invalid(f"{path}: contents", f"beside {where}", "in one place")
+    array = None
+    if place is None and not raw:
+        array = read_typed(kind, shape, given.contents, path)
+    return Input(port.name, path, kind, shape, place, array)
+
+
+def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | None:
+    """Return where in shared memory a tensor lies, if it does."""
+    names = [name for name in parameters if name.startswith("shared_memory_")]
+    if not names:
+        return None
+    numbers = {name: _number(one) for name, one in parameters.items()}
+    size = numbers.get("shared_memory_byte_size")
+    offset = numbers.get("shared_memory_offset", 0)
+    if "shared_memory_region" not in parameters or size is None or offset is None:
+        needed = "shared_memory_region and shared_memory_byte_size, numbers for sizes"
+        raise invalid(f"{path}: parameters", ", ".join(sorted(names)), needed)
+    return Place(parameters["shared_memory_region"].string_param, offset, size)
+
+
+def _read_outputs(
+    model: Model, given: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]
+) -> list[Output]:
+    ports = {port.name: port for port in model.plan.outputs}
+    if not given:
+        return [Output(port.name, _kind(model, port), None) for port in ports.values()]
+    found: list[Output] = []
+    for one in given:
+        path = f"model {model.name}: output {one.name[:64]}"
+        if one.name not in ports or any(one.name == known.name for known in found):
+            raise invalid(path, "wanted", f"one of {', '.join(ports)}, once")
+        if "classification" in one.parameters:
+            raise not_offered("classification", "read the output and sort it")
+        found.append(Output(one.name, _kind(model, ports[one.name]), _place(one.parameters, path)))
+    return found
+
+
+def _feeds(
+    prepared: Prepared, raw: Sequence[Buffer], find: Find, held: ExitStack
+) -> dict[str, Array]:
+    """Return the inputs' contents by name."""
+    carried = [one for one in prepared.inputs if one.place is None and one.array is None]
+    if len(carried) != len(raw):
+        path = f"model {prepared.model.name}: raw_input_contents"
+        raise wrong_size(path, f"{len(raw)} entries", f"{len(carried)}, one per such input")
+    contents = iter(raw)
+    return {one.name: _contents(one, contents, find, held) for one in prepared.inputs}
+
+
+def _contents(one: Input, raw: Iterator[Buffer], find: Find, held: ExitStack) -> Array:
+    if one.array is not None:
+        return one.array
+    if one.place is None:
+        return read_raw(one.kind, one.shape, next(raw), one.path)
+    region = find(one.place.region)
+    held.enter_context(region.held())
+    data = region.read(one.place.offset, one.place.size, one.path)
+    return read_raw(one.kind, one.shape, data, one.path)
+
+
+def _write(output: Output, data: Buffer, size: int, find: Find, held: ExitStack) -> None:
+    place = output.place
+    assert place is not None
+    path = f"output {output.name}"
+    if size > place.size:
+        raise wrong_size(path, f"{place.size} bytes of shared memory", f"{size}")
+    region = find(place.region)
+    held.enter_context(region.held())
+    region.write(place.offset, data, path)
+
+
+def _head(
+    prepared: Prepared, arrays: Sequence[Array], sizes: Sequence[int], result: "Result"
+) -> bytes:
+    """Return a response without its id and contents, in bytes; from memory if it is a plain one."""
+    plain = not result.violations and not any(result.nans.values())
+    key = tuple(array.shape for array in arrays)
+    if plain and key in prepared.heads:
+        return prepared.heads[key]
+    model = prepared.model
+    message = pb.ModelInferResponse(model_name=model.name, model_version=model.version)
+    if result.violations:
+        message.parameters[VIOLATIONS].int64_param = len(result.violations)
+    for output, array, size in zip(prepared.outputs, arrays, sizes, strict=True):
+        told = message.outputs.add(name=output.name, datatype=output.kind.name, shape=array.shape)
+        if count := result.nans.get(output.name, 0):
+            told.parameters[NANS].int64_param = count
+        if output.place is not None:
+            told.parameters["shared_memory_region"].string_param = output.place.region
+            told.parameters["shared_memory_byte_size"].int64_param = size
+            told.parameters["shared_memory_offset"].int64_param = output.place.offset
+    head = message.SerializeToString()
+    if plain and not prepared.heads:
+        prepared.heads[key] = head
+    return head

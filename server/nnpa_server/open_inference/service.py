@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GRPCInferenceService: each method of nnpa/oip/open_inference_grpc.proto in a few lines."""
+
+import logging
+from collections.abc import Generator, Iterator
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
+from nnpa_server.open_inference import metadata
+from nnpa_server.open_inference.inference import Inference, not_offered
+from nnpa_server.open_inference.loading import Loader
+from nnpa_server.open_inference.messages import (
+    InferRequest,
+    InferResponse,
+    cut,
+    joined,
+    joined_for_stream,
+)
+from nnpa_server.open_inference.shared_memory import Regions
+from nnpa_server.repository import Repository, State
+
+SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+_failures = logging.getLogger("nnpa.failure")
+_EXTENSIONS = (
+    "model_repository",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
+_FINAL_WANTED, _FINAL = "triton_enable_empty_final_response", "triton_final_response"
+# Methods of the protocol that are not offered, and why.
+_NOT_OFFERED = {
+    "CudaSharedMemoryStatus": ("cuda_shared_memory", "there is no GPU"),
+    "CudaSharedMemoryRegister": ("cuda_shared_memory", "there is no GPU"),
+    "CudaSharedMemoryUnregister": ("cuda_shared_memory", "there is no GPU"),
+    "TraceSetting": ("trace", "the log has a line for each call"),
+    "LogSettings": ("logging", "the server's flags say what is logged"),
+}
+
+
+class OpenInferenceService:
+    """The service. `loader` is None where clients may not load models, `regions` likewise."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        inference: Inference,
+        loader: Loader | None,
+        regions: Regions | None,
+    ) -> None:
+        self._repository = repository
+        self._inference = inference
+        self._loader = loader
+        self._regions = regions
+        self.ready = False
+
+    def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
+        """Tell that the server runs."""
+        return pb.ServerLiveResponse(live=True)
+
+    def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
+        """Tell whether the models of the folder have been loaded, once."""
+        return pb.ServerReadyResponse(ready=self.ready)
+
+    def ModelReady(self, request: Any, _context: object) -> pb.ModelReadyResponse:  # noqa: N802
+        """Tell whether a model takes requests; of an unknown one: no."""
+        try:
+            self._repository.find(request.name, request.version)
+        except CallRefused:
+            return pb.ModelReadyResponse(ready=False)
+        return pb.ModelReadyResponse(ready=True)
+
+    def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
+        """Say what the server is."""
+        offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
+        return pb.ServerMetadataResponse(
+            name="nnpa-server", version=version("nnpa"), extensions=offered
+        )
+
+    def ModelMetadata(self, request: Any, _context: object) -> pb.ModelMetadataResponse:  # noqa: N802
+        """Say what a model takes and gives."""
+        model = self._repository.find(request.name, request.version)
+        return metadata.describe(model, self._repository.versions(model.name))
+
+    def ModelConfig(self, request: Any, _context: object) -> pb.ModelConfigResponse:  # noqa: N802
+        """Return a model's configuration."""
+        model = self._repository.find(request.name, request.version)
+        config = metadata.configuration(model, self._repository.versions(model.name))
+        return pb.ModelConfigResponse(config=config)
+
+    def ModelStatistics(self, request: Any, _context: object) -> pb.ModelStatisticsResponse:  # noqa: N802
+        """Return the statistics of a model, or of all."""
+        models = self._repository.models()
+        if request.name:
+            chosen = self._repository.find(request.name, request.version)
+            models = [
+                one
+                for one in models
+                if one is chosen or (one.name == chosen.name and not request.version)
+            ]
+        return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
+
+    def ModelInfer(self, request: InferRequest, context: Any) -> InferResponse:  # noqa: N802
+        """Run a model once."""
+        return self._inference.infer(request, context)
+
+    def ModelStreamInfer(  # noqa: N802
+        self, requests: Iterator[InferRequest], context: Any
+    ) -> Generator[InferResponse | pb.ModelStreamInferResponse]:
+        """Run models, one answer to each request; an error ends its request only."""
+        for request in requests:
+            try:
+                response = self._inference.infer(request, context)
+            except CallCancelled:
+                raise
+            except Exception as error:
+                yield _stream_error(request, from_exception(error))
+            else:
+                yield _final(request, response)
+
+    def RepositoryIndex(self, request: Any, _context: object) -> pb.RepositoryIndexResponse:  # noqa: N802
+        """List the models."""
+        if self._loader is not None:
+            self._loader.note_folder()
+        return pb.RepositoryIndexResponse(
+            models=(
+                pb.RepositoryIndexResponse.ModelIndex(
+                    name=one.name, version=one.version, state=one.state, reason=one.reason
+                )
+                for one in self._repository.index()
+                if one.state == State.READY or not request.ready
+            )
+        )
+
+    def RepositoryModelLoad(  # noqa: N802
+        self, request: pb.RepositoryModelLoadRequest, _context: object
+    ) -> pb.RepositoryModelLoadResponse:
+        """Load a model of the folder, or one that the request brings."""
+        loader, name = self._require_control(), request.model_name or request.repository_name
+        override, files = "", dict[str, bytes]()
+        for key, parameter in request.parameters.items():
+            match parameter.WhichOneof("parameter_choice"):
+                case "string_param" if key == "config":
+                    override = parameter.string_param
+                case "bytes_param" if key.startswith("file:"):
+                    files[key] = parameter.bytes_param
+                case kind:
+                    limit = "config, a string, or file:<version>/<file>.onnx, bytes"
+                    raise invalid("parameters", f"{key[:64]!r} as {kind}", limit)
+        loader.load(name, override, files)
+        return pb.RepositoryModelLoadResponse(model_name=name, isLoaded=True)
+
+    def RepositoryModelUnload(  # noqa: N802
+        self, request: pb.RepositoryModelUnloadRequest, _context: object
+    ) -> pb.RepositoryModelUnloadResponse:
+        """Unload a model."""
+        name = request.model_name or request.repository_name
+        self._require_control().unload(name)
+        return pb.RepositoryModelUnloadResponse(model_name=name, isUnloaded=True)
+
+    def _require_control(self) -> Loader:
+        if self._loader is None:
+            raise not_offered("model_repository", "the operator loads models, not the clients")
+        return self._loader
+
+    def SystemSharedMemoryStatus(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> pb.SystemSharedMemoryStatusResponse:
+        """List the connection's regions, or one of them."""
+        regions, response = self._require_regions(), pb.SystemSharedMemoryStatusResponse()
+        found = regions.of(context.peer())
+        if request.name:
+            found = [regions.find(context.peer(), request.name)]
+        for one in found:
+            status = response.regions[one.name]
+            status.name, status.key = one.name, one.key
+            status.offset, status.byte_size = one.offset, one.byte_size
+        return response
+
+    def SystemSharedMemoryRegister(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> pb.SystemSharedMemoryRegisterResponse:
+        """Open a region for the connection."""
+        self._require_regions().register(
+            context.peer(), request.name, request.key, request.offset, request.byte_size
+        )
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    def SystemSharedMemoryUnregister(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> pb.SystemSharedMemoryUnregisterResponse:
+        """End a region of the connection, or all."""
+        self._require_regions().unregister(context.peer(), request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    def _require_regions(self) -> Regions:
+        if self._regions is None:
+            raise not_offered("system_shared_memory", "start the server with --shared-memory")
+        return self._regions
+
+
+def _refusing(extension: str, how: str) -> Any:
+    def refuse(_request: object, _context: object) -> None:
+        raise not_offered(extension, how)
+
+    return refuse
+
+
+def _final(request: InferRequest, response: InferResponse) -> InferResponse:
+    """Mark a response as its request's last, where the client wants to be told."""
+    if _FINAL_WANTED.encode() not in request.head:
+        return response
+    wanted = pb.ModelInferRequest.FromString(request.head).parameters
+    if _FINAL_WANTED not in wanted or not wanted[_FINAL_WANTED].bool_param:
+        return response
+    head = pb.ModelInferResponse.FromString(response.head)
+    head.parameters[_FINAL].bool_param = True
+    return InferResponse(head.SerializeToString(), response.id, response.raw)
+
+
+def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStreamInferResponse:
+    """Return an error as a message of the stream, with the id that tells which request it ends."""
+    if refused.reason == wire.ERROR_REASON_INTERNAL:
+        _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
+    return pb.ModelStreamInferResponse(
+        error_message=f"[{refused.code.name}] {refused.message}",
+        infer_response=pb.ModelInferResponse(id=request.id.decode()),
+    )
+
+
+def add_to(server: grpc.Server, service: OpenInferenceService) -> None:
+    """Serve a service; raw contents pass without becoming parts of messages."""
+    methods: dict[str, Any] = {}
+    descriptor = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    for name, method in descriptor.methods_by_name.items():
+        request: Any = getattr(pb, method.input_type.name)
+        response: Any = getattr(pb, method.output_type.name)
+        parse, serialize = request.FromString, response.SerializeToString
+        if name in ("ModelInfer", "ModelStreamInfer"):
+            parse, serialize = cut, joined_for_stream if method.client_streaming else joined
+        if name in _NOT_OFFERED:
+            behaviour = _refusing(*_NOT_OFFERED[name])
+        else:
+            behaviour = getattr(service, name)
+        kind = "stream_stream" if method.client_streaming else "unary_unary"
+        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+        methods[name] = make(behaviour, request_deserializer=parse, response_serializer=serialize)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))

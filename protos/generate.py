@@ -25,8 +25,8 @@ GENERATED = PROTOS / "gen" / "python"
 BASELINE = PROTOS / "baseline.binpb"
 # Newer generators emit code that refuses protobuf 6, which pyproject still promises to support.
 PINNED = {"grpcio-tools": "1.76.0", "mypy-protobuf": "5.1.0"}
-# Published by others under a package name of theirs, so that a process may hold it once only: kept as
-# a descriptor too, from which a process that holds another copy makes classes of its own.
+# Published by others under a package name of theirs, so that a process may hold it once only: kept
+# as a descriptor too, from which a process that holds another copy makes classes of its own.
 PUBLISHED = "nnpa/oip/open_inference_grpc"
 HEADER = '# SPDX-License-Identifier: Apache-2.0\n"""{}"""\n'
 DOCSTRINGS = {

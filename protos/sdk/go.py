@@ -62,7 +62,11 @@ def argument(name: str) -> str:
 GO = Sdk(
     name="go",
     home=HOME,
-    sources={"go.go.j2": "zdnn/verbs.gen.go", "go_constants.go.j2": "zdnn/constants.gen.go"},
+    sources={
+        "go.go.j2": "zdnn/verbs.gen.go",
+        "go_constants.go.j2": "zdnn/constants.gen.go",
+        "go_testee.go.j2": "testee/verbs.gen.go",
+    },
     filters={"protoc_name": protoc_name, "argument": argument},
     messages=Messages("gen", _missing, _write),
 )

@@ -264,7 +264,7 @@ def _parameter(field: FieldDescriptorProto, doc: str) -> Parameter:
     written = kind is Kind.ZTENSOR and (name == "dest" or "output" in name.split("_"))
     told = re.search(r"of enum (\w+)", doc) if kind is Kind.INT32S else None
     enum = told[1] if told else field.type_name.rpartition(".")[2] if kind is Kind.ENUM else ""
-    return Parameter(name, kind, enum, written, _absent(kind, written, doc), doc)
+    return Parameter(name, kind, enum, written, _absent(written, doc), doc)
 
 
 _SCALARS = {
@@ -289,7 +289,7 @@ def _kind(field: FieldDescriptorProto) -> Kind:
     return (_LISTS if repeated else _SCALARS)[field.type]
 
 
-def _absent(kind: Kind, written: bool, doc: str) -> Absent:
+def _absent(written: bool, doc: str) -> Absent:
     if written:
         return Absent.REQUIRED if "`new_id` is FIELD_INVALID" in doc else Absent.CREATED
     for words, meaning in (

@@ -315,6 +315,17 @@ const (
 	// NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in
 	// Ztensor.cached; "field" says which. Send the sticks instead.
 	ErrorReason_ERROR_REASON_CACHE_MISS ErrorReason = 23
+	// NOT_FOUND: the session has no network of this handle, or not any more.
+	ErrorReason_ERROR_REASON_NETWORK_NOT_FOUND ErrorReason = 24
+	// FAILED_PRECONDITION: the network is not initialised, or was not made from what the call needs.
+	ErrorReason_ERROR_REASON_NETWORK_NOT_READY ErrorReason = 25
+	// ABORTED: a node of the network failed; "node", "operation" (the zDNN function, or "host"),
+	// "status" (decimal zdnn_status, 0 on the host).
+	ErrorReason_ERROR_REASON_NETWORK_FAILED ErrorReason = 26
+	// INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for the whole, and "why".
+	ErrorReason_ERROR_REASON_MODEL_INVALID ErrorReason = 27
+	// ALREADY_EXISTS: a model is published under this name.
+	ErrorReason_ERROR_REASON_MODEL_EXISTS ErrorReason = 28
 	// NOT_FOUND: the server has no model of this name, or not this version of it.
 	ErrorReason_ERROR_REASON_MODEL_NOT_FOUND ErrorReason = 30
 	// UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why".
@@ -361,6 +372,11 @@ var (
 		21: "ERROR_REASON_INTERNAL",
 		22: "ERROR_REASON_CALL_QUOTA_EXCEEDED",
 		23: "ERROR_REASON_CACHE_MISS",
+		24: "ERROR_REASON_NETWORK_NOT_FOUND",
+		25: "ERROR_REASON_NETWORK_NOT_READY",
+		26: "ERROR_REASON_NETWORK_FAILED",
+		27: "ERROR_REASON_MODEL_INVALID",
+		28: "ERROR_REASON_MODEL_EXISTS",
 		30: "ERROR_REASON_MODEL_NOT_FOUND",
 		31: "ERROR_REASON_MODEL_UNAVAILABLE",
 		32: "ERROR_REASON_MODEL_QUOTA_EXCEEDED",
@@ -394,6 +410,11 @@ var (
 		"ERROR_REASON_INTERNAL":                 21,
 		"ERROR_REASON_CALL_QUOTA_EXCEEDED":      22,
 		"ERROR_REASON_CACHE_MISS":               23,
+		"ERROR_REASON_NETWORK_NOT_FOUND":        24,
+		"ERROR_REASON_NETWORK_NOT_READY":        25,
+		"ERROR_REASON_NETWORK_FAILED":           26,
+		"ERROR_REASON_MODEL_INVALID":            27,
+		"ERROR_REASON_MODEL_EXISTS":             28,
 		"ERROR_REASON_MODEL_NOT_FOUND":          30,
 		"ERROR_REASON_MODEL_UNAVAILABLE":        31,
 		"ERROR_REASON_MODEL_QUOTA_EXCEEDED":     32,
@@ -577,7 +598,8 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x11ZDNN_FUNC_RC_F006\x10\x86\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F007\x10\x87\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F008\x10\x88\xe03\x12\x17\n" +
-	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\xdd\b\n" +
+	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\x85\n" +
+	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_SESSION_NOT_FOUND\x10\x01\x12'\n" +
@@ -603,7 +625,12 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x1aERROR_REASON_TOKEN_INVALID\x10\x14\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x15\x12$\n" +
 	" ERROR_REASON_CALL_QUOTA_EXCEEDED\x10\x16\x12\x1b\n" +
-	"\x17ERROR_REASON_CACHE_MISS\x10\x17\x12 \n" +
+	"\x17ERROR_REASON_CACHE_MISS\x10\x17\x12\"\n" +
+	"\x1eERROR_REASON_NETWORK_NOT_FOUND\x10\x18\x12\"\n" +
+	"\x1eERROR_REASON_NETWORK_NOT_READY\x10\x19\x12\x1f\n" +
+	"\x1bERROR_REASON_NETWORK_FAILED\x10\x1a\x12\x1e\n" +
+	"\x1aERROR_REASON_MODEL_INVALID\x10\x1b\x12\x1d\n" +
+	"\x19ERROR_REASON_MODEL_EXISTS\x10\x1c\x12 \n" +
 	"\x1cERROR_REASON_MODEL_NOT_FOUND\x10\x1e\x12\"\n" +
 	"\x1eERROR_REASON_MODEL_UNAVAILABLE\x10\x1f\x12%\n" +
 	"!ERROR_REASON_MODEL_QUOTA_EXCEEDED\x10 \x12&\n" +

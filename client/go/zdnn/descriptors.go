@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"fmt"
+	"math"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// TensorDesc is zdnn_tensor_desc: fields Layout, Format, Type, Dim4 to Dim1, as the wire has them.
+type TensorDesc = zdnnv1.TensorDesc
+
+// ranks tells how many dims a layout has; concatenated layouts, which no user array has, have none.
+var ranks = map[DataLayouts]int{
+	ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3,
+	ZDNN_4D: 4, ZDNN_4DS: 4, ZDNN_NHWC: 4, ZDNN_NCHW: 4, ZDNN_HWCK: 4,
+}
+
+// InitPreTransformedDesc describes the user's tensor: sizes in elements, outermost first, as many
+// as the layout has. Neither layout nor type is checked here, as in C; a concatenated or unknown
+// layout takes no sizes.
+// Source: zDNN API Reference 1.2.0, zdnn_init_pre_transformed_desc.
+func InitPreTransformedDesc(layout DataLayouts, kind DataTypes, sizes ...uint32) (*TensorDesc, error) {
+	rank := ranks[layout]
+	if len(sizes) < rank {
+		return nil, fmt.Errorf("sizes: %d given, layout %v has %d", len(sizes), layout, rank)
+	}
+	desc := &TensorDesc{Layout: &layout, Type: &kind}
+	fields := [4]*uint32{&desc.Dim4, &desc.Dim3, &desc.Dim2, &desc.Dim1}
+	for i, field := range fields[4-rank:] {
+		*field = sizes[i]
+	}
+	return desc, nil
+}
+
+// padded returns a size rounded up to whole sticks of 64 cells, as a uint32_t.
+func padded(size uint32) uint32 {
+	return (size + 63) / 64 * 64
+}
+
+type dims [4]uint32
+
+// placePlain returns where the dims of a layout go that can be quantized too.
+func placePlain(pre *TensorDesc) (dims, bool) {
+	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
+	switch pre.GetLayout() {
+	case ZDNN_1D:
+		return dims{1, 1, 1, d1}, true
+	case ZDNN_2D:
+		return dims{1, 1, d2, d1}, true
+	case ZDNN_2DS:
+		return dims{d2, 1, 1, d1}, true
+	case ZDNN_3D:
+		return dims{1, d3, d2, d1}, true
+	case ZDNN_3DS:
+		return dims{d3, 1, d2, d1}, true
+	case ZDNN_4D, ZDNN_NHWC:
+		return dims{d4, d3, d2, d1}, true
+	}
+	return dims{}, false
+}
+
+// place returns where the dims of any layout go that has a transformed form.
+func place(pre *TensorDesc) (dims, bool) {
+	d4, d3, d2, d1 := pre.GetDim4(), pre.GetDim3(), pre.GetDim2(), pre.GetDim1()
+	switch pre.GetLayout() {
+	case ZDNN_NCHW:
+		return dims{d4, d2, d1, d3}, true
+	case ZDNN_HWCK:
+		return dims{d4, d3, d2, d1}, true
+	case ZDNN_4DS:
+		if d3 == 1 {
+			return dims{d4, 1, d2, d1}, true
+		}
+		return dims{d4, 1, d2, d3 * padded(d1)}, true
+	}
+	return placePlain(pre)
+}
+
+func transformed(layout DataLayouts, format DataFormats, kind DataTypes, d dims) *TensorDesc {
+	return &TensorDesc{
+		Layout: &layout, Format: &format, Type: &kind, Dim4: d[0], Dim3: d[1], Dim2: d[2], Dim1: d[3],
+	}
+}
+
+// refuse returns the error of a local function, explained as the server explains its own.
+func refuse(status ZdnnStatus, op, field string, value any, limit string, number int) error {
+	return newZdnnError(op, -1, &zdnnv1.OperationResult{
+		ZdnnStatus:    uint32(status),
+		StatusMessage: GetStatusMessage(status),
+		Refusal: &zdnnv1.Refusal{
+			Field: field, Value: fmt.Sprint(value), Limit: limit,
+			Constraint: fmt.Sprintf("%s_c%d", op, number),
+		},
+	})
+}
+
+func isFloat(kind DataTypes) bool {
+	return kind == FP32 || kind == FP16 || kind == BFLOAT
+}
+
+// GenerateTransformedDesc describes the sticks of a tensor. The error is a ZdnnError:
+// ZDNN_INVALID_LAYOUT for a layout that has no transformed form, ZDNN_INVALID_TYPE for a type other
+// than FP32, FP16, BFLOAT, INT32.
+// Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc.
+func GenerateTransformedDesc(preTfrmdDesc *TensorDesc) (*TensorDesc, error) {
+	const op = "generate_transformed_desc"
+	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
+	placed, known := place(preTfrmdDesc)
+	if !known {
+		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1)
+	}
+	target := ZDNN_DLFLOAT16
+	if kind == INT32 {
+		target = ZDNN_BINARY_INT32
+	} else if !isFloat(kind) {
+		const limit = "FP32, FP16, BFLOAT or INT32"
+		return nil, refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", kind, limit, 2)
+	}
+	if layout == ZDNN_HWCK {
+		return transformed(ZDNN_HWCK, ZDNN_FORMAT_4DKERNEL, target, placed), nil
+	}
+	return transformed(ZDNN_NHWC, ZDNN_FORMAT_4DFEATURE, target, placed), nil
+}
+
+// GenerateQuantizedTransformedDesc describes the sticks of a quantized tensor. The error is a
+// ZdnnError, in this order: ZDNN_INVALID_LAYOUT (4DS, NCHW, HWCK and concatenated ones),
+// ZDNN_INVALID_TYPE, ZDNN_INVALID_TRANSFORM_TYPE.
+// Source: zDNN API Reference 1.2.0, zdnn_generate_quantized_transformed_desc.
+func GenerateQuantizedTransformedDesc(
+	preTfrmdDesc *TensorDesc, transformType QuantizedTransformTypes,
+) (*TensorDesc, error) {
+	const op = "generate_quantized_transformed_desc"
+	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
+	placed, known := placePlain(preTfrmdDesc)
+	if !known {
+		const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC"
+		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1)
+	}
+	if !isFloat(kind) && kind != INT8 {
+		const limit = "FP32, FP16, BFLOAT or INT8"
+		return nil, refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", kind, limit, 2)
+	}
+	switch transformType {
+	case QUANTIZED_DLFLOAT16:
+		return transformed(ZDNN_NHWC, ZDNN_FORMAT_4DFEATURE, ZDNN_DLFLOAT16, placed), nil
+	case QUANTIZED_INT8:
+		return transformed(ZDNN_NHWC, ZDNN_FORMAT_4DFEATURE, ZDNN_BINARY_INT8, placed), nil
+	case QUANTIZED_WEIGHTS_INT8:
+		return transformed(ZDNN_NHWC, ZDNN_FORMAT_4DWEIGHTS, ZDNN_BINARY_INT8, placed), nil
+	}
+	number := int32(transformType)
+	return nil, refuse(ZDNN_INVALID_TRANSFORM_TYPE, op, "transform_type", number, "0, 1 or 2", 3)
+}
+
+// GenerateTransformedDescConcatenated describes the sticks of weights or biases of a recurrent
+// layer, gates side by side in dim1. The error is a ZdnnError, in this order: ZDNN_INVALID_TYPE;
+// ZDNN_INVALID_SHAPE (odd dim2 of weights behind a bidirectional layer); ZDNN_INVALID_LAYOUT
+// (weights are 3DS, biases 2DS) or ZDNN_INVALID_CONCAT_INFO (usage); ZDNN_INVALID_CONCAT_INFO (RNN
+// type).
+// Source: zDNN API Reference 1.2.0, zdnn_generate_transformed_desc_concatenated.
+func GenerateTransformedDescConcatenated(
+	preTfrmdDesc *TensorDesc, info ConcatInfo,
+) (*TensorDesc, error) {
+	const op = "generate_transformed_desc_concatenated"
+	pre, rnn := preTfrmdDesc, CONCAT_RNN_TYPE(info)
+	halves := CONCAT_USAGE(info) == USAGE_WEIGHTS && CONCAT_PREV_LAYER(info) == PREV_LAYER_BIDIR
+	if kind := pre.GetType(); !isFloat(kind) {
+		const limit = "FP32, FP16 or BFLOAT"
+		return nil, refuse(ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", kind, limit, 1)
+	}
+	if halves && pre.GetDim2()%2 != 0 {
+		const limit = "even behind a bidirectional layer"
+		return nil, refuse(ZDNN_INVALID_SHAPE, op, "pre_tfrmd_desc.dim2", pre.GetDim2(), limit, 2)
+	}
+	stack, rows, err := concatenatedRows(op, pre, info)
+	if err != nil {
+		return nil, err
+	}
+	if halves {
+		rows = 2 * padded(rows/2)
+	}
+	layout, gates := ZDNN_FICO, uint32(4)
+	switch {
+	case rnn == RNN_TYPE_GRU && halves:
+		layout, gates = ZDNN_BIDIR_ZRH, 3
+	case rnn == RNN_TYPE_GRU:
+		layout, gates = ZDNN_ZRH, 3
+	case rnn != RNN_TYPE_LSTM:
+		const limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU"
+		value := fmt.Sprintf("0x%08X", uint32(info))
+		return nil, refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", value, limit, 4)
+	case halves:
+		layout = ZDNN_BIDIR_FICO
+	}
+	placed := dims{stack, 1, rows, gates * padded(pre.GetDim1())}
+	return transformed(layout, ZDNN_FORMAT_4DFEATURE, ZDNN_DLFLOAT16, placed), nil
+}
+
+// concatenatedRows returns dim4 and dim2 of a concatenated tensor, after the checks of usage and
+// layout.
+func concatenatedRows(op string, pre *TensorDesc, info ConcatInfo) (uint32, uint32, error) {
+	wanted, stack, rows := ZDNN_3DS, pre.GetDim3(), pre.GetDim2()
+	switch usage := CONCAT_USAGE(info); usage {
+	case USAGE_BIASES, USAGE_HIDDEN_BIASES:
+		wanted, stack, rows = ZDNN_2DS, pre.GetDim2(), 1
+	case USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS:
+	default:
+		value := fmt.Sprintf("usage 0x%X", uint32(usage))
+		return 0, 0, refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", value, "a USAGE_ number", 3)
+	}
+	if layout := pre.GetLayout(); layout != wanted {
+		limit := wanted.String()
+		return 0, 0, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 3)
+	}
+	return stack, rows, nil
+}
+
+// GetsizeZtensor returns the bytes of the sticks that a transformed descriptor calls for, modulo
+// 2^64.
+// Source: zDNN API Reference 1.2.0, zdnn_getsize_ztensor.
+func GetsizeZtensor(tfrmdDesc *TensorDesc) uint64 {
+	rows, cells := uint64(tfrmdDesc.GetDim2()), uint64(64)
+	switch {
+	case tfrmdDesc.GetType() == ZDNN_BINARY_INT32:
+		cells = 32
+	case tfrmdDesc.GetType() != ZDNN_BINARY_INT8:
+	case tfrmdDesc.GetFormat() == ZDNN_FORMAT_4DWEIGHTS:
+		rows = (rows + 1) / 2
+	default:
+		cells = 128
+	}
+	pages := (rows + 31) / 32 * ((uint64(tfrmdDesc.GetDim1()) + cells - 1) / cells)
+	return uint64(tfrmdDesc.GetDim4()) * uint64(tfrmdDesc.GetDim3()) * pages * 4096
+}
+
+// IsQuantizedZtensor tells whether a ztensor carries a scale: its rec_scale is not 0.
+// Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
+func IsQuantizedZtensor(ztensor *Ztensor) bool {
+	return ztensor.RecScale() != 0
+}
+
+// GetMaxLimit returns the largest value of a pre-transformed type that a transformed type can hold,
+// as float32, Float16, BFloat16, int8 or int32. The error is the ZdnnError ZDNN_INVALID_TYPE.
+// Source: zDNN API Reference 1.2.0, zdnn_get_max_limit.
+func GetMaxLimit(transformedType, preTransformedType DataTypes) (any, error) {
+	return limit("get_max_limit", transformedType, preTransformedType, false)
+}
+
+// GetMinLimit returns the smallest value; otherwise as GetMaxLimit.
+// Source: zDNN API Reference 1.2.0, zdnn_get_min_limit.
+func GetMinLimit(transformedType, preTransformedType DataTypes) (any, error) {
+	return limit("get_min_limit", transformedType, preTransformedType, true)
+}
+
+// limits are the largest values by transformed and pre-transformed type. The smallest floating
+// point ones differ in the sign, the smallest integers are by one further from 0.
+var limits = map[DataTypes]map[DataTypes]any{
+	ZDNN_DLFLOAT16: {
+		FP32:   float32(8573157376.0), // 0x1.FF8p32, the largest DLFLOAT16
+		FP16:   Float16(0x7BFF),       // 65504, the largest FP16
+		BFLOAT: BFloat16(0x4FFF),      // 8556380160, DLFLOAT16's largest truncated
+	},
+	ZDNN_BINARY_INT8: {
+		FP32: float32(127), FP16: Float16(0x57F0), BFLOAT: BFloat16(0x42FE), INT8: int8(math.MaxInt8),
+	},
+	ZDNN_BINARY_INT32: {INT32: int32(math.MaxInt32)},
+}
+
+// smallestInt8 is -128 in each pre-transformed type.
+var smallestInt8 = map[DataTypes]any{
+	FP32: float32(-128), FP16: Float16(0xD800), BFLOAT: BFloat16(0xC300), INT8: int8(math.MinInt8),
+}
+
+func limit(op string, transformedType, preTransformedType DataTypes, least bool) (any, error) {
+	byType, known := limits[transformedType]
+	if !known {
+		const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32"
+		return nil, refuse(ZDNN_INVALID_TYPE, op, "transformed_type", transformedType, allowed, 1)
+	}
+	greatest, known := byType[preTransformedType]
+	if !known {
+		const field, allowed = "pre_transformed_type", "a type that becomes transformed_type"
+		return nil, refuse(ZDNN_INVALID_TYPE, op, field, preTransformedType, allowed, 2)
+	}
+	switch {
+	case !least:
+		return greatest, nil
+	case transformedType == ZDNN_BINARY_INT8:
+		return smallestInt8[preTransformedType], nil
+	}
+	switch value := greatest.(type) {
+	case float32:
+		return -value, nil
+	case Float16:
+		return value | 0x8000, nil
+	case BFloat16:
+		return value | 0x8000, nil
+	}
+	return int32(math.MinInt32), nil
+}

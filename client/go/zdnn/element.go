@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+)
+
+// Float16 holds the bits of an IEEE 16-bit number, zDNN's FP16.
+type Float16 uint16
+
+// BFloat16 holds the bits of a bfloat16 number, zDNN's BFLOAT.
+type BFloat16 uint16
+
+// Element is what user arrays are made of: zDNN's pre-transformed types FP32, FP16, BFLOAT, INT8
+// and INT32, and byte for an array of any type as its little-endian bytes.
+type Element interface {
+	float32 | Float16 | BFloat16 | int8 | int32 | byte
+}
+
+var hostIsLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// sizeOf returns the bytes of one element.
+func sizeOf[T Element]() int {
+	var zero T
+	return int(unsafe.Sizeof(zero))
+}
+
+// typeOf returns the pre-transformed type of an element; false for byte, which stands for any.
+func typeOf[T Element]() (DataTypes, bool) {
+	var zero T
+	switch any(zero).(type) {
+	case float32:
+		return FP32, true
+	case Float16:
+		return FP16, true
+	case BFloat16:
+		return BFLOAT, true
+	case int8:
+		return INT8, true
+	case int32:
+		return INT32, true
+	}
+	return 0, false
+}
+
+// checkType compares the elements of an array with what the user's descriptor says.
+func checkType[T Element](field string, desc *TensorDesc) error {
+	if kind, told := typeOf[T](); told && desc != nil && kind != desc.GetType() {
+		return fmt.Errorf("%s: elements of type %v, the descriptor says %v", field, kind, desc.GetType())
+	}
+	return nil
+}
+
+// bytesOf returns an array as little-endian bytes, in place where the host has that order.
+func bytesOf[T Element](array []T) []byte {
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
+	if hostIsLittleEndian || sizeOf[T]() == 1 {
+		return raw
+	}
+	turned := make([]byte, len(raw))
+	turn(turned, raw, sizeOf[T]())
+	return turned
+}
+
+// fill copies little-endian bytes into an array of as many bytes.
+func fill[T Element](array []T, raw []byte) {
+	into := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(array))), len(array)*sizeOf[T]())
+	if hostIsLittleEndian || sizeOf[T]() == 1 {
+		copy(into, raw)
+		return
+	}
+	turn(into, raw, sizeOf[T]())
+}
+
+// turn copies words of a size with their bytes in the opposite order.
+func turn(into, from []byte, size int) {
+	for at := 0; at < len(from); at += size {
+		for i := range size {
+			into[at+i] = from[at+size-1-i]
+		}
+	}
+}
+
+// numbers returns the values of an enum as plain numbers.
+func numbers[E ~int32](values []E) []int32 {
+	plain := make([]int32, len(values))
+	for i, value := range values {
+		plain[i] = int32(value)
+	}
+	return plain
+}

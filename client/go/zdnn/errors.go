@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// ZdnnError is a zDNN status that is neither ZDNN_OK nor a warning.
+type ZdnnError struct {
+	// Status may be a response code without a name, 0x000C0000 + RC.
+	Status ZdnnStatus
+	// Name is zDNN's name of the status, or its number.
+	Name string
+	// Message is what zdnn_get_status_message says.
+	Message string
+	// Op is the C function without its prefix.
+	Op string
+	// Refusal tells field, value, limit and constraint; may be nil.
+	Refusal *zdnnv1.Refusal
+	// Violation tells which elements are not numbers; may be nil.
+	Violation *zdnnv1.RangeViolation
+	// OperationIndex is the call's place in a pipeline, 0-based; -1 outside of one.
+	OperationIndex int
+	// Result is the whole answer.
+	Result *zdnnv1.OperationResult
+}
+
+func newZdnnError(op string, index int, result *zdnnv1.OperationResult) *ZdnnError {
+	code := ZdnnStatus(result.GetZdnnStatus())
+	return &ZdnnError{
+		Status: code, Name: statusName(code), Message: GetStatusMessage(code), Op: op,
+		Refusal: result.GetRefusal(), Violation: result.GetRangeViolation(),
+		OperationIndex: index, Result: result,
+	}
+}
+
+func (e *ZdnnError) Error() string {
+	var text strings.Builder
+	if e.OperationIndex >= 0 {
+		fmt.Fprintf(&text, "operation %d, ", e.OperationIndex)
+	}
+	fmt.Fprintf(&text, "zdnn_%s: ", e.Op)
+	if told := e.Refusal.GetText(); told != "" {
+		text.WriteString(told)
+	} else {
+		text.WriteString(e.Message)
+		if r := e.Refusal; r != nil {
+			fmt.Fprintf(&text, " %s is %s, allowed: %s (%s).", r.Field, r.Value, r.Limit, r.Constraint)
+		}
+	}
+	text.WriteString(explainViolation(e.Violation))
+	return text.String()
+}
+
+// ZdnnWarning is a warning status, such as ZDNN_ELEMENT_RANGE_VIOLATION: outputs are valid
+// otherwise. It is handed to Options.Warn, which may make it the verb's error.
+type ZdnnWarning struct {
+	// Status is the warning, Name its zDNN name, Message its text.
+	Status        ZdnnStatus
+	Name, Message string
+	// Op is the C function without its prefix.
+	Op string
+	// Violation tells which elements are not numbers; may be nil.
+	Violation *zdnnv1.RangeViolation
+	// Result is the whole answer.
+	Result *zdnnv1.OperationResult
+}
+
+func (w *ZdnnWarning) Error() string {
+	return fmt.Sprintf("zdnn_%s: %s%s", w.Op, w.Message, explainViolation(w.Violation))
+}
+
+// ProgramCheck says that the machine would have ended the program: operands contradict each other,
+// or lack storage.
+type ProgramCheck struct {
+	// Kind is "data" (SIGILL on Linux), "access" (SIGSEGV), "operation" (SIGILL), or "assertion" for
+	// a debug build of MLI (SIGABRT).
+	Kind string
+	// Op is the C function without its prefix; Field, Value, Limit and Constraint say what is wrong.
+	Op, Field, Value, Limit, Constraint string
+	// PrecheckStatus is the status that precheck would have given, or ZDNN_OK for none.
+	PrecheckStatus ZdnnStatus
+	// OperationIndex is the call's place in the list; operations before it have taken effect.
+	OperationIndex int
+	// Message is the server's sentence.
+	Message string
+}
+
+func (e *ProgramCheck) Error() string {
+	if e.PrecheckStatus == ZDNN_OK {
+		return e.Message
+	}
+	name := statusName(e.PrecheckStatus)
+	return fmt.Sprintf("%s With precheck the status would have been %s.", e.Message, name)
+}
+
+// TransportError says that the call did not reach the accelerator, or that its answer did not come
+// back. It is a gRPC status for status.FromError, and matches context.DeadlineExceeded and
+// context.Canceled where it is one.
+type TransportError struct {
+	// Code is the gRPC code.
+	Code codes.Code
+	// Reason is the ErrorReason without its prefix, or "".
+	Reason string
+	// Message is the server's sentence, Metadata what is dynamic in it.
+	Message  string
+	Metadata map[string]string
+	// Advice is what to do.
+	Advice string
+	// Err is the error as gRPC has it.
+	Err error
+}
+
+func (e *TransportError) Error() string {
+	label := e.Code.String()
+	if e.Reason != "" {
+		label += " / " + e.Reason
+	}
+	return fmt.Sprintf("%s: %s %s", label, e.Message, e.Advice)
+}
+
+// Unwrap returns gRPC's error.
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// Is tells that a deadline that passed on the way is context.DeadlineExceeded, and so on.
+func (e *TransportError) Is(target error) bool {
+	return e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
+		e.Code == codes.Canceled && target == context.Canceled
+}
+
+// GRPCStatus returns gRPC's status.
+func (e *TransportError) GRPCStatus() *status.Status { return status.Convert(e.Err) }
+
+// reasonAdvice is what a user can do about each ErrorReason of nnpa.zdnn.v1.
+var reasonAdvice = map[string]string{
+	"SESSION_NOT_FOUND":        "The session was closed or expired when idle: connect again.",
+	"SESSION_QUOTA_EXCEEDED":   "Close sessions that are not needed, or try again later.",
+	"MACHINE_NOT_FOUND":        "`nnpa info` lists the machines.",
+	"MACHINE_INVALID":          "A custom machine can only lack what its model has.",
+	"LIBRARY_VERSION_UNKNOWN":  "Choose one of the versions named.",
+	"FUNCTION_NOT_IN_LIBRARY":  "Choose a later Options.Library.",
+	"FUNCTION_NOT_IMPLEMENTED": "Use a server that implements the function.",
+	"OPERATION_UNKNOWN":        "The server is older than this client, or the operation is empty.",
+	"FIELD_UNSPECIFIED":        "Set the field named.",
+	"FIELD_INVALID":            "Change the field named to what is allowed.",
+	"TENSOR_NOT_FOUND":         "The ztensor was freed: make a new one.",
+	"TENSOR_ID_IN_USE":         "Leave the choice of ids to this client, or choose another.",
+	"TENSOR_QUOTA_EXCEEDED":    "Free ztensors (FreeZtensorBuffer) and try again.",
+	"DATA_SIZE_MISMATCH":       "Give arrays of exactly the size that the descriptors call for.",
+	"MESSAGE_TOO_LARGE":        "Send less per call; TransformZtensor and TransformOrigtensor stream.",
+	"STREAM_ORDER":             "Send one header, then as many bytes as it announces.",
+	"PAGE_TOKEN_INVALID":       "List again from the first page.",
+	"SERVER_DRAINING":          "The server is shutting down: connect to another one.",
+	"TOKEN_INVALID":            "Set ZDNN_TOKEN or Options.Token.",
+	"CALL_QUOTA_EXCEEDED":      "Make fewer calls at a time, or try again later.",
+	"INTERNAL":                 "This is a defect of the server: report the correlation id.",
+}
+
+// codeAdvice is what a user can do about errors that gRPC itself raises.
+var codeAdvice = map[codes.Code]string{
+	codes.Unavailable:       "Check that a server listens there (`nnpa-server --listen ...`), and TLS.",
+	codes.DeadlineExceeded:  "Give the context more time, or send less per call.",
+	codes.Canceled:          "The call was cancelled, or the server stopped: connect again.",
+	codes.ResourceExhausted: "The message exceeds the server's --max-message: send less per call.",
+	codes.Unimplemented:     "The server does not offer the method, or is older than this client.",
+}
+
+// ExplainError returns the ProgramCheck or TransportError that an error of a gRPC call is, of this
+// API or of another one of the server; nil stays nil.
+func ExplainError(err error) error {
+	if err == nil {
+		return nil
+	}
+	told := status.Convert(err)
+	if told.Code() == codes.Unknown {
+		told = status.FromContextError(err)
+	}
+	var info errdetails.ErrorInfo
+	for _, detail := range told.Details() {
+		if one, is := detail.(*errdetails.ErrorInfo); is && one.Domain == "nnpa" {
+			info.Reason, info.Metadata = one.Reason, one.Metadata
+		}
+	}
+	if info.Reason == "PROGRAM_CHECK" {
+		return newProgramCheck(told.Message(), info.Metadata)
+	}
+	advice, known := reasonAdvice[info.Reason]
+	if !known {
+		advice, known = codeAdvice[told.Code()]
+	}
+	if !known {
+		advice = "Report this with its message."
+	}
+	return &TransportError{
+		Code: told.Code(), Reason: info.Reason, Message: told.Message(), Metadata: info.Metadata,
+		Advice: advice, Err: err,
+	}
+}
+
+func newProgramCheck(message string, metadata map[string]string) *ProgramCheck {
+	check := &ProgramCheck{
+		Kind: metadata["kind"], Op: metadata["operation"], Field: metadata["field"],
+		Value: metadata["value"], Limit: metadata["limit"], Constraint: metadata["constraint"],
+		Message: message,
+	}
+	if number, err := strconv.ParseUint(metadata["precheck_status"], 10, 32); err == nil {
+		check.PrecheckStatus = ZdnnStatus(number)
+	}
+	check.OperationIndex, _ = strconv.Atoi(metadata["operation_index"])
+	return check
+}
+
+// explainViolation returns " output: 2 not numbers, first at [0 0 1 3]: 0x7FFF from -1." and so on.
+func explainViolation(violation *zdnnv1.RangeViolation) string {
+	var text strings.Builder
+	for _, operand := range violation.GetOperands() {
+		fmt.Fprintf(&text, " %s: %d not numbers", operand.Operand, operand.Count)
+		if len(operand.Elements) > 0 {
+			first := operand.Elements[0]
+			fmt.Fprintf(&text, ", first at %v: 0x%04X", first.Index, first.Code)
+			if len(first.OperandValues) > 0 {
+				values := strings.Trim(fmt.Sprint(first.OperandValues), "[]")
+				fmt.Fprintf(&text, " from %s", strings.ReplaceAll(values, " ", ", "))
+			}
+			if first.Padding {
+				text.WriteString(" (padding)")
+			}
+		}
+		text.WriteByte('.')
+	}
+	return text.String()
+}
+
+var indexed = regexp.MustCompile(`operations\[(\d+)\]`)
+
+// renumber does not count the operations before that the caller did not ask for.
+func renumber(err error, before int) error {
+	shift := func(text string) string {
+		return indexed.ReplaceAllStringFunc(text, func(found string) string {
+			number, _ := strconv.Atoi(indexed.FindStringSubmatch(found)[1])
+			return fmt.Sprintf("operations[%d]", number-before)
+		})
+	}
+	switch e := err.(type) {
+	case *ProgramCheck:
+		e.OperationIndex -= before
+		e.Message, e.Field = shift(e.Message), shift(e.Field)
+	case *TransportError:
+		e.Message = shift(e.Message)
+		for key, value := range e.Metadata {
+			e.Metadata[key] = shift(value)
+		}
+		if number, err := strconv.Atoi(e.Metadata["operation_index"]); err == nil {
+			e.Metadata["operation_index"] = strconv.Itoa(number - before)
+		}
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"strings"
+	"weak"
+
+	"google.golang.org/protobuf/proto"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// call is one call of a C function: its name without prefix, and what it becomes on the wire.
+type call struct {
+	name      string
+	operation *zdnnv1.Operation
+	// tensors are its ztensors by C parameter name, alive until it has run; the answer may change
+	// their structure.
+	tensors map[string]*Ztensor
+	// creates are the ztensors that exist only when the answer says so.
+	creates []*Ztensor
+	// read gets every answer.
+	read func(*zdnnv1.OperationResult) error
+}
+
+// converts tells whether the function clears the thread's IEEE flags and may raise them.
+func (c *call) converts() bool {
+	return strings.HasPrefix(c.name, "transform_") || c.name == "reshape_ztensor"
+}
+
+// nothingHasRun are the reasons of errors that the server finds before anything of a list has run.
+var nothingHasRun = map[string]bool{
+	"CALL_QUOTA_EXCEEDED": true, "FIELD_INVALID": true, "FIELD_UNSPECIFIED": true,
+	"FUNCTION_NOT_IMPLEMENTED": true, "FUNCTION_NOT_IN_LIBRARY": true, "OPERATION_UNKNOWN": true,
+	"SERVER_DRAINING": true, "SESSION_NOT_FOUND": true, "TENSOR_ID_IN_USE": true,
+	"TENSOR_NOT_FOUND": true, "TOKEN_INVALID": true,
+}
+
+// adopt remembers a tensor that now has a buffer, and to free that when it is not used any more.
+func (s *Session) adopt(z *Ztensor) {
+	if z.id == 0 || z.tracked || z.structure == nil || z.structure.NullBuffer {
+		return
+	}
+	s.living[z.id] = weak.Make(z)
+	z.dropped, z.tracked = runtime.AddCleanup(z, s.drop, z.id), true
+}
+
+// drop notes, on the collector's goroutine, that a tensor is not used any more.
+func (s *Session) drop(id uint64) {
+	s.droppedLock.Lock()
+	defer s.droppedLock.Unlock()
+	s.dropped = append(s.dropped, id)
+}
+
+func (s *Session) takeDropped() []uint64 {
+	s.droppedLock.Lock()
+	defer s.droppedLock.Unlock()
+	taken := s.dropped
+	s.dropped = nil
+	for _, id := range taken {
+		delete(s.living, id)
+	}
+	return taken
+}
+
+// forget notes that the server has forgotten a tensor; the object keeps its structure.
+func (s *Session) forget(z *Ztensor) {
+	delete(s.living, z.id)
+	if z.tracked {
+		z.dropped.Stop()
+		z.tracked = false
+	}
+	z.structure = proto.Clone(z.structure).(*zdnnv1.Ztensor)
+	z.id, z.structure.NullBuffer = 0, true
+}
+
+// submit runs the calls, or queues them while a pipeline is open.
+func (s *Session) submit(ctx context.Context, calls ...*call) error {
+	if s.pipelines == 0 {
+		return s.run(ctx, calls)
+	}
+	size := 0
+	for _, one := range calls {
+		size += proto.Size(one.operation)
+	}
+	if s.queuedBytes+size > int(s.message.GetLimits().GetMaxMessageBytes()/2) {
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	s.queue, s.queuedBytes = append(s.queue, calls...), s.queuedBytes+size
+	return nil
+}
+
+// ask runs a call, with what is queued before it, and returns its answer.
+func (s *Session) ask(ctx context.Context, asked *call) (*zdnnv1.OperationResult, error) {
+	var answer *zdnnv1.OperationResult
+	asked.read = func(result *zdnnv1.OperationResult) error {
+		answer = result
+		return nil
+	}
+	err := s.submit(ctx, asked)
+	return answer, errors.Join(err, s.flush(ctx))
+}
+
+// flush runs what an open pipeline has queued.
+func (s *Session) flush(ctx context.Context) error {
+	if len(s.queue) == 0 {
+		return nil
+	}
+	calls := s.queue
+	s.queue, s.queuedBytes = nil, 0
+	return s.run(ctx, calls)
+}
+
+func (s *Session) run(ctx context.Context, calls []*call) error {
+	operations := make([]*zdnnv1.Operation, len(calls))
+	for i, one := range calls {
+		operations[i] = one.operation
+	}
+	results, err := s.execute(ctx, operations)
+	if err != nil {
+		voidAll(calls, "the call that makes it failed")
+		return err
+	}
+	voidAll(calls[len(results):], "the list of operations ended before")
+	done, inList := len(s.results), s.pipelines > 0
+	if inList {
+		s.results = append(s.results, results...)
+	}
+	var first error
+	for i, result := range results {
+		if err := s.settle(calls[i], result); first == nil {
+			first = err
+		}
+	}
+	for i, result := range results {
+		index := -1
+		if inList {
+			index = done + i
+		}
+		if err := s.judge(calls[i], result, index); first == nil || !isWarned(err) && err != nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// execute runs operations as they are, after dropped tensors have been freed.
+func (s *Session) execute(
+	ctx context.Context, operations []*zdnnv1.Operation,
+) ([]*zdnnv1.OperationResult, error) {
+	if s.uncertain {
+		if err := s.reconcile(ctx); err != nil {
+			return nil, err
+		}
+	}
+	freed := s.takeDropped()
+	request := &zdnnv1.ExecuteRequest{Session: s.message.Name}
+	for _, id := range freed {
+		ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: id}}
+		m := &zdnnv1.FreeZtensorBuffer{Ztensor: ref}
+		free := &zdnnv1.Operation{Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m}}
+		request.Operations = append(request.Operations, free)
+	}
+	request.Operations = append(request.Operations, operations...)
+	answer, err := s.client.Execute(ctx, request)
+	if err == nil {
+		return answer.Results[min(len(freed), len(answer.Results)):], nil
+	}
+	for _, id := range freed {
+		s.drop(id)
+	}
+	failure := ExplainError(err)
+	if missing, lost := lostTensor(failure); lost && contains(freed, missing) {
+		if err := s.reconcile(ctx); err != nil {
+			return nil, err
+		}
+		return s.execute(ctx, operations)
+	}
+	s.doubtAfter(ctx, failure)
+	return nil, renumber(failure, len(freed))
+}
+
+// lostTensor returns the id of the tensor that an error says does not exist.
+func lostTensor(err error) (uint64, bool) {
+	var transport *TransportError
+	if !errors.As(err, &transport) || transport.Reason != "TENSOR_NOT_FOUND" {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(transport.Metadata["tensor"], 10, 64)
+	return id, err == nil
+}
+
+func contains(ids []uint64, wanted uint64) bool {
+	for _, id := range ids {
+		if id == wanted {
+			return true
+		}
+	}
+	return false
+}
+
+// doubtAfter asks what has run after an error that leaves it open: at once, or, when the caller's
+// time is over, before the next call.
+func (s *Session) doubtAfter(ctx context.Context, failure error) {
+	var transport *TransportError
+	if errors.As(failure, &transport) && nothingHasRun[transport.Reason] {
+		return
+	}
+	s.uncertain = true
+	if ctx.Err() == nil && s.reconcile(ctx) != nil {
+		s.uncertain = true
+	}
+}
+
+// reconcile takes over what the server says of the session's tensors.
+func (s *Session) reconcile(ctx context.Context) error {
+	infos, err := s.ListTensors(ctx)
+	if err != nil {
+		return err
+	}
+	present := make(map[uint64]*zdnnv1.ZtensorInfo, len(infos))
+	for _, info := range infos {
+		present[info.Id] = info
+	}
+	for _, id := range s.takeDropped() {
+		if present[id] != nil {
+			s.drop(id)
+		}
+	}
+	for id, held := range s.living {
+		if z := held.Value(); z != nil && present[id] != nil {
+			z.settle(present[id].Ztensor)
+		}
+	}
+	s.uncertain = false
+	return nil
+}
+
+// settle takes over what one answer says of ztensors, and hands it to who wants to read it.
+func (s *Session) settle(done *call, result *zdnnv1.OperationResult) error {
+	code := ZdnnStatus(result.ZdnnStatus)
+	for _, info := range result.Outputs {
+		if z := done.tensors[info.Operand]; z != nil {
+			z.settle(info.Ztensor)
+		}
+	}
+	for _, z := range done.creates {
+		if code != ZDNN_OK && !isWarning(code) {
+			z.void("zdnn_" + done.name + " failed")
+		}
+	}
+	for operand, z := range done.tensors {
+		s.adopt(z)
+		if done.converts() && (operand == "ztensor" || operand == "dest") {
+			z.flags = FpFlags(result.FpFlags)
+		}
+	}
+	for _, line := range result.Diagnostics {
+		level := slog.LevelInfo
+		if line.Stream == zdnnv1.DiagnosticStream_DIAGNOSTIC_STREAM_STDERR {
+			level = slog.LevelError
+		}
+		s.logger.Log(context.Background(), level, line.Text)
+	}
+	if done.read != nil {
+		return done.read(result)
+	}
+	return nil
+}
+
+// judge returns the error of an error status, and what Options.Warn makes of a warning.
+func (s *Session) judge(done *call, result *zdnnv1.OperationResult, index int) error {
+	code := ZdnnStatus(result.ZdnnStatus)
+	switch {
+	case code == ZDNN_OK:
+		return nil
+	case !isWarning(code):
+		return newZdnnError(done.name, index, result)
+	}
+	warning := &ZdnnWarning{
+		Status: code, Name: statusName(code), Message: GetStatusMessage(code), Op: done.name,
+		Violation: result.RangeViolation, Result: result,
+	}
+	if s.warn == nil {
+		s.logger.Warn(warning.Error())
+		return nil
+	}
+	if err := s.warn(warning); err != nil {
+		return warned{err}
+	}
+	return nil
+}
+
+func voidAll(calls []*call, reason string) {
+	for _, one := range calls {
+		for _, z := range one.creates {
+			z.void(reason)
+		}
+	}
+}

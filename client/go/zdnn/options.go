@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// MachineSpec chooses a machine or makes one, with limits of its own.
+type MachineSpec = zdnnv1.MachineSpec
+
+// Options say how to reach a server and what session to open there. The zero value is a Telum II
+// with zDNN 1.2.0, as a release build, on an unencrypted connection.
+type Options struct {
+	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec makes one.
+	// At most one of them.
+	Machine     string
+	MachineSpec *MachineSpec
+	// Library is the version of zDNN, for example "1.0.1".
+	Library string
+	// Precheck verifies operands before the machine sees them; without it, operands that contradict
+	// each other are a ProgramCheck.
+	Precheck bool
+	// The other options of nnpa.zdnn.v1.Session; 0, "" and nil are the server's defaults.
+	StatusDiag         *uint32
+	ProgramCheckAction ProgramCheckAction
+	LogLevel           LogLevel
+	LogModule          string
+	Numerics           Numerics
+	JitterSeed         uint64
+	Accumulate         Accumulate
+
+	// TLSCA is a file with the certificates that may sign the server's, PEM; with it the connection
+	// is encrypted. TLSCert and TLSKey show a certificate to the server. Default: the environment's
+	// ZDNN_TLS_CA, ZDNN_TLS_CERT, ZDNN_TLS_KEY. Unix sockets need none.
+	TLSCA, TLSCert, TLSKey string
+	// Token is sent with every call. Default: the environment's ZDNN_TOKEN.
+	Token string
+	// DialOptions are gRPC's, after those that the fields above make.
+	DialOptions []grpc.DialOption
+
+	// Warn is told of every warning; what it returns becomes the error of the verb, or of the
+	// pipeline, whose outputs are valid all the same. Default: a line in Logger, and no error.
+	Warn func(*ZdnnWarning) error
+	// Logger gets warnings, and what the library prints. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// session returns the message that the options ask for, without the machine's name.
+func (o *Options) session() *zdnnv1.Session {
+	return &zdnnv1.Session{
+		MachineSpec: o.MachineSpec, LibraryVersion: o.Library, Precheck: o.Precheck,
+		StatusDiag: o.StatusDiag, ProgramCheckAction: o.ProgramCheckAction, LogLevel: o.LogLevel,
+		LogModule: o.LogModule, Numerics: o.Numerics, JitterSeed: o.JitterSeed,
+		Accumulate: o.Accumulate,
+	}
+}
+
+// Dial returns a connection to a server, "host:port" or "unix:/path", by the options that say how
+// to reach it. Connect does this by itself; other APIs of the server share Session.Conn.
+func Dial(target string, options Options) (*grpc.ClientConn, error) {
+	path, isUnix := strings.CutPrefix(target, "unix:")
+	port, err := strconv.ParseUint(target[strings.LastIndexByte(target, ':')+1:], 10, 16)
+	if isUnix && path == "" || !isUnix && (err != nil || port == 0) {
+		return nil, fmt.Errorf("target: %q, expected host:port or unix:/path", target)
+	}
+	transport, err := options.credentials(isUnix)
+	if err != nil {
+		return nil, err
+	}
+	dial := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32),
+		),
+	}
+	if token := or(options.Token, "ZDNN_TOKEN"); token != "" {
+		dial = append(dial, grpc.WithPerRPCCredentials(bearer(token)))
+	}
+	return grpc.NewClient(target, append(dial, options.DialOptions...)...)
+}
+
+// or returns an option, or else what the environment has under a name.
+func or(option, name string) string {
+	if option != "" {
+		return option
+	}
+	return os.Getenv(name)
+}
+
+func (o *Options) credentials(isUnix bool) (credentials.TransportCredentials, error) {
+	ca, cert, key := or(o.TLSCA, "ZDNN_TLS_CA"), or(o.TLSCert, "ZDNN_TLS_CERT"), or(o.TLSKey, "ZDNN_TLS_KEY")
+	switch {
+	case isUnix || ca == "" && cert == "" && key == "":
+		return insecure.NewCredentials(), nil
+	case (cert == "") != (key == ""):
+		return nil, errors.New("TLSCert, TLSKey: one given alone, they go together")
+	case ca == "":
+		return nil, errors.New("TLSCA: not given, TLSCert needs it")
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("TLSCA: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("TLSCA: no certificate in %s", ca)
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("TLSCert, TLSKey: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// bearer is a token that goes with every call, also over a Unix socket.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package zdnn is IBM's zDNN on an emulated Telum: sessions on a server, ztensors in them, and one
+// function per C function, in its order of parameters. An output that is nil is created.
+//
+// A status that is an error is a *ZdnnError; a warning goes to Options.Warn; operands that would
+// end the program on the machine are a *ProgramCheck; everything between here and the accelerator
+// is a *TransportError. Descriptors, sizes, limits and status texts are local and ask nobody.
+package zdnn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+	"weak"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// closeTimeout bounds the call that deletes a session.
+const closeTimeout = 10 * time.Second
+
+// Session is a guest on an emulated machine with a zDNN library and its ztensors. One goroutine at a
+// time may use it, or its ztensors; goroutines open a session each.
+type Session struct {
+	client  zdnnv1.AcceleratorServiceClient
+	conn    *grpc.ClientConn
+	message *zdnnv1.Session
+	warn    func(*ZdnnWarning) error
+	logger  *slog.Logger
+	ids     uint64
+	living  map[uint64]weak.Pointer[Ztensor]
+	// dropped are the tensors that the collector has found unused, from another goroutine.
+	droppedLock sync.Mutex
+	dropped     []uint64
+	pipelines   int
+	queue       []*call
+	queuedBytes int
+	results     []*zdnnv1.OperationResult
+	uncertain   bool
+	closed      bool
+}
+
+// Connect opens a session on a server, "host:port" or "unix:/path". The context bounds the calls
+// that this takes, not the session.
+func Connect(ctx context.Context, target string, options Options) (*Session, error) {
+	conn, err := Dial(target, options)
+	if err != nil {
+		return nil, err
+	}
+	s, err := NewSession(ctx, zdnnv1.NewAcceleratorServiceClient(conn), options)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s.conn = conn
+	return s, nil
+}
+
+// NewSession opens a session by way of the service's methods: a stub on a connection that the caller
+// owns, or a test's own.
+func NewSession(
+	ctx context.Context, client zdnnv1.AcceleratorServiceClient, options Options,
+) (*Session, error) {
+	s := &Session{
+		client: client, warn: options.Warn, logger: options.Logger,
+		living: map[uint64]weak.Pointer[Ztensor]{},
+	}
+	if s.logger == nil {
+		s.logger = slog.Default()
+	}
+	wanted := options.session()
+	if options.Machine != "" {
+		if options.MachineSpec != nil {
+			return nil, errors.New("Machine, MachineSpec: both given, expected at most one")
+		}
+		spec, err := s.machineSpec(ctx, options.Machine)
+		if err != nil {
+			return nil, err
+		}
+		wanted.MachineSpec = spec
+	}
+	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: wanted})
+	if err != nil {
+		return nil, ExplainError(err)
+	}
+	s.message = message
+	return s, nil
+}
+
+// machineSpec asks the server for the model of a machine's name or alias.
+func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, error) {
+	machine, err := s.client.GetMachine(ctx, &zdnnv1.GetMachineRequest{Name: "machines/" + name})
+	if err != nil {
+		return nil, ExplainError(err)
+	}
+	return &MachineSpec{Model: machine.Model}, nil
+}
+
+// Message returns the session as the server last told it: machine, limits, options. It is not to be
+// changed.
+func (s *Session) Message() *zdnnv1.Session { return s.message }
+
+// Conn returns the connection, for other APIs of the server; nil if NewSession made the session.
+func (s *Session) Conn() *grpc.ClientConn { return s.conn }
+
+// NewID returns an id that no tensor of the session has had, for Execute.
+func (s *Session) NewID() uint64 {
+	s.ids++
+	return s.ids
+}
+
+// Status asks the server for the session as it is now: options, tensor_count, stored_bytes, ...
+func (s *Session) Status(ctx context.Context) (*zdnnv1.Session, error) {
+	message, err := s.client.GetSession(ctx, &zdnnv1.GetSessionRequest{Name: s.message.Name})
+	if err != nil {
+		return nil, ExplainError(err)
+	}
+	s.message = message
+	return message, nil
+}
+
+// Update changes options: the fields of the message that are named, for example "precheck". What a
+// pipeline has queued runs before. Ztensors stay.
+func (s *Session) Update(ctx context.Context, changes *zdnnv1.Session, fields ...string) error {
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	changes.Name = s.message.Name
+	request := &zdnnv1.UpdateSessionRequest{
+		Session: changes, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
+	}
+	message, err := s.client.UpdateSession(ctx, request)
+	if err != nil {
+		return ExplainError(err)
+	}
+	s.message = message
+	return nil
+}
+
+// Move moves the guest to another machine by name or alias. The query functions answer from the old
+// query result until Init or RefreshNnpaQueryResult runs, as on the machine.
+func (s *Session) Move(ctx context.Context, machine string) error {
+	spec, err := s.machineSpec(ctx, machine)
+	if err != nil {
+		return err
+	}
+	return s.Update(ctx, &zdnnv1.Session{MachineSpec: spec}, "machine_spec")
+}
+
+// ListTensors lists the tensors that the server holds for the session, by ascending id.
+func (s *Session) ListTensors(ctx context.Context) ([]*zdnnv1.ZtensorInfo, error) {
+	var tensors []*zdnnv1.ZtensorInfo
+	request := &zdnnv1.ListTensorsRequest{Session: s.message.Name, PageSize: 1000}
+	for {
+		page, err := s.client.ListTensors(ctx, request)
+		if err != nil {
+			return nil, ExplainError(err)
+		}
+		tensors = append(tensors, page.Tensors...)
+		if page.NextPageToken == "" {
+			return tensors, nil
+		}
+		request.PageToken = page.NextPageToken
+	}
+}
+
+// GetLibraryVersionStr returns the version of the session's library: zdnn_get_library_version_str.
+func (s *Session) GetLibraryVersionStr() string { return s.message.LibraryVersion }
+
+// GetLibraryVersion returns the version as 0x00MMmmpp: zdnn_get_library_version.
+func (s *Session) GetLibraryVersion() uint32 { return libraryVersion(s.message.LibraryVersion) }
+
+func libraryVersion(text string) uint32 {
+	var major, minor, patch uint32
+	if _, err := fmt.Sscanf(text, "%d.%d.%d", &major, &minor, &patch); err != nil {
+		return 0
+	}
+	return major<<16 | minor<<8 | patch
+}
+
+// Pipeline runs body, whose verbs queue, and sends them as one list when it ends; it returns their
+// answers. Outputs exist when the list has run, and may be used at once. A verb whose value is
+// needed at once (an array without a buffer, a query) sends what is queued so far. The first error
+// ends the list: ZdnnError.OperationIndex tells its place, what follows has not run. When body
+// returns an error, what is queued does not run. Pipelines may nest; the outer one runs.
+func (s *Session) Pipeline(
+	ctx context.Context, body func() error,
+) (results []*zdnnv1.OperationResult, err error) {
+	if s.pipelines == 0 {
+		s.results = nil
+	}
+	s.pipelines++
+	defer func() {
+		s.pipelines--
+		if s.pipelines > 0 {
+			return
+		}
+		voidAll(s.queue, "its pipeline was left by an error")
+		s.queue, s.queuedBytes = nil, 0
+		results, s.results = s.results, nil
+	}()
+	if err = body(); err != nil || s.pipelines > 1 {
+		return nil, err
+	}
+	return nil, s.flush(ctx)
+}
+
+// Execute runs operations of the wire contract as they are, and returns their answers unjudged.
+// What an open pipeline has queued runs before. Take ids for new tensors from NewID.
+func (s *Session) Execute(
+	ctx context.Context, operations ...*zdnnv1.Operation,
+) ([]*zdnnv1.OperationResult, error) {
+	if err := s.flush(ctx); err != nil && !isWarned(err) {
+		return nil, err
+	}
+	return s.execute(ctx, operations)
+}
+
+// Close deletes the session with its ztensors, and closes the connection that Connect made. It may
+// be repeated.
+func (s *Session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_, err := s.client.DeleteSession(ctx, &zdnnv1.DeleteSessionRequest{Name: s.message.Name})
+	if s.conn == nil {
+		return ExplainError(err)
+	}
+	return errors.Join(ExplainError(err), s.conn.Close())
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+const (
+	chunkBytes = 1 << 20
+	// Above this, chunks are faster than one message, on a local connection; client/README.md.
+	inlineBytes = 1 << 19
+)
+
+// travelsInline tells whether data of a ztensor go with the operation instead of in chunks.
+func (z *Ztensor) travelsInline(size float64) bool {
+	most := min(inlineBytes, z.session.message.GetLimits().GetMaxInlineBytes())
+	return z.id == 0 || size <= float64(most)
+}
+
+// transform sends user arrays to a transform; build puts them, or nothing, into its operation.
+func transform[T Element](
+	ctx context.Context, name string, z *Ztensor, data [][]T,
+	build func(*zdnnv1.TensorRef, [][]byte) *zdnnv1.Operation,
+) error {
+	v := &verb{name: name}
+	ref := v.input("ztensor", z)
+	if v.err != nil {
+		return v.err
+	}
+	if err := checkType[T]("data", z.structure.GetPreTransformedDesc()); err != nil {
+		return err
+	}
+	var arrays [][]byte
+	total := 0
+	for _, array := range data {
+		arrays = append(arrays, bytesOf(array))
+		total += len(array) * sizeOf[T]()
+	}
+	done := v.call(build(ref, nil))
+	switch {
+	case z.id == 0:
+		return z.session.submit(ctx, done)
+	case z.travelsInline(float64(total)):
+		for i, array := range arrays { // a pipeline sends them later
+			arrays[i] = bytes.Clone(array)
+		}
+		done.operation = build(ref, arrays)
+		return z.session.submit(ctx, done)
+	}
+	header := &zdnnv1.WriteArrays{Operation: done.operation}
+	for _, array := range arrays {
+		header.ArrayBytes = append(header.ArrayBytes, uint64(len(array)))
+	}
+	target := &zdnnv1.WriteTensorHeader_Arrays{Arrays: header}
+	return z.session.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, arrays)
+}
+
+// write streams a header and chunks, and judges the answer.
+func (s *Session) write(
+	ctx context.Context, done *call, header *zdnnv1.WriteTensorHeader, arrays [][]byte,
+) error {
+	if err := s.flush(ctx); err != nil && !isWarned(err) {
+		return err
+	}
+	header.Session = s.message.Name
+	answer, err := s.upload(ctx, header, arrays)
+	if err != nil {
+		voidAll([]*call{done}, "the call that makes it failed")
+		failure := ExplainError(err)
+		s.doubtAfter(ctx, failure)
+		return failure
+	}
+	return errors.Join(s.settle(done, answer.Result), s.judge(done, answer.Result, -1))
+}
+
+func (s *Session) upload(
+	ctx context.Context, header *zdnnv1.WriteTensorHeader, arrays [][]byte,
+) (*zdnnv1.WriteTensorResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.client.WriteTensor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first := &zdnnv1.WriteTensorRequest{Message: &zdnnv1.WriteTensorRequest_Header{Header: header}}
+	err = stream.Send(first)
+	for _, array := range arrays {
+		for at := 0; at < len(array) && err == nil; at += chunkBytes {
+			chunk := array[at:min(at+chunkBytes, len(array))]
+			err = stream.Send(&zdnnv1.WriteTensorRequest{
+				Message: &zdnnv1.WriteTensorRequest_Chunk{Chunk: chunk},
+			})
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the answer is there already
+		return nil, err
+	}
+	return stream.CloseAndRecv()
+}
+
+// denseBytes returns an upper bound for the bytes of the dense array.
+func (z *Ztensor) denseBytes(element int) float64 {
+	desc := z.structure.GetTransformedDesc()
+	if element == 1 { // bytes of any type
+		element = 4
+	}
+	return float64(element) * float64(desc.GetDim4()) * float64(desc.GetDim3()) *
+		float64(desc.GetDim2()) * float64(desc.GetDim1())
+}
+
+// fetch gets the user's array into outBuf, or into a new one.
+func fetch[T Element](
+	ctx context.Context, name string, z *Ztensor, outBuf []T,
+	build func(*zdnnv1.TensorRef) *zdnnv1.Operation,
+) ([]T, error) {
+	v := &verb{name: name}
+	ref := v.input("ztensor", z)
+	if v.err != nil {
+		return nil, v.err
+	}
+	if z.structure == nil {
+		if err := z.session.flush(ctx); err != nil && !isWarned(err) {
+			return nil, err
+		}
+	}
+	if err := checkType[T]("outBuf", z.structure.GetPreTransformedDesc()); err != nil {
+		return nil, err
+	}
+	done := v.call(build(ref))
+	sink := &sink[T]{array: outBuf, most: z.denseBytes(sizeOf[T]())}
+	if !z.travelsInline(sink.most) {
+		source := &zdnnv1.ReadTensorRequest_Operation{Operation: done.operation}
+		err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+		return sink.array, err
+	}
+	done.read = func(result *zdnnv1.OperationResult) error {
+		data, told := result.Value.(*zdnnv1.OperationResult_Data)
+		if !told {
+			return nil
+		}
+		if err := sink.expect(uint64(len(data.Data))); err != nil {
+			return err
+		}
+		return sink.take(data.Data)
+	}
+	err := z.session.submit(ctx, done)
+	if outBuf == nil {
+		err = errors.Join(err, z.session.flush(ctx))
+	}
+	return sink.array, err
+}
+
+// sink is where chunks land: an array of the announced size, the caller's own if there is one.
+type sink[T Element] struct {
+	array []T
+	most  float64
+	raw   []byte
+	total int
+}
+
+type chunks interface {
+	expect(total uint64) error
+	take(chunk []byte) error
+}
+
+// expect prepares for an array of as many bytes, which a descriptor allows.
+func (s *sink[T]) expect(total uint64) error {
+	size := uint64(sizeOf[T]())
+	switch {
+	case s.array != nil && uint64(len(s.array))*size != total:
+		return fmt.Errorf("outBuf: %d bytes, expected %d", uint64(len(s.array))*size, total)
+	case float64(total) > s.most || total > math.MaxInt:
+		return fmt.Errorf("answer: %d bytes, expected at most %.0f", total, s.most)
+	case total%size != 0:
+		return fmt.Errorf("answer: %d bytes, expected a multiple of %d", total, size)
+	case s.array == nil:
+		s.array = make([]T, total/size)
+	}
+	s.total = int(total)
+	return nil
+}
+
+// take copies the next bytes; those of a split element wait for its rest.
+func (s *sink[T]) take(chunk []byte) error {
+	size, at := sizeOf[T](), (len(s.array)*sizeOf[T]()-s.total)/sizeOf[T]()
+	if len(chunk) > s.total-len(s.raw) {
+		return fmt.Errorf("answer: %d bytes more than announced", len(chunk)-s.total+len(s.raw))
+	}
+	if len(s.raw) > 0 {
+		chunk = append(s.raw, chunk...)
+	}
+	whole := len(chunk) / size
+	fill(s.array[at:at+whole], chunk[:whole*size])
+	s.raw, s.total = bytes.Clone(chunk[whole*size:]), s.total-whole*size
+	return nil
+}
+
+// read streams a tensor into a sink, then judges the status that came first.
+func (s *Session) read(
+	ctx context.Context, done *call, request *zdnnv1.ReadTensorRequest, into chunks,
+) error {
+	if err := s.flush(ctx); err != nil && !isWarned(err) {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	request.Session = s.message.Name
+	stream, err := s.client.ReadTensor(ctx, request)
+	if err != nil {
+		return ExplainError(err)
+	}
+	result := &zdnnv1.OperationResult{}
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return errors.Join(s.settle(done, result), s.judge(done, result, -1))
+		}
+		if err != nil {
+			return ExplainError(err)
+		}
+		if header := part.GetHeader(); header != nil {
+			result = header.Result
+			if header.TotalBytes > 0 {
+				err = into.expect(header.TotalBytes)
+			}
+		} else {
+			err = into.take(part.GetChunk())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ReadSticks returns the contents of the buffer in a byte order; BYTE_ORDER_BIG_ENDIAN gives the
+// bytes that an IBM Z machine has.
+func (z *Ztensor) ReadSticks(ctx context.Context, order ByteOrder) ([]byte, error) {
+	source := &zdnnv1.ReadTensorRequest_Sticks{Sticks: &zdnnv1.ReadSticks{Id: z.id, ByteOrder: order}}
+	done := &call{name: "read_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
+	sink := &sink[byte]{most: math.Inf(1)}
+	if z.structure != nil {
+		sink.most = float64(GetsizeZtensor(z.structure.TransformedDesc))
+	}
+	err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+	return sink.array, err
+}
+
+// WriteSticks replaces the contents of the buffer: as many bytes as BufferSize.
+func (z *Ztensor) WriteSticks(
+	ctx context.Context, sticks []byte, order ByteOrder, isTransformed bool,
+) error {
+	target := &zdnnv1.WriteTensorHeader_Sticks{Sticks: &zdnnv1.WriteSticks{
+		Id: z.id, TotalBytes: uint64(len(sticks)), ByteOrder: order, IsTransformed: &isTransformed,
+	}}
+	done := &call{name: "write_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
+	return z.session.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
+}
+
+// PutZtensor puts a ztensor into the session as it stands, unchecked: the structure that another
+// session or a machine has written, and its sticks, little-endian; nil is NULL.
+func (s *Session) PutZtensor(
+	ctx context.Context, structure *zdnnv1.Ztensor, sticks []byte,
+) (*Ztensor, error) {
+	sent := proto.Clone(structure).(*zdnnv1.Ztensor)
+	sent.Contents, sent.NullBuffer = nil, sticks == nil
+	z := &Ztensor{session: s, id: s.NewID()}
+	target := &zdnnv1.WriteTensorHeader_Sticks{Sticks: &zdnnv1.WriteSticks{
+		Id: z.id, NewZtensor: sent, TotalBytes: uint64(len(sticks)),
+	}}
+	done := &call{
+		name: "put_ztensor", tensors: map[string]*Ztensor{"ztensor": z}, creates: []*Ztensor{z},
+	}
+	err := s.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
+	if err != nil {
+		return nil, err
+	}
+	return z, nil
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// verb is one operation under way: its ztensors by C parameter name, and the first thing wrong.
+type verb struct {
+	name    string
+	session *Session
+	tensors map[string]*Ztensor
+	outputs []*Ztensor
+	creates []*Ztensor
+	err     error
+}
+
+// input names an operand that exists; the first one tells the session.
+func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
+	if v.err != nil {
+		return nil
+	}
+	if z == nil {
+		v.err = fmt.Errorf("zdnn_%s: %s is nil, expected a ztensor", v.name, operand)
+		return nil
+	}
+	if v.session == nil {
+		v.session, v.tensors = z.session, map[string]*Ztensor{}
+	}
+	if z.session != v.session {
+		v.err = fmt.Errorf("zdnn_%s: %s is of another session than the first operand", v.name, operand)
+		return nil
+	}
+	ref, err := z.ref()
+	if err != nil {
+		v.err = fmt.Errorf("zdnn_%s: %s %w", v.name, operand, err)
+	}
+	v.tensors[operand] = z
+	return ref
+}
+
+// given names an output that must exist.
+func (v *verb) given(operand string, z *Ztensor) *zdnnv1.TensorRef {
+	v.outputs = append(v.outputs, z)
+	return v.input(operand, z)
+}
+
+// output names an output, or a new ztensor, whose descriptors the server derives, when it is nil.
+func (v *verb) output(operand string, z *Ztensor) *zdnnv1.TensorRef {
+	if z != nil || v.err != nil {
+		return v.given(operand, z)
+	}
+	z = &Ztensor{session: v.session, id: v.session.NewID(), missing: "its list has not run"}
+	v.tensors[operand] = z
+	v.outputs, v.creates = append(v.outputs, z), append(v.creates, z)
+	return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_NewId{NewId: z.id}}
+}
+
+func (v *verb) call(operation *zdnnv1.Operation) *call {
+	return &call{name: v.name, operation: operation, tensors: v.tensors, creates: v.creates}
+}
+
+// run submits the operation.
+func (v *verb) run(ctx context.Context, operation *zdnnv1.Operation) error {
+	if v.err != nil {
+		return v.err
+	}
+	return v.session.submit(ctx, v.call(operation))
+}
+
+// one submits an operation of one output, and returns that, if it is valid.
+func (v *verb) one(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, error) {
+	if err := v.run(ctx, operation); err != nil && !isWarned(err) {
+		return nil, err
+	} else {
+		return v.outputs[0], err
+	}
+}
+
+// two submits an operation of two outputs, and returns those, if they are valid.
+func (v *verb) two(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, *Ztensor, error) {
+	if err := v.run(ctx, operation); err != nil && !isWarned(err) {
+		return nil, nil, err
+	} else {
+		return v.outputs[0], v.outputs[1], err
+	}
+}
+
+// ask submits the operation, with what is queued before it, and returns its answer.
+func (v *verb) ask(ctx context.Context, operation *zdnnv1.Operation) (*zdnnv1.OperationResult, error) {
+	if v.err != nil {
+		return nil, v.err
+	}
+	return v.session.ask(ctx, v.call(operation))
+}
+
+// warned is what Options.Warn made of a warning: an error beside valid outputs.
+type warned struct{ error }
+
+func (w warned) Unwrap() error { return w.error }
+
+func isWarned(err error) bool {
+	var is warned
+	return errors.As(err, &is)
+}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.conformance import typescript
 from tests.libzdnn import toolchain
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +45,7 @@ def _go(folder: Path) -> list[str]:
 
 
 def _typescript(_folder: Path) -> list[str]:
-    home = ROOT / "client/typescript"
-    if not (home / "node_modules").is_dir():
-        subprocess.run(["npm", "ci"], cwd=home, check=True)
-    subprocess.run(["npm", "run", "--silent", "build"], cwd=home, check=True)
-    return ["node", str(home / "dist/testee/main.js")]
+    return typescript.program("testee/main.js")
 
 
 SDKS = (

@@ -72,10 +72,10 @@ def write_output(one: IoTensor, buffer: Buffer, parts: Sequence[bytes], memory: 
     """Return an output with its data, which goes into the activations where it has its place."""
     data = b"".join(parts)
     if buffer.data is not None and buffer.offset is None:
-        return one.describe(data=data, n_batches=len(parts))
+        return one.describe(len(parts), data=data)
     assert one.offset is not None
     memory[one.offset : one.offset + len(data)] = np.frombuffer(data, np.uint8)
-    return one.describe(data=data, n_batches=len(parts), offset=one.offset)
+    return one.describe(len(parts), data=data, offset=one.offset)
 
 
 def _refuse(kind: ErrorType, code: ErrorCode, text: str) -> None:

@@ -68,10 +68,10 @@ class IoTensor:
         """Bytes of one batch."""
         return byte_size(math.prod(self.dims), self.format)
 
-    def describe(self, **more: Any) -> Buffer:
-        """Return its descriptor: `more` are fields of `Buffer`."""
+    def describe(self, n_batches: int = 1, **more: Any) -> Buffer:
+        """Return its descriptor: `more` are further fields of `Buffer`."""
         height, width, channels = self.dims
-        return Buffer(self.format, 1, height, width, channels, **more)
+        return Buffer(self.format, n_batches, height, width, channels, **more)
 
     def to_model(self, data: memoryview) -> Array:
         """Return one batch in the model's shape and type."""

@@ -27,6 +27,16 @@ pub unsafe fn memory<'a>(address: *const c_void, size: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address.cast(), size) }
 }
 
+/// Views memory of the program as part of a message.
+///
+/// # Safety
+/// As `memory`, until the message and what was split off it are gone: messages are copied when
+/// they are sent, and none is kept beyond its call.
+pub unsafe fn lent(bytes: &[u8]) -> Bytes {
+    let (address, size) = (bytes.as_ptr(), bytes.len());
+    Bytes::from_static(unsafe { std::slice::from_raw_parts(address, size) })
+}
+
 /// Reverses the bytes of every element of `width` bytes on a big-endian host: user arrays travel
 /// little-endian.
 pub fn swap_to_little_endian(bytes: &mut [u8], width: usize) {

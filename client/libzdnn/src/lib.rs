@@ -15,6 +15,7 @@ mod chunks;
 mod contents;
 mod descriptor;
 mod environment;
+mod exchange;
 mod guards;
 mod layer;
 mod life;

@@ -134,7 +134,7 @@ impl<'a> Operands<'a> {
             return self.uploaded(message, sticks);
         }
         self.room -= size;
-        message.contents = Some(Contents::Sticks(Bytes::copy_from_slice(sticks)));
+        message.contents = Some(Contents::Sticks(unsafe { chunks::lent(sticks) }));
         inline(message)
     }
 

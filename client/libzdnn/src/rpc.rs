@@ -2,9 +2,11 @@
 //! One connection, and calls over it. The calling thread drives it; there are no others.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes};
+use http::HeaderValue;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
@@ -14,12 +16,16 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
+use tower_service::Service;
 
 use crate::environment::Place;
+use crate::exchange::{Pool, exchange};
 use crate::socket::Connector;
 
 const SERVICE: &str = "/nnpa.zdnn.v1.AcceleratorService/";
 const WINDOW_BYTES: u32 = 16 << 20;
+/// Largest frame of an answer: each is read by one or two system calls.
+const FRAME_BYTES: u32 = 256 << 10;
 
 /// Why a call has no answer.
 #[derive(Debug)]
@@ -165,8 +171,9 @@ fn parsed<R: Message + Default>(bytes: Bytes) -> Result<R, Failure> {
 /// A server, connected when the first call is made and again when the connection was lost.
 pub struct Link {
     runtime: Runtime,
-    grpc: Grpc<Channel>,
+    channel: Channel,
     token: Option<MetadataValue<Ascii>>,
+    pool: Pool,
 }
 
 fn read(path: &str) -> Result<Vec<u8>, Failure> {
@@ -197,7 +204,8 @@ fn endpoint(place: &Place) -> Result<Endpoint, Failure> {
     let endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))
         .map_err(wrong)?
         .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES);
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES);
     match config {
         Some(config) => endpoint.tls_config(config).map_err(wrong),
         None => Ok(endpoint),
@@ -225,11 +233,11 @@ impl Link {
             .as_ref()
             .map(|text| format!("Bearer {text}").parse());
         let token = token.transpose().map_err(|error| wrong(&error))?;
-        let grpc = Grpc::new(channel).max_decoding_message_size(usize::MAX);
         Ok(Self {
             runtime,
-            grpc,
+            channel,
             token,
+            pool: Pool::default(),
         })
     }
 
@@ -247,16 +255,20 @@ impl Link {
         PathAndQuery::try_from(format!("{SERVICE}{method}")).expect("methods are plain words")
     }
 
-    /// Returns a client that has seen whether the connection still stands.
-    async fn ready(&self) -> Result<Grpc<Channel>, Failure> {
+    /// Returns a channel that has seen whether the connection still stands.
+    async fn ready(&self) -> Result<Channel, Failure> {
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
-        let mut grpc = self.grpc.clone();
-        grpc.ready()
+        let mut channel = self.channel.clone();
+        poll_fn(|context| channel.poll_ready(context))
             .await
             .map_err(|error| Failure::Unreachable(causes(&error)))?;
-        Ok(grpc)
+        Ok(channel)
+    }
+
+    async fn streaming(&self) -> Result<Grpc<Channel>, Failure> {
+        Ok(Grpc::new(self.ready().await?).max_decoding_message_size(usize::MAX))
     }
 
     /// Makes one call with one message each way.
@@ -265,21 +277,39 @@ impl Link {
         method: &str,
         message: &impl Message,
     ) -> Result<R, Failure> {
-        let request = self.request(Bytes::from(message.encode_to_vec()));
+        let wrong = |status: Status| failure(&status);
+        let framed = self.pool.framed(message).map_err(wrong)?;
         self.runtime.block_on(async {
-            let mut grpc = self.ready().await?;
-            let answer = grpc.unary(request, Self::path(method), Plain).await;
-            parsed(answer.map_err(|status| failure(&status))?.into_inner())
+            let channel = self.ready().await?;
+            parsed(
+                self.exchanged(channel, method, framed)
+                    .await
+                    .map_err(wrong)?,
+            )
         })
+    }
+
+    async fn exchanged(
+        &self,
+        channel: Channel,
+        method: &str,
+        framed: Bytes,
+    ) -> Result<Bytes, Status> {
+        let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
+        let token = token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok());
+        let path = format!("{SERVICE}{method}");
+        exchange(channel, &self.pool, &path, token.as_ref(), framed).await
     }
 
     /// Makes one call whose answer nobody needs, and gives up at the deadline.
     pub fn farewell(&self, method: &str, message: &impl Message, deadline: Instant) {
-        let request = self.request(Bytes::from(message.encode_to_vec()));
+        let Ok(framed) = self.pool.framed(message) else {
+            return;
+        };
         self.runtime.block_on(async {
             let call = async {
-                let mut grpc = self.ready().await.ok()?;
-                grpc.unary(request, Self::path(method), Plain).await.ok()
+                let channel = self.ready().await.ok()?;
+                self.exchanged(channel, method, framed).await.ok()
             };
             drop(tokio::time::timeout_at(deadline.into(), call).await);
         });
@@ -293,7 +323,7 @@ impl Link {
     ) -> Result<R, Failure> {
         let request = self.request(messages);
         self.runtime.block_on(async {
-            let mut grpc = self.ready().await?;
+            let mut grpc = self.streaming().await?;
             let answer = grpc
                 .client_streaming(request, Self::path(method), Plain)
                 .await;
@@ -310,7 +340,7 @@ impl Link {
     ) -> Result<(), Failure> {
         let request = self.request(Bytes::from(message.encode_to_vec()));
         self.runtime.block_on(async {
-            let mut grpc = self.ready().await?;
+            let mut grpc = self.streaming().await?;
             let answer = grpc
                 .server_streaming(request, Self::path(method), Plain)
                 .await;

@@ -71,7 +71,7 @@ impl Transform<'_> {
             let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
             let data = arrays
                 .iter()
-                .map(|array| little_endian(array, width))
+                .map(|array| unsafe { little_endian(array, width) })
                 .collect();
             session.execute(operation(
                 (self.make)(ztensor, data),
@@ -116,9 +116,13 @@ impl Transform<'_> {
     }
 }
 
-fn little_endian(array: &[u8], width: usize) -> Bytes {
+/// Returns an array as it travels; a view, where that is how it lies in memory.
+///
+/// # Safety
+/// As `chunks::lent`.
+unsafe fn little_endian(array: &[u8], width: usize) -> Bytes {
     if cfg!(target_endian = "little") {
-        return Bytes::copy_from_slice(array);
+        return unsafe { chunks::lent(array) };
     }
     let mut bytes = array.to_vec();
     swap_to_little_endian(&mut bytes, width);
@@ -230,7 +234,7 @@ unsafe fn origtensor(
     if let Some(Value::Data(data)) = &result.value {
         let kind = unsafe { (*ztensor).pre_transformed() }.kind;
         let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
-        let array = little_endian(data, width);
+        let array = unsafe { little_endian(data, width) };
         unsafe { out_buf.cast::<u8>().copy_from(array.as_ptr(), array.len()) };
     }
     Ok(result)

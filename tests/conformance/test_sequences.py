@@ -43,7 +43,16 @@ def _typescript(_folder: Path) -> list[str]:
     return typescript.program("examples/run.js")
 
 
-PROGRAMS = (Program("typescript", ("node", "npm"), _typescript),)
+def _go(folder: Path) -> list[str]:
+    program, home = str(folder / "programs"), ROOT / "client/go"
+    subprocess.run(["go", "build", "-o", program, "./examples/programs"], cwd=home, check=True)
+    return [program]
+
+
+PROGRAMS = (
+    Program("go", ("go",), _go),
+    Program("typescript", ("node", "npm"), _typescript),
+)
 
 
 def _words(result: object) -> list[list[str]]:

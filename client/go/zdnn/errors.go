@@ -164,6 +164,15 @@ var reasonAdvice = map[string]string{
 	"SERVER_DRAINING":          "The server is shutting down: connect to another one.",
 	"TOKEN_INVALID":            "Set ZDNN_TOKEN or Options.Token.",
 	"CALL_QUOTA_EXCEEDED":      "Make fewer calls at a time, or try again later.",
+	"CACHE_MISS":               "Send the sticks: the session's cache has forgotten them.",
+	"NETWORK_NOT_FOUND":        "The network was destroyed, or ended with its session: load it anew.",
+	"NETWORK_NOT_READY":        "Initialise the network; reports need one made from ONNX.",
+	"NETWORK_FAILED":           "`nnpa network probe` shows at which sizes and inputs a model fails.",
+	"MODEL_INVALID":            "`nnpa network analyze` tells what runs where; change the node named.",
+	"MODEL_EXISTS":             "Publish under another name, or unload the model first.",
+	"MODEL_NOT_FOUND":          "RepositoryIndex lists the models of the server.",
+	"MODEL_UNAVAILABLE":        "Load the model, or wait until it is loaded.",
+	"MODEL_QUOTA_EXCEEDED":     "Unload models, or unregister regions, that are not needed.",
 	"INTERNAL":                 "This is a defect of the server: report the correlation id.",
 }
 

@@ -10,10 +10,10 @@ onnx-mlir.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -359,9 +359,7 @@ class Guest:
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
     sequence: int = field(init=False, default=0)
-    accepted: dict[tuple[object, ...], tuple[tuple[int, ...], list[object]]] = field(
-        init=False, repr=False
-    )
+    accepted: dict[tuple[object, ...], tuple[Any, Sequence[object]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.cached = QueryResult()

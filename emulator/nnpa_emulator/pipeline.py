@@ -28,7 +28,7 @@ relative priority of several response codes is our reading (see the fidelity con
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -127,6 +127,7 @@ class Function:
     describe: Callable[..., tuple[Descriptors, ...]] | None = None
     operation: Operation | None = None
     ulps: int = 0
+    since_number: int = field(init=False)
     tensors: tuple[str, ...] = field(init=False)
     written: tuple[str, ...] = field(init=False)
 
@@ -139,6 +140,7 @@ class Function:
 
     def __post_init__(self) -> None:
         names = tuple(name for name, one in self.parameters.items() if one.annotation is Ztensor)
+        object.__setattr__(self, "since_number", LIBRARY_VERSIONS[self.since])
         object.__setattr__(self, "tensors", names)
         object.__setattr__(self, "written", self.outputs or names)
 
@@ -206,6 +208,7 @@ def define(
         relations=relations or verify,
         responses=responses,
         tensors=tensors,
+        values=tuple(name for name in parameters if name not in tensors and name != "guest"),
         operands={name: rule for name, rule in rules.items() if rule is not None},
         inputs=tuple(name for name in tensors if name not in outputs),
         marks=outputs if marks is None else marks,
@@ -256,7 +259,7 @@ def operation(
 def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = ALIGNED) -> Outcome:
     """Call a function of the table; raise `ProgramCheck`, `NotInLibrary` or `Malformed`."""
     entry = FUNCTIONS[name]
-    if LIBRARY_VERSIONS[entry.since] > guest.library_version:
+    if entry.since_number > guest.library_version:
         raise NotInLibrary(name, entry.since, guest.library)
     try:
         outcome = entry.run(Call(guest, alignment), **arguments)
@@ -272,7 +275,7 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
             if tensor in arguments:
                 widened.written(arguments[tensor].buffer)
     if outcome is OK and not guest.precheck and guest.log_level is None:
-        return outcome
+        return OK
     return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))
 
 
@@ -316,65 +319,70 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """
     guest = call.guest
-    if operation.fields:
-        fields = operation.fields.items()
-        converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
+    sizes, converted = _accepted(call, operation, arguments)
+    if converted:
         arguments = {**arguments, **converted}
-    sizes = _accepted_sizes(call, operation, arguments)
-    tensors = {name: arguments[name] for name in operation.tensors}
-    for tensor, size in zip(tensors.values(), sizes, strict=True):
-        if tensor.buffer is None or tensor.buffer.nbytes < size:
-            require_storage(tensors)
+    for name, size in sizes:
+        buffer = arguments[name].buffer
+        if buffer is None or buffer.nbytes < size:
+            require_storage({one: arguments[one] for one in operation.tensors})
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
         violated = operation.compute(**arguments)
     for name in operation.marks:
-        tensors[name].is_transformed = True
+        arguments[name].is_transformed = True
     if not violated:
         return OK
+    tensors = {name: arguments[name] for name in operation.tensors}
     violation = explain_violation(operation.code, tensors, operation.inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
 
 
 _MOST_REMEMBERED = 4096
+Accepted: TypeAlias = tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]
+"""What an operation needs to know of a call that passed: its tensors' bytes, its fields."""
 
 
-def _accepted_sizes(call: Call, operation: Operation, arguments: Arguments) -> tuple[int, ...]:
-    """Make the checks that descriptors and parameters alone decide; return the tensors' bytes.
+def _accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepted:
+    """Make the checks that descriptors and parameters alone decide, once per combination.
 
-    Checks run once per combination: the guest remembers what was accepted by the identity of the
-    descriptors, which it keeps alive. A call from misaligned addresses is always checked.
+    The guest remembers what was accepted by the identity of the descriptors, which it keeps alive.
+    A call from misaligned addresses is always checked.
     """
     guest = call.guest
-    key: list[object] = [id(operation), id(guest.machine), id(guest.cached), guest.precheck]
-    kept: list[object] = [operation, guest.machine, guest.cached]
-    for name, one in arguments.items():
-        key.append(name)
-        if isinstance(one, Ztensor):
-            kept.append(one.transformed_desc)
-            key.append(id(one.transformed_desc))
-        else:
-            key.append(one)
-    known = guest.accepted.get(tuple(key))
+    key = (
+        id(operation), id(guest.machine), id(guest.cached), guest.precheck,
+        *[id(arguments[name].transformed_desc) for name in operation.tensors],
+        *[arguments.get(name) for name in operation.values],
+    )  # fmt: skip
+    known = guest.accepted.get(key)
     if known is not None and call.alignment is ALIGNED:
-        return known[0]
+        accepted: Accepted = known[0]
+        return accepted
+    fields = operation.fields.items()
+    converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
+    arguments = {**arguments, **converted}
     _require_format(guest, operation.parmblk_format)
     if guest.precheck:
         operation.verify(**arguments)
     require_executable(guest, call.alignment, operation, arguments)
-    sizes = tuple(stick_bytes(arguments[name].transformed_desc) for name in operation.tensors)
-    remember_accepted(guest, tuple(key), sizes, kept)
-    return sizes
+    descs: dict[str, TensorDesc] = {
+        name: arguments[name].transformed_desc for name in operation.tensors
+    }
+    sizes = tuple((name, stick_bytes(desc)) for name, desc in descs.items())
+    kept = [operation, guest.machine, guest.cached, *descs.values()]
+    remember_accepted(guest, key, (sizes, converted), kept)
+    return sizes, converted
 
 
 def remember_accepted(
-    guest: Guest, key: tuple[object, ...], sizes: tuple[int, ...], kept: list[object]
+    guest: Guest, key: tuple[object, ...], accepted: Any, kept: Sequence[object]
 ) -> None:
     """Remember a call that passed its checks; `kept` is what `key` names by identity."""
     if len(guest.accepted) >= _MOST_REMEMBERED:
         guest.accepted.clear()
-    guest.accepted[key] = sizes, kept
+    guest.accepted[key] = accepted, kept
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:

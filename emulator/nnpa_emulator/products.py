@@ -21,7 +21,7 @@ from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convert, matmul
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.scratch import scratch
+from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import CELLS_PER_STICK, PAGE, STICKS_PER_PAGE, TensorDesc, Ztensor
 
@@ -118,7 +118,7 @@ def read_block(
     With a `role` into scratch.
     """
     shape = stacks[1], rows[1], columns[1]
-    block = scratch(role, shape) if role else np.empty(shape, np.float32)
+    block = scratch(role, shape) if role else aligned(shape)
     place = place_of(tensor.transformed_desc, stacks)
     words = block.view(np.uint32).reshape(-1)
     largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
@@ -214,6 +214,42 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     return bool(met == NINF)
 
 
+def _whole(tensor: Ztensor) -> tuple[Matrices, bool]:
+    """Return all matrices of an operand that is likely to be used again, widened, and NINF."""
+    desc = tensor.transformed_desc
+
+    def widen(lasting: bool) -> tuple[Matrices, bool]:
+        shape = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
+        return read_block(tensor, *shape, role="" if lasting else f"whole {desc.dim2 == 1}")
+
+    return recall(tensor.sticks, ("whole", desc.dim4, desc.dim2, desc.dim1), widen)
+
+
+def _multiply_at_once(
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor
+) -> bool:
+    """Multiply what fits one block, in FP32: the same sums, with less around them."""
+    desc_a, desc = input_a.transformed_desc, output.transformed_desc
+    stacks, rows, columns = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
+    a, ninf_a = read_block(input_a, (0, desc_a.dim4), rows, (0, desc_a.dim1), role="input_a")
+    b, ninf_b = _whole(input_b)
+    operand, _ = _whole(input_c)
+    sums = _product(a, b)
+    if ninf_a or ninf_b:
+        sums[np.broadcast_to(_poisoned(a, b), sums.shape)] = np.nan
+    violated = _store(sums, operand, output, (stacks, rows, columns), op_type)
+    _clear_padding(output)
+    return violated
+
+
+def _clear_padding(output: Ztensor) -> None:
+    """Zero the cells of whole matrices that are no elements."""
+    desc = output.transformed_desc
+    if desc.dim2 % STICKS_PER_PAGE or desc.dim1 % CELLS_PER_STICK:
+        place = place_of(desc, (0, desc.dim4))
+        matmul.clear_padding(output.sticks.view(np.uint16), place, desc.dim2, desc.dim1)
+
+
 def multiply(
     guest: Guest,
     input_a: Ztensor,
@@ -225,21 +261,21 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
+    desc = output.transformed_desc
+    rows, columns = desc.dim2, desc.dim1
+    inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
     dtype = DOUBLE if guest.accumulate == "fp64" else SINGLE
+    blocks, pieces = _cut(desc.dim4, rows, inner, columns)
+    if len(blocks) == len(pieces) == 1 and dtype is SINGLE and not (transpose_a or transpose_b):
+        return _multiply_at_once(input_a, input_b, input_c, op_type, output)
     panels = (
         Panel(input_a, dtype, "input_a", transpose_a),
         Panel(input_b, dtype, "input_b", transpose_b, constant=True),
     )
     bias = Panel(input_c, dtype, "input_c", constant=True)
-    desc = output.transformed_desc
-    rows, columns = desc.dim2, desc.dim1
-    inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
-    blocks, pieces = _cut(desc.dim4, rows, inner, columns)
     violated = False
     for block in blocks:
         operand, _ = bias.read(block[0], (0, 1), block[2])
         violated |= _store(_sum_block(panels, block, pieces), operand, output, block, op_type)
-    if rows % STICKS_PER_PAGE or columns % CELLS_PER_STICK:
-        place = place_of(desc, (0, desc.dim4))
-        matmul.clear_padding(output.sticks.view(np.uint16), place, rows, columns)
+    _clear_padding(output)
     return violated

@@ -28,6 +28,15 @@ class _Blocks(threading.local):
 _blocks = _Blocks()
 
 
+def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
+    """Return an array of arbitrary contents on a cache line, which BLAS reads a little faster."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    raw = np.empty(size + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + size].view(kind).reshape(shape)
+
+
 def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
     """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
     kind = np.dtype(dtype)

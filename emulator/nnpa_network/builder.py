@@ -52,6 +52,7 @@ from nnpa_network.program import (
     TensorInfo,
 )
 
+_CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
 HELPER_OPSET = 18
 """The opset of nodes that an import adds: transpositions, pads, slices."""
 
@@ -78,6 +79,7 @@ class Builder:
     views: dict[Value, int] = field(default_factory=dict[Value, int])
     moved: set[int] = field(default_factory=set[int])
     _last: int = 0
+    _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _touched: dict[Value, tuple[int, dict[Arrangement, int], Any]] = field(
         default_factory=dict[Value, "tuple[int, dict[Arrangement, int], Any]"]
     )
@@ -98,6 +100,9 @@ class Builder:
                 for number in range(last + 1, self._last + 1):
                     table.pop(number, None)
             self.functions = []
+            self._limited = {
+                one: limited for one, limited in self._limited.items() if limited.array <= last
+            }
             raise
 
     def _touch(self, value: Value) -> None:
@@ -307,7 +312,7 @@ class Builder:
         """Return a tensor filled from arrays: at import where all are constants, else by a step."""
         require_fits(self.guest.machine, transformed)
         gates = transformed.layout in LAYOUT_GATES
-        if gates and self.saturate:
+        if self.saturate and transformed.type == DataTypes.ZDNN_DLFLOAT16:
             data = [self._clipped(one) for one in data]
         verb, others = self._transform(transformed, gates)
         if all(one.constant is not None for one in data):
@@ -328,12 +333,20 @@ class Builder:
         return "transform_ztensor_with_saturation", {}
 
     def _clipped(self, value: Value) -> Value:
-        """Limit the finite values of gates, for which there is no saturating transform."""
-        if value.constant is None:
+        """Limit a value to DLFLOAT16's range, infinities too; NaN stays.
+
+        zdnn_transform_ztensor_with_saturation leaves infinities, and gates have no such transform.
+        """
+        if value.constant is not None:
+            array = value.constant
+            return self.constant(np.clip(array, -MAX_VALUE, MAX_VALUE).astype(array.dtype))
+        if value.dtype not in _CLIPPABLE:
             return value
-        array = value.constant
-        limited = np.clip(array, -MAX_VALUE, MAX_VALUE).astype(array.dtype)
-        return self.constant(np.where(np.isfinite(array), limited, array))
+        if value not in self._limited:
+            most = min(MAX_VALUE, float(np.finfo(value.dtype).max))
+            ends = [self.constant(np.array(end, value.dtype)) for end in (-most, most)]
+            self._limited[value] = self.host("Clip", [value, *ends])
+        return self._limited[value]
 
     def _constant_tensor(
         self, data: Sequence[Value], verb: str, others: Mapping[str, Any], info: TensorInfo

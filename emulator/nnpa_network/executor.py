@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
+import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Outcome, Status, Ztensor
 from nnpa_emulator import run as call
 from nnpa_emulator.arith import RangeViolation
@@ -198,7 +199,12 @@ class Executor:
         return self._names[node] if node >= 0 else ""
 
     def _bind_host(self, step: HostStep) -> Callable[[_Run], None]:
-        kernel = host.prepare(step.onnx, step.opset, self._dtypes(step.inputs))
+        try:
+            kernel = host.prepare(
+                step.onnx, step.opset, self._dtypes(step.inputs), self._shapes(step)
+            )
+        except host.HostError as error:
+            raise ModelRefused(str(error), self._name(step.node)) from error
         inputs = [number for number in step.inputs if number != ABSENT]
         outputs = [number for number in step.outputs if number != ABSENT]
 
@@ -215,6 +221,13 @@ class Executor:
     def _dtypes(self, numbers: Sequence[int]) -> tuple[np.dtype[Any] | None, ...]:
         arrays = self.program.arrays
         return tuple(None if one == ABSENT else arrays[one].dtype for one in numbers)
+
+    def _shapes(self, step: HostStep) -> tuple[tuple[int, ...], ...] | None:
+        """Return the shapes of the inputs for a node with subgraphs, None for any other."""
+        if not host.has_subgraph(onnx.NodeProto.FromString(step.onnx)):
+            return None
+        arrays = self.program.arrays
+        return tuple(() if one == ABSENT else arrays[one].shape for one in step.inputs)
 
     def _bind(self, step: AcceleratorStep) -> Callable[[_Run], None]:
         """Bind one call: find its operands, make its outputs, judge its status."""

@@ -27,7 +27,9 @@ Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
 _KERNELS = 2048
-_REJECTIONS = (Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException)
+_REJECTIONS = (
+    Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
+)  # fmt: skip
 
 
 class HostError(RuntimeError):
@@ -40,7 +42,7 @@ def newest_opset() -> int:
     for opset in range(onnx.defs.onnx_opset_version(), 6, -1):
         node = helper.make_node("Neg", ["x"], ["y"])
         try:
-            _session(node, opset, {"x": np.dtype(np.float32)})
+            _session(node, opset, {"x": np.dtype(np.float32)}, {})
         except HostError:
             continue
         return opset
@@ -80,18 +82,32 @@ def _free(graph: onnx.GraphProto) -> set[str]:
     return free | ({one.name for one in graph.output} - known)
 
 
+def has_subgraph(node: onnx.NodeProto) -> bool:
+    """Tell whether a node is an If, a Loop, a Scan or the like."""
+    return any(one.HasField("g") or one.graphs for one in node.attribute)
+
+
 @lru_cache(maxsize=_KERNELS)
-def prepare(serialised: bytes, opset: int, dtypes: tuple[np.dtype[Any] | None, ...]) -> Kernel:
+def prepare(
+    serialised: bytes,
+    opset: int,
+    dtypes: tuple[np.dtype[Any] | None, ...],
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
-    Inputs are those of the node, then what its subgraphs capture. Raise `HostError`.
+    Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
+    are for nodes with subgraphs, some of which ask for them. Raise `HostError`.
     """
     node = onnx.NodeProto.FromString(serialised)
+    for dtype in dtypes:
+        if dtype is not None and dtype.kind == "V":
+            raise HostError(f"{dtype} cannot be handed to ONNX Runtime")
     names = (*node.input, *(name for name in captured(node) if name not in node.input))
     types = {
         name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
     }
-    session = _session(node, opset, types)
+    session = _session(node, opset, types, dict(zip(names, shapes or (), strict=False)))
     wanted = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
@@ -104,10 +120,19 @@ def prepare(serialised: bytes, opset: int, dtypes: tuple[np.dtype[Any] | None, .
     return kernel
 
 
-def _session(node: onnx.NodeProto, opset: int, types: dict[str, np.dtype[Any]]) -> Any:
+def _session(
+    node: onnx.NodeProto,
+    opset: int,
+    types: dict[str, np.dtype[Any]],
+    shapes: dict[str, tuple[int, ...]],
+) -> Any:
     """Make a session for a model of this one node."""
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
+        helper.make_tensor_value_info(
+            name,
+            helper.np_dtype_to_tensor_dtype(dtype),
+            [None if dim < 0 else dim for dim in shapes[name]] if name in shapes else None,
+        )
         for name, dtype in types.items()
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
@@ -130,5 +155,5 @@ def _session(node: onnx.NodeProto, opset: int, types: dict[str, np.dtype[Any]]) 
 
 def _sentence(error: Exception) -> str:
     """Return what ONNX Runtime says, without its source positions and at most a line."""
-    text = str(error).split("] : ")[-1].splitlines()[0]
-    return text.split(" : ", 2)[-1][:200]
+    text = str(error).split("] : ")[-1].splitlines()[0].split(" : ", 2)[-1]
+    return text.split(" was false. ")[-1][:200]

@@ -12,7 +12,15 @@ from nnpa_emulator import Guest, Ztensor
 from nnpa_network import host
 from nnpa_network.arrangement import NotMapped, is_channels_last, plain
 from nnpa_network.builder import Builder, evaluate
-from nnpa_network.inference import UNKNOWN, OnnxNode, Value, attributes_of, infer
+from nnpa_network.inference import (
+    UNKNOWN,
+    OnnxNode,
+    Type,
+    Value,
+    attributes_of,
+    infer,
+    type_of,
+)
 from nnpa_network.macc import multiply_accumulates
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
@@ -60,6 +68,7 @@ class Lowering:
     initializers: Mapping[str, Array]
     stickified: dict[tuple[Any, ...], Ztensor]
     values: dict[str, Value] = field(default_factory=dict[str, Value])
+    declared: dict[str, Type] = field(default_factory=dict[str, Type])
     opened: dict[int, OnnxNode] = field(default_factory=dict[int, OnnxNode])
     placed: dict[int, _Placed] = field(default_factory=dict[int, _Placed])
     readers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -113,6 +122,8 @@ class Lowering:
         for index, node in enumerate(self.graph.node):
             for name in (*node.input, *host.captured(node)):
                 self.readers.setdefault(name, []).append(index)
+        for info in (*self.graph.value_info, *self.graph.output):
+            self.declared[info.name] = type_of(info.type)
         for info in self.graph.output:
             self.readers.setdefault(info.name, []).append(len(self.graph.node))
 
@@ -127,9 +138,10 @@ class Lowering:
         types = infer(proto, self.opsets, inputs[: len(proto.input)])
         outputs: list[Value | None] = []
         for name, found in zip(proto.output, types, strict=True):
-            outputs.append(Value(name, *found) if name else None)
+            value = Value(name, *(self.declared.get(name, UNKNOWN) if found == UNKNOWN else found))
+            outputs.append(value if name else None)
             if name:
-                self.values[name] = Value(name, *UNKNOWN) if outputs[-1] is None else outputs[-1]
+                self.values[name] = value
         opset = self.opsets[domain]
         self.opened[index] = OnnxNode(
             index, proto, opset, inputs, tuple(outputs), attributes_of(proto)
@@ -208,7 +220,11 @@ class Lowering:
             dtypes = tuple(None if one is None else one.dtype for one in node.inputs)
             if any(one is not None and one.dtype is None for one in (*node.inputs, *node.outputs)):
                 raise host.HostError("an input or output is no tensor of a type that is hosted")
-            host.prepare(node.proto.SerializeToString(), opset, dtypes)
+            if any(one is not None and one.dtype is not None and one.dtype.kind == "V"
+                   for one in node.outputs):  # fmt: skip
+                raise host.HostError("an output has an element type that cannot be handed over")
+            if not host.has_subgraph(node.proto):
+                host.prepare(node.proto.SerializeToString(), opset, dtypes)
             builder.host_node(node, opset)
         except (host.HostError, NotMapped) as error:
             raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
@@ -221,7 +237,7 @@ class Lowering:
         ready = all(one is None or one.constant is not None for one in node.inputs)
         if not ready or node.op_type in _RANDOM or host.captured(node.proto):
             return False
-        if any(one.HasField("g") for one in node.proto.attribute):
+        if host.has_subgraph(node.proto):
             return False
         try:
             opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
@@ -299,7 +315,8 @@ class Lowering:
         for name, value in self.values.items():
             if value.shape is None:
                 continue
-            if value.array:
+            # The form that was made first is the one that is there when the node has run.
+            if value.array and value.array < min(value.tensors.values(), default=value.array + 1):
                 places[name] = Place(value.array, value.shape)
             elif value.tensors:
                 ranked = sorted(value.tensors, key=lambda one: (not one.plain, one.order))

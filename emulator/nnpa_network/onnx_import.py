@@ -168,14 +168,14 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _require_contained(proto, options.most_bytes)
     opsets = _opsets(proto)
     _check(proto)
-    proto = _inlined(proto)
+    proto = _inferred(_inlined(proto))
     graph = proto.graph
     initializers = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     inputs = tuple(
         _input(one, index)
         for index, one in enumerate(one for one in graph.input if one.name not in initializers)
     )
-    outputs = _outputs(proto)
+    outputs = tuple(_output(one) for one in graph.output)
     for tensor in graph.initializer:
         tensor.ClearField("raw_data")  # the arrays are held once
     name = graph.name or "network"
@@ -287,17 +287,17 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
     return Port(info.name, dtype, shape, symbols)
 
 
-def _outputs(proto: onnx.ModelProto) -> tuple[Port, ...]:
-    """Return the outputs with the shapes that follow from the inputs, -1 where they are free."""
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the types that follow from those of its inputs."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         text = " ".join(str(error).split())[:300]
         raise ModelRefused(f"shapes contradict each other: {text}") from error
-    ports: list[Port] = []
-    for info in inferred.graph.output:
-        dtype, shape = type_of(info.type)
-        if dtype is None:
-            raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted")
-        ports.append(Port(info.name, dtype, shape if shape is not None else ()))
-    return tuple(ports)
+
+
+def _output(info: onnx.ValueInfoProto) -> Port:
+    dtype, shape = type_of(info.type)
+    if dtype is None:
+        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted")
+    return Port(info.name, dtype, shape if shape is not None else ())

@@ -214,13 +214,13 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     return bool(met == NINF)
 
 
-def _whole(tensor: Ztensor) -> tuple[Matrices, bool]:
+def _whole(tensor: Ztensor, role: str) -> tuple[Matrices, bool]:
     """Return all matrices of an operand that is likely to be used again, widened, and NINF."""
     desc = tensor.transformed_desc
 
     def widen(lasting: bool) -> tuple[Matrices, bool]:
         shape = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
-        return read_block(tensor, *shape, role="" if lasting else f"whole {desc.dim2 == 1}")
+        return read_block(tensor, *shape, role="" if lasting else role)
 
     return recall(tensor.sticks, ("whole", desc.dim4, desc.dim2, desc.dim1), widen)
 
@@ -232,8 +232,8 @@ def _multiply_at_once(
     desc_a, desc = input_a.transformed_desc, output.transformed_desc
     stacks, rows, columns = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
     a, ninf_a = read_block(input_a, (0, desc_a.dim4), rows, (0, desc_a.dim1), role="input_a")
-    b, ninf_b = _whole(input_b)
-    operand, _ = _whole(input_c)
+    b, ninf_b = _whole(input_b, "input_b")
+    operand, _ = _whole(input_c, "input_c")
     sums = _product(a, b)
     if ninf_a or ninf_b:
         sums[np.broadcast_to(_poisoned(a, b), sums.shape)] = np.nan

@@ -27,6 +27,7 @@ struct Opened {
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 /// Processes that a fork left behind stay reachable here: their locks may be held for ever.
+#[used] // never read: without this the compiler would drop the stores
 static ABANDONED: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

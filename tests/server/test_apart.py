@@ -81,6 +81,25 @@ def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
     assert client.parse(wanted.SerializeToString()).whole() == list(wanted.results)
 
 
+@given(st.lists(st.lists(st.sampled_from((0, LARGE, 2 * LARGE)), max_size=3)), st.booleans())
+def test_sticks_apart_are_those_of_their_output(sizes: list[list[int]], with_data: bool) -> None:
+    """Outputs whose sticks are written apart are read with them, by protobuf and by a client."""
+    results: list[operation_pb2.OperationResult] = []
+    for number, outputs in enumerate(sizes):
+        results.append(operation_pb2.OperationResult(zdnn_status=number, fp_flags=1))
+        for one in range(len(outputs)):
+            results[-1].outputs.add(operand=f"output_{one}").ztensor.is_transformed = True
+    sticks = {
+        number: {one: np.full(size, one, np.uint8) for one, size in enumerate(outputs) if size}
+        for number, outputs in enumerate(sizes)
+    }
+    data = {0: np.arange(LARGE, dtype=np.uint32).view(np.uint8)} if with_data and sizes else {}
+    answered = server.Answered(results, data, sticks)
+    wanted = server.message_of(answered)
+    assert pb.ExecuteResponse.FromString(server.serialize(answered)) == wanted
+    assert client.parse(server.serialize(answered)).whole() == list(wanted.results)
+
+
 def test_an_arm_that_comes_twice_is_protobufs_affair() -> None:
     """Of two arms the last counts; arrays of the first do not end up with it."""
     first = operation("transform_ztensor", [LARGE]).SerializeToString()

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa.zdnn.v1 import operation_pb2
+from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 
 from nnpa_server.wire_form import BYTES, delimited, fields, head
 
@@ -23,6 +23,9 @@ APART = 1 << 16  # bytes from which an array is worth the way around protobuf
 _OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
 _DATA = operation_pb2.OperationResult.DATA_FIELD_NUMBER
+_OUTPUTS = operation_pb2.OperationResult.OUTPUTS_FIELD_NUMBER
+_ZTENSOR = tensor_pb2.ZtensorInfo.ZTENSOR_FIELD_NUMBER
+_STICKS = tensor_pb2.Ztensor.STICKS_FIELD_NUMBER
 _ARMS = frozenset(
     arm.number for arm in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 )
@@ -51,10 +54,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Results of a list; `arrays` are the data of result number so-and-so, which lacks it."""
+    """Results of a list, large contents apart from them.
+
+    `arrays` are the data of result number so-and-so, `sticks` those of the outputs of result number
+    so-and-so, by the number of the output; the results lack them.
+    """
 
     results: Sequence[operation_pb2.OperationResult]
     arrays: Mapping[int, Array]
+    sticks: Mapping[int, Mapping[int, Array]] = field(
+        default_factory=dict[int, Mapping[int, Array]]
+    )
 
 
 def parse(raw: bytes) -> Listed:
@@ -103,19 +113,41 @@ def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
 
 def serialize(answered: Answered) -> bytes:
     """Return the wire form of ExecuteResponse."""
-    if not answered.arrays:
+    if not answered.arrays and not answered.sticks:
         return pb.ExecuteResponse(results=answered.results).SerializeToString()
     parts: list[bytes | memoryview] = []
     for index, result in enumerate(answered.results):
-        contents = result.SerializeToString()
+        sticks = answered.sticks.get(index)
+        contents = _with_sticks(result, sticks or {})
         array = answered.arrays.get(index)
-        if array is None:
-            parts.append(delimited(_RESULTS, contents))
-            continue
-        data = head(_DATA, array.nbytes)
-        parts.append(head(_RESULTS, len(contents) + len(data) + array.nbytes))
-        parts += contents, data, array.data
+        if array is not None:
+            contents += head(_DATA, array.nbytes), array.data
+        parts += head(_RESULTS, sum(map(len, contents))), *contents
     return b"".join(parts)
+
+
+def _with_sticks(
+    result: operation_pb2.OperationResult, sticks: Mapping[int, Array]
+) -> list[bytes | memoryview]:
+    """Return the wire form of a result in parts, its outputs last.
+
+    An output's ztensor is there twice, the second time with its sticks alone: as protobuf has it, a
+    message that comes in two parts is both of them.
+    """
+    if not sticks:
+        return [result.SerializeToString()]
+    bare = operation_pb2.OperationResult()
+    bare.CopyFrom(result)
+    bare.ClearField("outputs")
+    parts: list[bytes | memoryview] = [bare.SerializeToString()]
+    for index, output in enumerate(result.outputs):
+        info: list[bytes | memoryview] = [output.SerializeToString()]
+        if index in sticks:
+            size = sticks[index].nbytes
+            tag = head(_STICKS, size)
+            info += head(_ZTENSOR, len(tag) + size), tag, sticks[index].data
+        parts += head(_OUTPUTS, sum(map(len, info))), *info
+    return parts
 
 
 def message_of(answered: Answered) -> pb.ExecuteResponse:
@@ -123,4 +155,7 @@ def message_of(answered: Answered) -> pb.ExecuteResponse:
     response = pb.ExecuteResponse(results=answered.results)
     for index, array in answered.arrays.items():
         response.results[index].data = array.tobytes()
+    for index, outputs in answered.sticks.items():
+        for output, array in outputs.items():
+            response.results[index].outputs[output].ztensor.sticks = array.tobytes()
     return response

@@ -34,6 +34,7 @@ from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult
 _NONE: Mapping[str, Any] = {}
+_NO_STICKS: Mapping[int, Array] = {}
 _MOST_REMEMBERED = 4096
 
 
@@ -187,16 +188,19 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
     """
     results: list[Result] = []
     arrays: dict[int, Array] = {}
+    sticks: dict[int, Mapping[int, Array]] = {}
     room = session.limits.max_message
     for index, step in enumerate(steps):
         go_on()
         try:
-            outcome, result = run_step(session, step)
+            outcome, result, apart = run_step(session, step)
+            if apart:
+                sticks[index] = apart
             array = outcome.value if isinstance(outcome.value, np.ndarray) else None
             if step.others or array is not None:
                 if array is not None:
                     arrays[index] = dense(array)
-                contents = _contents(result, arrays.get(index))
+                contents = _contents(result, arrays.get(index), apart)
                 room -= _within(contents, step.path, session.limits.max_inline)
                 if room < 0:
                     limit = session.limits.max_message
@@ -206,13 +210,14 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
         results.append(result)
         if outcome is not OK and not outcome.valid:
             break
-    return Answered(results, arrays)
+    return Answered(results, arrays, sticks)
 
 
-def _contents(result: Result, array: Array | None) -> list[int]:
+def _contents(result: Result, array: Array | None, apart: Mapping[int, Array]) -> list[int]:
     """Return the sizes in bytes of what a result carries: its array, its outputs' sticks."""
     sticks = [len(one.ztensor.sticks) for one in result.outputs]
-    return [0 if array is None else array.nbytes, *sticks]
+    large = [one.nbytes for one in apart.values()]
+    return [0 if array is None else array.nbytes, *sticks, *large]
 
 
 def _within(sizes: Sequence[int], path: str, limit: int) -> int:
@@ -222,8 +227,11 @@ def _within(sizes: Sequence[int], path: str, limit: int) -> int:
     return sum(sizes)
 
 
-def run_step(session: Session, step: Step) -> tuple[Outcome, Result]:
-    """Run one operation and tell what it answered; memory is counted however it ends."""
+def run_step(session: Session, step: Step) -> tuple[Outcome, Result, Mapping[int, Array]]:
+    """Run one operation and tell what it answered; memory is counted however it ends.
+
+    Large sticks of inline outputs are apart from the result, by the number of the output.
+    """
     try:
         tensors = {name: session.tensors[number] for name, number in step.ids.items()}
         if step.others or step.creates:
@@ -240,16 +248,18 @@ def run_step(session: Session, step: Step) -> tuple[Outcome, Result]:
         if not step.arm.compute:
             for number in step.ids.values():
                 session.settle(number)
-    return outcome, _tell(session, step, tensors, outcome)
+    return outcome, *_tell(session, step, tensors, outcome)
 
 
-def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome) -> Result:
+def _tell(
+    session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome
+) -> tuple[Result, Mapping[int, Array]]:
     """Return the result of an operation; those that say nothing new are made once."""
     if outcome is not OK or step.others or len(step.arm.written) != 1:
         result = answer(outcome)
         if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
-            _report(session, result, step, tensors)
-        return result
+            return result, _report(session, result, step, tensors)
+        return result, _NO_STICKS
     name = step.arm.written[0]
     tensor = tensors[name]
     key = step.arm.name, step.ids.get(name, step.creates)
@@ -264,13 +274,13 @@ def _tell(session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome:
     )
     remembered = session.told.get(key)
     if remembered is not None and remembered[0] == state:
-        return remembered[1]
+        return remembered[1], _NO_STICKS
     result = answer(outcome)
     _report(session, result, step, tensors)
     if len(session.told) >= _MOST_REMEMBERED:
         session.told.clear()
     session.told[key] = state, result
-    return result
+    return result, _NO_STICKS
 
 
 def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
@@ -352,17 +362,26 @@ def _allocate_new(
     return new
 
 
-def _report(session: Session, result: Result, step: Step, tensors: Mapping[str, Ztensor]) -> None:
-    """Tell about the tensors that the operation created, wrote, or changed the state of."""
+def _report(
+    session: Session, result: Result, step: Step, tensors: Mapping[str, Ztensor]
+) -> Mapping[int, Array]:
+    """Tell about the tensors that the operation created, wrote, or changed the state of.
+
+    Return large sticks that do not become part of the message.
+    """
+    apart: dict[int, Array] = {}
     for name in step.arm.written:
         tensor = tensors[name]
         which, value = step.others.get(name, ("", None))
         if which == "inline_ztensor":
             filled = name in step.arm.filled
-            message = describe_inline(tensor, value.byte_order, filled)
+            message, sticks = describe_inline(tensor, value.byte_order, filled)
+            if sticks is not None:
+                apart[len(result.outputs)] = sticks
             result.outputs.add(operand=name, ztensor=message)
             if tensor.buffer is not None and filled:
                 keep(session, tensor, tensor.buffer, value.cache_as, value.byte_order)
         else:
             number = value or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
+    return apart

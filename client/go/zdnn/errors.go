@@ -160,6 +160,7 @@ var reasonAdvice = map[string]string{
 	"DATA_SIZE_MISMATCH":       "Give arrays of exactly the size that the descriptors call for.",
 	"MESSAGE_TOO_LARGE":        "Send less per call; TransformZtensor and TransformOrigtensor stream.",
 	"STREAM_ORDER":             "Send one header, then as many bytes as it announces.",
+	"PROGRAM_CHECK":            "Options.Precheck gives a status instead.",
 	"PAGE_TOKEN_INVALID":       "List again from the first page.",
 	"SERVER_DRAINING":          "The server is shutting down: connect to another one.",
 	"TOKEN_INVALID":            "Set ZDNN_TOKEN or Options.Token.",
@@ -173,6 +174,10 @@ var reasonAdvice = map[string]string{
 	"MODEL_NOT_FOUND":          "RepositoryIndex lists the models of the server.",
 	"MODEL_UNAVAILABLE":        "Load the model, or wait until it is loaded.",
 	"MODEL_QUOTA_EXCEEDED":     "Unload models, or unregister regions, that are not needed.",
+	"EXTENSION_NOT_OFFERED":    "ServerMetadata lists the extensions that this server offers.",
+	"REGION_NOT_FOUND":         "Register the region on the connection that uses it.",
+	"REGION_IN_USE":            "Unregister the region first, or choose another name.",
+	"RESPONSE_TOO_LARGE":       "Set the option named on the channel, and say so in the request.",
 	"INTERNAL":                 "This is a defect of the server: report the correlation id.",
 }
 

@@ -5,7 +5,6 @@ package zdnn
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
@@ -264,11 +263,7 @@ func (s *Session) settle(done *call, result *zdnnv1.OperationResult) error {
 		}
 	}
 	for _, line := range result.Diagnostics {
-		level := slog.LevelInfo
-		if line.Stream == zdnnv1.DiagnosticStream_DIAGNOSTIC_STREAM_STDERR {
-			level = slog.LevelError
-		}
-		s.logger.Log(context.Background(), level, line.Text)
+		s.logger.Debug(line.Text, "op", done.name, "stream", line.Stream.String())
 	}
 	if done.read != nil {
 		return done.read(result)

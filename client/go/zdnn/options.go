@@ -57,7 +57,7 @@ type Options struct {
 	// Warn is told of every warning; what it returns becomes the error of the verb, or of the
 	// pipeline, whose outputs are valid all the same. Default: a line in Logger, and no error.
 	Warn func(*ZdnnWarning) error
-	// Logger gets warnings, and what the library prints. Default: slog.Default().
+	// Logger gets warnings, and what the library prints, as debugging lines. Default: slog.Default().
 	Logger *slog.Logger
 }
 

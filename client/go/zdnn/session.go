@@ -31,6 +31,7 @@ const closeTimeout = 10 * time.Second
 type Session struct {
 	client  zdnnv1.AcceleratorServiceClient
 	conn    *grpc.ClientConn
+	server  *privateServer
 	message *zdnnv1.Session
 	warn    func(*ZdnnWarning) error
 	logger  *slog.Logger
@@ -47,18 +48,26 @@ type Session struct {
 	closed      bool
 }
 
-// Connect opens a session on a server, "host:port" or "unix:/path". The context bounds the calls
+// Connect opens a session on a server, "host:port" or "unix:/path"; "" starts a private nnpa-server,
+// found on the PATH, which ends with the session and with this process. The context bounds the calls
 // that this takes, not the session.
-func Connect(ctx context.Context, target string, options Options) (*Session, error) {
+func Connect(ctx context.Context, target string, options Options) (s *Session, err error) {
+	var own *privateServer
+	if target == "" {
+		if own, err = startServer(ctx); err != nil {
+			return nil, err
+		}
+		target = own.target
+	}
 	conn, err := Dial(target, options)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, own.stop())
 	}
-	s, err := NewSession(ctx, zdnnv1.NewAcceleratorServiceClient(conn), options)
+	s, err = NewSession(ctx, zdnnv1.NewAcceleratorServiceClient(conn), options)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.Close(), own.stop())
 	}
-	s.conn = conn
+	s.conn, s.server = conn, own
 	return s, nil
 }
 
@@ -222,8 +231,16 @@ func (s *Session) Execute(
 	return s.execute(ctx, operations)
 }
 
-// Close deletes the session with its ztensors, and closes the connection that Connect made. It may
-// be repeated.
+// Target returns the server's address, for other sessions on it; "" if NewSession made the session.
+func (s *Session) Target() string {
+	if s.conn == nil {
+		return ""
+	}
+	return s.conn.Target()
+}
+
+// Close deletes the session with its ztensors, and ends what Connect made: the connection, and a
+// private server. It may be repeated.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil
@@ -235,5 +252,5 @@ func (s *Session) Close() error {
 	if s.conn == nil {
 		return ExplainError(err)
 	}
-	return errors.Join(ExplainError(err), s.conn.Close())
+	return errors.Join(ExplainError(err), s.conn.Close(), s.server.stop())
 }

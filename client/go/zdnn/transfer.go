@@ -128,7 +128,7 @@ func fetch[T Element](
 	if v.err != nil {
 		return nil, v.err
 	}
-	if z.structure == nil {
+	if z.structure == nil && outBuf == nil {
 		if err := z.session.flush(ctx); err != nil && !isWarned(err) {
 			return nil, err
 		}
@@ -137,7 +137,10 @@ func fetch[T Element](
 		return nil, err
 	}
 	done := v.call(build(ref))
-	sink := &sink[T]{array: outBuf, most: z.denseBytes(sizeOf[T]())}
+	sink := &sink[T]{array: outBuf, most: float64(len(outBuf) * sizeOf[T]())}
+	if outBuf == nil {
+		sink.most = z.denseBytes(sizeOf[T]())
+	}
 	if !z.travelsInline(sink.most) {
 		source := &zdnnv1.ReadTensorRequest_Operation{Operation: done.operation}
 		err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)

@@ -609,8 +609,11 @@ type CreateOptions struct {
 	FailingNode *uint32 `protobuf:"varint,9,opt,name=failing_node,json=failingNode,proto3,oneof" json:"failing_node,omitempty"`
 	// For tests of clients: the device gate is closed, as with the CRC IP of an STM32 without clock.
 	DeviceGateClosed bool `protobuf:"varint,10,opt,name=device_gate_closed,json=deviceGateClosed,proto3" json:"device_gate_closed,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1. A free
+	// first dim is the batch, and stays 1.
+	Shapes        []*InputShape `protobuf:"bytes,11,rep,name=shapes,proto3" json:"shapes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateOptions) Reset() {
@@ -711,6 +714,13 @@ func (x *CreateOptions) GetDeviceGateClosed() bool {
 		return x.DeviceGateClosed
 	}
 	return false
+}
+
+func (x *CreateOptions) GetShapes() []*InputShape {
+	if x != nil {
+		return x.Shapes
+	}
+	return nil
 }
 
 // The format of one input or output for the application.
@@ -3738,7 +3748,7 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"type_sizes\x18\b \x01(\fR\ttypeSizes\x12\x1d\n" +
 	"\n" +
 	"publish_as\x18\t \x01(\tR\tpublishAsB\b\n" +
-	"\x06source\"\xdb\x03\n" +
+	"\x06source\"\x90\x04\n" +
 	"\rCreateOptions\x12)\n" +
 	"\x10strict_placement\x18\x01 \x01(\bR\x0fstrictPlacement\x12'\n" +
 	"\x0foffload_integer\x18\x02 \x01(\bR\x0eoffloadInteger\x125\n" +
@@ -3750,7 +3760,8 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\aformats\x18\b \x03(\v2\x1d.nnpa.network.v1.TensorFormatR\aformats\x12&\n" +
 	"\ffailing_node\x18\t \x01(\rH\x01R\vfailingNode\x88\x01\x01\x12,\n" +
 	"\x12device_gate_closed\x18\n" +
-	" \x01(\bR\x10deviceGateClosedB\t\n" +
+	" \x01(\bR\x10deviceGateClosed\x123\n" +
+	"\x06shapes\x18\v \x03(\v2\x1b.nnpa.network.v1.InputShapeR\x06shapesB\t\n" +
 	"\a_strictB\x0f\n" +
 	"\r_failing_node\"r\n" +
 	"\fTensorFormat\x12\x12\n" +
@@ -4111,82 +4122,83 @@ var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	47, // 2: nnpa.network.v1.CreateNetworkHeader.tools_api_version:type_name -> nnpa.network.v1.Version
 	0,  // 3: nnpa.network.v1.CreateOptions.overflow:type_name -> nnpa.network.v1.Overflow
 	7,  // 4: nnpa.network.v1.CreateOptions.formats:type_name -> nnpa.network.v1.TensorFormat
-	46, // 5: nnpa.network.v1.TensorFormat.meta_info:type_name -> nnpa.network.v1.MetaInfo
-	44, // 6: nnpa.network.v1.CreateNetworkResponse.error:type_name -> nnpa.network.v1.AiError
-	9,  // 7: nnpa.network.v1.CreateNetworkResponse.network:type_name -> nnpa.network.v1.Network
-	1,  // 8: nnpa.network.v1.Network.state:type_name -> nnpa.network.v1.State
-	50, // 9: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
-	50, // 10: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
-	51, // 11: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
-	11, // 12: nnpa.network.v1.InitNetworkRequest.params:type_name -> nnpa.network.v1.NetworkParams
-	45, // 13: nnpa.network.v1.NetworkParams.params:type_name -> nnpa.network.v1.Buffer
-	45, // 14: nnpa.network.v1.NetworkParams.activations:type_name -> nnpa.network.v1.Buffer
-	45, // 15: nnpa.network.v1.RunNetworkRequest.inputs:type_name -> nnpa.network.v1.Buffer
-	45, // 16: nnpa.network.v1.RunNetworkRequest.outputs:type_name -> nnpa.network.v1.Buffer
-	45, // 17: nnpa.network.v1.RunNetworkResponse.outputs:type_name -> nnpa.network.v1.Buffer
-	15, // 18: nnpa.network.v1.RunNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
-	16, // 19: nnpa.network.v1.InferNetworkRequest.inputs:type_name -> nnpa.network.v1.NamedArray
-	16, // 20: nnpa.network.v1.InferNetworkResponse.outputs:type_name -> nnpa.network.v1.NamedArray
-	15, // 21: nnpa.network.v1.InferNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
-	48, // 22: nnpa.network.v1.InferNetworkResponse.nans:type_name -> nnpa.network.v1.InferNetworkResponse.NansEntry
-	49, // 23: nnpa.network.v1.InferNetworkResponse.calls:type_name -> nnpa.network.v1.InferNetworkResponse.CallsEntry
-	44, // 24: nnpa.network.v1.GetNetworkErrorResponse.error:type_name -> nnpa.network.v1.AiError
-	23, // 25: nnpa.network.v1.GetNetworkInfoResponse.report:type_name -> nnpa.network.v1.NetworkReport
-	47, // 26: nnpa.network.v1.NetworkReport.runtime_version:type_name -> nnpa.network.v1.Version
-	47, // 27: nnpa.network.v1.NetworkReport.tool_version:type_name -> nnpa.network.v1.Version
-	47, // 28: nnpa.network.v1.NetworkReport.tool_api_version:type_name -> nnpa.network.v1.Version
-	47, // 29: nnpa.network.v1.NetworkReport.api_version:type_name -> nnpa.network.v1.Version
-	47, // 30: nnpa.network.v1.NetworkReport.interface_api_version:type_name -> nnpa.network.v1.Version
-	45, // 31: nnpa.network.v1.NetworkReport.inputs:type_name -> nnpa.network.v1.Buffer
-	45, // 32: nnpa.network.v1.NetworkReport.outputs:type_name -> nnpa.network.v1.Buffer
-	45, // 33: nnpa.network.v1.NetworkReport.activations:type_name -> nnpa.network.v1.Buffer
-	45, // 34: nnpa.network.v1.NetworkReport.params:type_name -> nnpa.network.v1.Buffer
-	52, // 35: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
-	24, // 36: nnpa.network.v1.NetworkReport.weights:type_name -> nnpa.network.v1.WeightTensor
-	27, // 37: nnpa.network.v1.GetNodeInfoResponse.node:type_name -> nnpa.network.v1.ObserverNode
-	30, // 38: nnpa.network.v1.ObserveNetworkResponse.registered:type_name -> nnpa.network.v1.Registered
-	31, // 39: nnpa.network.v1.ObserveNetworkResponse.event:type_name -> nnpa.network.v1.ObserverEvent
-	27, // 40: nnpa.network.v1.ObserverEvent.node:type_name -> nnpa.network.v1.ObserverNode
-	16, // 41: nnpa.network.v1.ObserverEvent.tensors:type_name -> nnpa.network.v1.NamedArray
-	9,  // 42: nnpa.network.v1.ListNetworksResponse.networks:type_name -> nnpa.network.v1.Network
-	44, // 43: nnpa.network.v1.DestroyNetworkResponse.error:type_name -> nnpa.network.v1.AiError
-	37, // 44: nnpa.network.v1.MeasureAccuracyRequest.samples:type_name -> nnpa.network.v1.Sample
-	16, // 45: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
-	42, // 46: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
-	2,  // 47: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
-	3,  // 48: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
-	46, // 49: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
-	4,  // 50: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
-	10, // 51: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
-	13, // 52: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
-	17, // 53: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
-	19, // 54: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
-	21, // 55: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
-	25, // 56: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
-	28, // 57: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
-	32, // 58: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
-	34, // 59: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
-	36, // 60: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
-	39, // 61: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
-	41, // 62: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
-	8,  // 63: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
-	12, // 64: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
-	14, // 65: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
-	18, // 66: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
-	20, // 67: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
-	22, // 68: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
-	26, // 69: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
-	29, // 70: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
-	33, // 71: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
-	35, // 72: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
-	38, // 73: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
-	40, // 74: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
-	43, // 75: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
-	63, // [63:76] is the sub-list for method output_type
-	50, // [50:63] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	42, // 5: nnpa.network.v1.CreateOptions.shapes:type_name -> nnpa.network.v1.InputShape
+	46, // 6: nnpa.network.v1.TensorFormat.meta_info:type_name -> nnpa.network.v1.MetaInfo
+	44, // 7: nnpa.network.v1.CreateNetworkResponse.error:type_name -> nnpa.network.v1.AiError
+	9,  // 8: nnpa.network.v1.CreateNetworkResponse.network:type_name -> nnpa.network.v1.Network
+	1,  // 9: nnpa.network.v1.Network.state:type_name -> nnpa.network.v1.State
+	50, // 10: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
+	50, // 11: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
+	51, // 12: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
+	11, // 13: nnpa.network.v1.InitNetworkRequest.params:type_name -> nnpa.network.v1.NetworkParams
+	45, // 14: nnpa.network.v1.NetworkParams.params:type_name -> nnpa.network.v1.Buffer
+	45, // 15: nnpa.network.v1.NetworkParams.activations:type_name -> nnpa.network.v1.Buffer
+	45, // 16: nnpa.network.v1.RunNetworkRequest.inputs:type_name -> nnpa.network.v1.Buffer
+	45, // 17: nnpa.network.v1.RunNetworkRequest.outputs:type_name -> nnpa.network.v1.Buffer
+	45, // 18: nnpa.network.v1.RunNetworkResponse.outputs:type_name -> nnpa.network.v1.Buffer
+	15, // 19: nnpa.network.v1.RunNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
+	16, // 20: nnpa.network.v1.InferNetworkRequest.inputs:type_name -> nnpa.network.v1.NamedArray
+	16, // 21: nnpa.network.v1.InferNetworkResponse.outputs:type_name -> nnpa.network.v1.NamedArray
+	15, // 22: nnpa.network.v1.InferNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
+	48, // 23: nnpa.network.v1.InferNetworkResponse.nans:type_name -> nnpa.network.v1.InferNetworkResponse.NansEntry
+	49, // 24: nnpa.network.v1.InferNetworkResponse.calls:type_name -> nnpa.network.v1.InferNetworkResponse.CallsEntry
+	44, // 25: nnpa.network.v1.GetNetworkErrorResponse.error:type_name -> nnpa.network.v1.AiError
+	23, // 26: nnpa.network.v1.GetNetworkInfoResponse.report:type_name -> nnpa.network.v1.NetworkReport
+	47, // 27: nnpa.network.v1.NetworkReport.runtime_version:type_name -> nnpa.network.v1.Version
+	47, // 28: nnpa.network.v1.NetworkReport.tool_version:type_name -> nnpa.network.v1.Version
+	47, // 29: nnpa.network.v1.NetworkReport.tool_api_version:type_name -> nnpa.network.v1.Version
+	47, // 30: nnpa.network.v1.NetworkReport.api_version:type_name -> nnpa.network.v1.Version
+	47, // 31: nnpa.network.v1.NetworkReport.interface_api_version:type_name -> nnpa.network.v1.Version
+	45, // 32: nnpa.network.v1.NetworkReport.inputs:type_name -> nnpa.network.v1.Buffer
+	45, // 33: nnpa.network.v1.NetworkReport.outputs:type_name -> nnpa.network.v1.Buffer
+	45, // 34: nnpa.network.v1.NetworkReport.activations:type_name -> nnpa.network.v1.Buffer
+	45, // 35: nnpa.network.v1.NetworkReport.params:type_name -> nnpa.network.v1.Buffer
+	52, // 36: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
+	24, // 37: nnpa.network.v1.NetworkReport.weights:type_name -> nnpa.network.v1.WeightTensor
+	27, // 38: nnpa.network.v1.GetNodeInfoResponse.node:type_name -> nnpa.network.v1.ObserverNode
+	30, // 39: nnpa.network.v1.ObserveNetworkResponse.registered:type_name -> nnpa.network.v1.Registered
+	31, // 40: nnpa.network.v1.ObserveNetworkResponse.event:type_name -> nnpa.network.v1.ObserverEvent
+	27, // 41: nnpa.network.v1.ObserverEvent.node:type_name -> nnpa.network.v1.ObserverNode
+	16, // 42: nnpa.network.v1.ObserverEvent.tensors:type_name -> nnpa.network.v1.NamedArray
+	9,  // 43: nnpa.network.v1.ListNetworksResponse.networks:type_name -> nnpa.network.v1.Network
+	44, // 44: nnpa.network.v1.DestroyNetworkResponse.error:type_name -> nnpa.network.v1.AiError
+	37, // 45: nnpa.network.v1.MeasureAccuracyRequest.samples:type_name -> nnpa.network.v1.Sample
+	16, // 46: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
+	42, // 47: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
+	2,  // 48: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
+	3,  // 49: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
+	46, // 50: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
+	4,  // 51: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
+	10, // 52: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
+	13, // 53: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
+	17, // 54: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
+	19, // 55: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
+	21, // 56: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
+	25, // 57: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
+	28, // 58: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
+	32, // 59: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
+	34, // 60: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
+	36, // 61: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
+	39, // 62: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
+	41, // 63: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
+	8,  // 64: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
+	12, // 65: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
+	14, // 66: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
+	18, // 67: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
+	20, // 68: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
+	22, // 69: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
+	26, // 70: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
+	29, // 71: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
+	33, // 72: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
+	35, // 73: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
+	38, // 74: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
+	40, // 75: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
+	43, // 76: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
+	64, // [64:77] is the sub-list for method output_type
+	51, // [51:64] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_network_v1_network_proto_init() }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	serverReady = "nnpa-server listening on "
+	// stopTimeout is how long a server may take to end before it is killed.
+	stopTimeout = 10 * time.Second
+)
+
+// privateServer is nnpa-server as a child, on a Unix socket that only this user can reach.
+type privateServer struct {
+	target string
+	folder string
+	// input is closed with this process, at which the server ends.
+	input   io.Closer
+	process *exec.Cmd
+}
+
+// startServer starts a server and waits until it is ready, or the context is over.
+func startServer(ctx context.Context) (*privateServer, error) {
+	folder, err := os.MkdirTemp("", "nnpa-")
+	if err != nil {
+		return nil, err
+	}
+	listen := "unix:" + filepath.Join(folder, "nnpa.sock")
+	command := exec.Command("nnpa-server", "--listen", listen, "--exit-with-parent")
+	told := &bytes.Buffer{}
+	command.Stderr = told
+	input, err := command.StdinPipe()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	if err := command.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("private server: %w", err), os.RemoveAll(folder))
+	}
+	own := &privateServer{folder: folder, input: input, process: command}
+	giveUp := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
+	line, err := bufio.NewReader(output).ReadString('\n')
+	giveUp()
+	if target, ready := strings.CutPrefix(line, serverReady); err == nil && ready {
+		own.target = strings.TrimSpace(target)
+		return own, nil
+	}
+	stopped := own.stop()
+	lines := strings.Split(strings.TrimSpace(told.String()), "\n")
+	last := strings.Join(lines[max(0, len(lines)-3):], " / ")
+	return nil, errors.Join(fmt.Errorf("private server: ended early: %s", last), ctx.Err(), stopped)
+}
+
+// stop ends the server and removes its socket; nil is no server.
+func (p *privateServer) stop() error {
+	if p == nil {
+		return nil
+	}
+	_ = p.process.Process.Signal(syscall.SIGTERM)
+	late := time.AfterFunc(stopTimeout, func() { _ = p.process.Process.Kill() })
+	defer late.Stop()
+	_ = p.input.Close()
+	var code *exec.ExitError
+	err := p.process.Wait()
+	if errors.As(err, &code) {
+		err = nil // ended by a signal, as asked
+	}
+	return errors.Join(err, os.RemoveAll(p.folder))
+}

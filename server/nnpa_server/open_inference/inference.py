@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Status
 from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.program import ModelRefused
 
@@ -46,6 +47,7 @@ LIMIT_PARAMETER = "nnpa_max_response_bytes"
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
 _OPTION = "grpc.max_receive_message_length"
 _REMEMBERED, _LONGEST = 256, 4096  # requests remembered, and the most bytes of one
+_RANGE_VIOLATION = Status.ZDNN_ELEMENT_RANGE_VIOLATION
 _MAX_ELEMENTS = 1 << 48
 Find = Callable[[str], Region]
 
@@ -392,14 +394,15 @@ def _head(
     prepared: Prepared, arrays: Sequence[Array], sizes: Sequence[int], result: "Result"
 ) -> bytes:
     """Return a response without its id and contents, in bytes; from memory if it is a plain one."""
-    plain = not result.violations and not any(result.nans.values())
+    violations = sum(one.status == _RANGE_VIOLATION for one in result.violations)
+    plain = not violations and not any(result.nans.values())
     key = tuple(array.shape for array in arrays)
     if plain and key in prepared.heads:
         return prepared.heads[key]
     model = prepared.model
     message = pb.ModelInferResponse(model_name=model.name, model_version=model.version)
-    if result.violations:
-        message.parameters[VIOLATIONS].int64_param = len(result.violations)
+    if violations:
+        message.parameters[VIOLATIONS].int64_param = violations
     for output, array, size in zip(prepared.outputs, arrays, sizes, strict=True):
         told = message.outputs.add(name=output.name, datatype=output.kind.name, shape=array.shape)
         if count := result.nans.get(output.name, 0):

@@ -56,6 +56,8 @@ DATATYPES: Mapping[str, Datatype] = MappingProxyType(
     }
 )
 """All element types by name."""
+# What typed fields hold, by the kind of NumPy type.
+_WIDE: Mapping[str, npt.DTypeLike] = {"b": "?", "i": "i8", "u": "u8", "f": "f8"}
 _BY_DTYPE = {one.dtype: one for one in DATATYPES.values()}
 
 
@@ -140,7 +142,8 @@ def read_typed(
         strings = np.empty(len(values), object)
         strings[:] = list(values)
         return strings.reshape(shape)
-    return _narrowed(np.array(values), kind, path).reshape(shape)
+    wide = np.array(values, _WIDE[kind.dtype.kind])
+    return _narrowed(wide, kind, path).reshape(shape)
 
 
 def _narrowed(values: Array, kind: Datatype, path: str) -> Array:

@@ -1,0 +1,504 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inference through the Open Inference Protocol: contents, errors, streams, what is told."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_server.open_inference.messages import InferResponse, cut, joined
+from nnpa_server.open_inference.tensors import DATATYPES, datatype_of, raw_of, raw_size, read_raw
+
+from tests.server.onnx_models import (
+    TYPES,
+    Caller,
+    binary,
+    code_of,
+    dense,
+    identity,
+    offering,
+    outputs_of,
+    refusal,
+    request,
+)
+
+Change = Callable[[pb.ModelInferRequest], object]
+ONES = np.ones((1, 1024), np.float32)
+MODELS = {
+    "add": binary("Add"),
+    "div": binary("Div", ("n", 4)),
+    "dense": dense(),
+    "large": binary("Add", ("n", 1 << 20)),
+    **{f"id_{name}": identity(name) for name in TYPES},
+}
+
+
+@pytest.fixture(scope="module")
+def caller() -> Iterator[Caller]:
+    """A client of a server that has the models."""
+    with offering(MODELS) as (_, one):
+        yield one
+
+
+def test_alive_and_ready(caller: Caller) -> None:
+    """A server without a folder is live and ready, and says what it offers."""
+    assert caller.stub.ServerLive(pb.ServerLiveRequest()).live
+    assert caller.stub.ServerReady(pb.ServerReadyRequest()).ready
+    told = caller.stub.ServerMetadata(pb.ServerMetadataRequest())
+    assert told.name == "nnpa-server"
+    assert {"model_repository", "binary_tensor_data", "statistics"} <= set(told.extensions)
+    assert not {"system_shared_memory", "cuda_shared_memory", "trace"} & set(told.extensions)
+
+
+def test_model_ready(caller: Caller) -> None:
+    """A loaded model is ready, in its version; an unknown model or version is not."""
+    for name, version, ready in (
+        ("add", "", True),
+        ("add", "1", True),
+        ("add", "2", False),
+        ("none", "", False),
+    ):
+        message = pb.ModelReadyRequest(name=name, version=version)
+        assert caller.stub.ModelReady(message).ready == ready
+
+
+def test_metadata_is_that_of_the_onnx_file(caller: Caller) -> None:
+    """Names, types and shapes are the model's own, -1 where a dim is free."""
+    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="dense"))
+    assert (told.name, list(told.versions), told.platform) == ("dense", ["1"], "onnx_onnxv1")
+    (given_,), (made,) = told.inputs, told.outputs
+    assert (given_.name, given_.datatype, list(given_.shape)) == ("x", "FP32", [-1, 4])
+    assert (made.name, made.datatype, list(made.shape)) == ("y", "FP32", [-1, 2])
+    assert told.properties["machine"] == "telum2"
+    assert told.properties["nodes_accelerator"] == "2"
+    assert told.properties["warmup"].startswith("random inputs")
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_metadata_of_every_type(caller: Caller, name: str) -> None:
+    """Every element type has its name in the metadata and its number in the configuration."""
+    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name=f"id_{name}"))
+    assert [one.datatype for one in (*told.inputs, *told.outputs)] == [name, name]
+    config = caller.stub.ModelConfig(pb.ModelConfigRequest(name=f"id_{name}")).config
+    number = pb.DataType.Value(f"TYPE_{name}" if name != "BYTES" else "TYPE_STRING")
+    assert [one.data_type for one in config.input] == [number]
+    assert [one.data_type for one in config.output] == [number]
+    assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 3])
+
+
+def test_sum(caller: Caller) -> None:
+    """A model computes, and its answer carries name, version, type, shape and raw contents."""
+    x, y = np.arange(1024, dtype=np.float32)[None], ONES
+    message = request("add", x=x, y=y)
+    message.id = "seven"
+    response = caller.stub.ModelInfer(message)
+    assert (response.model_name, response.model_version, response.id) == ("add", "1", "seven")
+    (told,) = response.outputs
+    assert (told.name, told.datatype, list(told.shape)) == ("z", "FP32", [1, 1024])
+    assert not told.HasField("contents")
+    assert not response.parameters
+    assert np.array_equal(outputs_of(response)["z"][0, :512], x[0, :512] + 1)
+
+
+def test_free_dims_take_any_size(caller: Caller) -> None:
+    """A batch of any size goes through one model, each row as alone."""
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    whole = caller.infer("dense", x=x)["y"]
+    rows = [caller.infer("dense", x=row[None])["y"][0] for row in x]
+    assert whole.shape == (5, 2)
+    assert np.array_equal(whole, np.stack(rows))
+
+
+def _contents(name: str) -> tuple[bytes, list[Any]]:
+    """Return raw contents of shape (2, 3), and the elements for the typed field."""
+    if name == "BYTES":
+        texts = [b"", b"a", "ß".encode(), b"\x00\xff", b"nnpa", b"5"]
+        return b"".join(len(one).to_bytes(4, "little") + one for one in texts), texts
+    dtype = TYPES[name][1]
+    if name == "BF16":
+        values = np.array([0, 1, -2.5, 3e38, 0.125, 7]).astype(ml_dtypes.bfloat16).view(np.uint16)
+    elif dtype.kind == "b":
+        values = np.array([True, False, True, True, False, False])
+    elif dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        values = np.array([info.min, info.max, 0, 1, 2, 100], dtype)
+    else:
+        values = np.array([0, 1.5, -2.25, 1e4, -0.125, 7], dtype)
+    return values.tobytes(), values.tolist()
+
+
+def _identity(name: str) -> pb.ModelInferRequest:
+    message = pb.ModelInferRequest(model_name=f"id_{name}")
+    message.inputs.add(name="x", datatype=name, shape=[2, 3])
+    return message
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_raw_contents_of_every_type(caller: Caller, name: str) -> None:
+    """Raw contents of every type go in and come out bit for bit."""
+    raw, _ = _contents(name)
+    message = _identity(name)
+    message.raw_input_contents.append(raw)
+    response = caller.stub.ModelInfer(message)
+    assert response.raw_output_contents == [raw]
+    assert (response.outputs[0].datatype, list(response.outputs[0].shape)) == (name, [2, 3])
+
+
+@pytest.mark.parametrize("name", [one for one in TYPES if one not in ("FP16", "BF16")])
+def test_typed_contents_of_every_type(caller: Caller, name: str) -> None:
+    """Typed contents are taken in the field of their type, and answered raw."""
+    raw, values = _contents(name)
+    message = _identity(name)
+    getattr(message.inputs[0].contents, DATATYPES[name].field).extend(values)
+    assert caller.stub.ModelInfer(message).raw_output_contents == [raw]
+
+
+@pytest.mark.parametrize("name", ["FP16", "BF16"])
+def test_half_types_have_no_typed_contents(caller: Caller, name: str) -> None:
+    """Two-byte floats travel raw only."""
+    message = _identity(name)
+    message.inputs[0].contents.fp32_contents.extend([1.0] * 6)
+    text = refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
+    assert "raw_input_contents" in text
+
+
+def _more(message: pb.ModelInferRequest) -> None:
+    message.inputs.add(name="q", datatype="FP32", shape=[1])
+    message.raw_input_contents.append(bytes(4))
+
+
+def _twice(message: pb.ModelInferRequest) -> None:
+    message.inputs.add().CopyFrom(message.inputs[0])
+    message.raw_input_contents.append(message.raw_input_contents[0])
+
+
+REFUSALS: list[tuple[str, Change, str, str]] = [
+    (
+        "type",
+        lambda m: setattr(m.inputs[0], "datatype", "FP64"),
+        "FIELD_INVALID",
+        "model add: input x: got FP64 [1, 1024], expected FP32 [1, 1024]",
+    ),
+    (
+        "dim",
+        lambda m: m.inputs[1].shape.__setitem__(1, 1023),
+        "FIELD_INVALID",
+        "model add: input y: got FP32 [1, 1023], expected FP32 [1, 1024]",
+    ),
+    (
+        "rank",
+        lambda m: m.inputs[1].shape.append(1),
+        "FIELD_INVALID",
+        "model add: input y: got FP32 [1, 1024, 1], expected FP32 [1, 1024]",
+    ),
+    (
+        "negative dim",
+        lambda m: m.inputs[1].shape.__setitem__(0, -1),
+        "FIELD_INVALID",
+        "model add: input y: got FP32 [-1, 1024], expected FP32 [1, 1024]",
+    ),
+    (
+        "missing",
+        lambda m: m.inputs.pop(),
+        "FIELD_INVALID",
+        "model add: input y: got 0 tensors, expected one",
+    ),
+    ("twice", _twice, "FIELD_INVALID", "model add: input x: got 2 tensors, expected one"),
+    ("unknown", _more, "FIELD_INVALID", "model add: inputs is 'q', must be one of x, y"),
+    (
+        "short",
+        lambda m: m.raw_input_contents.__setitem__(0, bytes(5)),
+        "DATA_SIZE_MISMATCH",
+        "model add: input x: got 5 bytes, expected 4096 bytes for FP32 [1, 1024]",
+    ),
+    (
+        "one entry",
+        lambda m: m.raw_input_contents.pop(),
+        "DATA_SIZE_MISMATCH",
+        "model add: raw_input_contents: got 1 entries, expected 2, one per such input",
+    ),
+    (
+        "both",
+        lambda m: m.inputs[0].contents.fp32_contents.append(1),
+        "FIELD_INVALID",
+        "model add: input x: contents is beside raw_input_contents, must be in one place",
+    ),
+    (
+        "no contents",
+        lambda m: m.ClearField("raw_input_contents"),
+        "DATA_SIZE_MISMATCH",
+        "model add: input x: contents.fp32_contents: got 0 elements, expected 1024",
+    ),
+    (
+        "output",
+        lambda m: m.outputs.add(name="q"),
+        "FIELD_INVALID",
+        "model add: output q is wanted, must be one of z, once",
+    ),
+    (
+        "output twice",
+        lambda m: (m.outputs.add(name="z"), m.outputs.add(name="z")),
+        "FIELD_INVALID",
+        "model add: output z is wanted, must be one of z, once",
+    ),
+    ("model", lambda m: setattr(m, "model_name", "sum"), "MODEL_NOT_FOUND", "model sum: there is"),
+    (
+        "version",
+        lambda m: setattr(m, "model_version", "3"),
+        "MODEL_NOT_FOUND",
+        "model add version 3: there is none; its versions are 1",
+    ),
+    (
+        "region",
+        lambda m: (
+            m.inputs[0]
+            .parameters["shared_memory_region"]
+            .MergeFrom(pb.InferParameter(string_param="r"))
+        ),
+        "FIELD_INVALID",
+        "shared_memory_byte_size",
+    ),
+    (
+        "limit",
+        lambda m: m.parameters["nnpa_max_response_bytes"].MergeFrom(
+            pb.InferParameter(string_param="much")
+        ),
+        "FIELD_INVALID",
+        "parameters.nnpa_max_response_bytes is no number",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "text"), [one[1:] for one in REFUSALS], ids=[one[0] for one in REFUSALS]
+)
+def test_refusals_are_one_sentence(caller: Caller, change: Change, reason: str, text: str) -> None:
+    """A request that contradicts the model is told which input, what it got, what it expected."""
+    message = request("add", x=ONES, y=ONES)
+    change(message)
+    told = refusal(reason, caller.stub.ModelInfer, message)
+    assert text in told
+    assert "\n" not in told
+    assert np.array_equal(caller.infer("add", x=ONES, y=ONES)["z"], 2 * ONES)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("UINT8", [256], "256"),
+        ("INT8", [-129], "-129"),
+        ("INT16", [1 << 15], "32768"),
+        ("UINT16", [1 << 16], "65536"),
+    ],
+)
+def test_typed_numbers_are_not_wrapped(
+    caller: Caller, name: str, values: list[int], text: str
+) -> None:
+    """A number beyond its element type is refused by value and limit."""
+    message = _identity(name)
+    getattr(message.inputs[0].contents, DATATYPES[name].field).extend(values * 6)
+    assert text in refusal("FIELD_INVALID", caller.stub.ModelInfer, message)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\x01\x00\x00", b"\xff\xff\xff\xff" * 6, bytes(24) + b"\x00", bytes(20)]
+)
+def test_bytes_that_are_no_strings(caller: Caller, raw: bytes) -> None:
+    """Raw BYTES whose lengths do not add up are refused."""
+    message = _identity("BYTES")
+    message.raw_input_contents.append(raw)
+    refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+
+
+def test_wanted_outputs_only(caller: Caller) -> None:
+    """An output that is asked for comes back; none asked for means all."""
+    message = request("add", x=ONES, y=ONES)
+    message.outputs.add(name="z")
+    assert list(outputs_of(caller.stub.ModelInfer(message))) == ["z"]
+
+
+def test_classification_is_not_offered(caller: Caller) -> None:
+    """The classification extension is refused as such, not ignored."""
+    message = request("add", x=ONES, y=ONES)
+    message.outputs.add(name="z").parameters["classification"].int64_param = 3
+    refusal("EXTENSION_NOT_OFFERED", caller.stub.ModelInfer, message)
+
+
+def test_violations_and_nans_are_parameters(caller: Caller) -> None:
+    """A division by zero is told: operations that answered a range violation, and NaN left."""
+    x, y = np.ones((2, 4), np.float32), np.array([[1, 2, 4, 8], [1, 0, 1, 0]], np.float32)
+    response = caller.stub.ModelInfer(request("div", x=x, y=y))
+    assert response.parameters["nnpa_range_violations"].int64_param == 1
+    assert response.outputs[0].parameters["nnpa_nan_count"].int64_param == 2
+    assert np.isnan(outputs_of(response)["z"]).sum() == 2
+    clean = caller.stub.ModelInfer(request("div", x=x, y=np.ones_like(x)))
+    assert not clean.parameters
+    assert not clean.outputs[0].parameters
+
+
+def test_answers_above_the_likely_limit_are_refusal(caller: Caller) -> None:
+    """More than 4 MiB is refused with the option to set; a client that says more gets more."""
+    x = np.ones((2, 1 << 20), np.float32)
+    message = request("large", x=x, y=x)
+    text = refusal("RESPONSE_TOO_LARGE", caller.stub.ModelInfer, message)
+    assert "grpc.max_receive_message_length" in text
+    assert "nnpa_max_response_bytes" in text
+    message.parameters["nnpa_max_response_bytes"].int64_param = 0
+    ready = Caller(caller.address, ("grpc.max_receive_message_length", -1))
+    assert np.array_equal(outputs_of(ready.stub.ModelInfer(message))["z"], 2 * x)
+    ready.channel.close()
+
+
+def test_tensors_beyond_the_limit_of_a_run(caller: Caller) -> None:
+    """Shapes whose sticks take more than a session may have are refused before they are made."""
+    rows = 1 << 19  # of 4 elements: 8 MiB each, as sticks 64 MiB, and there are three
+    message = pb.ModelInferRequest(model_name="div")
+    for name in "xy":
+        message.inputs.add(name=name, datatype="FP32", shape=[32 * rows, 4])
+        message.raw_input_contents.append(b"")
+    text = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+    assert "tensors of a run" in text
+
+
+def test_stream_goes_on_after_errors(caller: Caller) -> None:
+    """Each request of a stream has one answer, in order; an error ends its request only."""
+    good, bad = request("add", x=ONES, y=ONES), request("none", x=ONES)
+    good.id, bad.id = "good", "bad"
+    answers = list(caller.stub.ModelStreamInfer(iter([good, bad, good])))
+    assert [bool(one.error_message) for one in answers] == [False, True, False]
+    assert [one.infer_response.id for one in answers] == ["good", "bad", "good"]
+    assert "model none" in answers[1].error_message
+    assert np.array_equal(outputs_of(answers[2].infer_response)["z"], 2 * ONES)
+
+
+def test_final_responses_are_marked_on_request(caller: Caller) -> None:
+    """A stream that wants to be told marks each answer as its request's last."""
+    message = request("add", x=ONES, y=ONES)
+    message.parameters["triton_enable_empty_final_response"].bool_param = True
+    (answer,) = caller.stub.ModelStreamInfer(iter([message]))
+    assert answer.infer_response.parameters["triton_final_response"].bool_param
+    assert np.array_equal(outputs_of(answer.infer_response)["z"], 2 * ONES)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryUnregister",
+        "TraceSetting",
+        "LogSettings",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister",
+    ],
+)
+def test_what_is_not_offered(caller: Caller, method: str) -> None:
+    """Extensions that are not offered answer UNIMPLEMENTED and say why."""
+    ask, message = getattr(caller.stub, method), getattr(pb, f"{method}Request")()
+    refusal("EXTENSION_NOT_OFFERED", ask, message)
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(message)
+    assert code_of(caught.value) == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_statistics(caller: Caller) -> None:
+    """Requests are counted by what became of them, batch elements by the free first dim."""
+
+    def told() -> pb.ModelStatistics:
+        message = pb.ModelStatisticsRequest(name="dense")
+        (one,) = caller.stub.ModelStatistics(message).model_stats
+        return one
+
+    before = told()
+    caller.infer("dense", x=np.ones((3, 4), np.float32))
+    refusal("FIELD_INVALID", caller.stub.ModelInfer, request("dense", x=ONES))
+    after = told()
+    assert after.inference_count - before.inference_count == 3
+    assert after.execution_count - before.execution_count == 1
+    assert after.inference_stats.fail.count - before.inference_stats.fail.count == 1
+    assert after.inference_stats.compute_infer.ns > before.inference_stats.compute_infer.ns
+    assert after.last_inference > before.last_inference
+    assert 3 in [one.batch_size for one in after.batch_stats]
+    everything = caller.stub.ModelStatistics(pb.ModelStatisticsRequest()).model_stats
+    assert {one.name for one in everything} == MODELS.keys()
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@given(
+    name=texts,
+    identifier=texts,
+    names=st.lists(texts, max_size=3),
+    raw=st.lists(st.binary(max_size=200), max_size=3),
+)
+def test_cutting_loses_nothing(
+    name: str, identifier: str, names: list[str], raw: list[bytes]
+) -> None:
+    """A request cut open holds what the message holds: contents, id, and the rest."""
+    message = pb.ModelInferRequest(model_name=name, id=identifier, raw_input_contents=raw)
+    for one in names:
+        message.inputs.add(name=one, shape=[1])
+    found = cut(message.SerializeToString())
+    assert [bytes(one) for one in found.raw] == raw
+    assert found.id.decode() == identifier
+    message.ClearField("raw_input_contents")
+    message.ClearField("id")
+    assert pb.ModelInferRequest.FromString(found.head) == message
+
+
+@given(head=texts, identifier=texts, raw=st.lists(st.binary(max_size=200), max_size=3))
+def test_joining_makes_the_message(head: str, identifier: str, raw: list[bytes]) -> None:
+    """A response put together is the message that it says it is."""
+    message = pb.ModelInferResponse(model_name=head)
+    found = joined(InferResponse(message.SerializeToString(), identifier.encode(), raw))
+    message.id = identifier
+    message.raw_output_contents.extend(raw)
+    assert pb.ModelInferResponse.FromString(found) == message
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+def test_garbage_is_refusal(caller: Caller) -> None:
+    """Bytes that are no message are refused, and the server goes on."""
+    call: Any = caller.channel.unary_unary(
+        "/inference.GRPCInferenceService/ModelInfer", _same, _same
+    )
+    for raw in (b"\xff", b"\x0a\x05a", b"\x3a\xff\xff\xff\xff\x0f", b"\x1a\x01\xff", b"\x0b"):
+        refusal("FIELD_INVALID", call, raw)
+    assert np.array_equal(caller.infer("add", x=ONES, y=ONES)["z"], 2 * ONES)
+
+
+@pytest.mark.parametrize("name", DATATYPES)
+def test_types_have_one_name(name: str) -> None:
+    """A type's NumPy type leads back to it."""
+    assert datatype_of(DATATYPES[name].dtype) == DATATYPES[name]
+
+
+def test_raw_contents_are_views_where_they_are_aligned() -> None:
+    """Aligned contents are not copied; others are, so that kernels meet aligned arrays only."""
+    memory = memoryview(np.arange(9, dtype=np.uint64).view(np.uint8).tobytes())
+    aligned = read_raw(DATATYPES["INT64"], (8,), memory[8:], "x")
+    shifted = read_raw(DATATYPES["INT64"], (8,), memory[1:65], "x")
+    assert np.shares_memory(aligned, np.frombuffer(memory, np.uint8))
+    assert aligned.flags.aligned
+    assert shifted.flags.aligned
+    assert shifted.tobytes() == bytes(memory[1:65])
+
+
+def test_big_endian_and_strided_arrays_become_raw_contents() -> None:
+    """Whatever the array's order in memory, contents are little-endian and row-major."""
+    array = np.arange(6, dtype=">i4").reshape(2, 3)
+    assert bytes(raw_of(array.T)) == array.T.astype("<i4").tobytes()
+    assert raw_size(array.T) == 24
+    texts_ = np.array(["a", b"bc"], object)
+    assert bytes(raw_of(texts_)) == b"\x01\0\0\0a\x02\0\0\0bc"
+    assert raw_size(texts_) == 11

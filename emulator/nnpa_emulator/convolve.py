@@ -22,7 +22,7 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels.convert import Words
 from nnpa_emulator.kernels.padding import clear_padding
-from nnpa_emulator.scratch import scratch
+from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
@@ -185,7 +185,7 @@ class _Product:
     ) -> tuple[Matrix, bool]:
         """Widen a block of the right matrix, into scratch unless it is to last."""
         shape = part[1] * part[2] * part[4], count
-        dense = np.empty(shape, np.float32) if lasting else scratch("kernel", shape)
+        dense = aligned(shape) if lasting else scratch("kernel", shape)
         words, cells = dense.view(np.uint32).reshape(-1), self._kernel.sticks.view(np.uint16)
         kernels.weights(cells, words, self._pages, part, first, count)
         return dense.astype(self._dtype, copy=False), False

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package zdnn
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
+)
+
+// Every status of the contract has a text that begins with its name.
+func TestEveryStatusHasAText(t *testing.T) {
+	for number, name := range zdnnv1.ZdnnStatus_name {
+		if got := GetStatusMessage(ZdnnStatus(number)); !strings.HasPrefix(got, name+": ") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := GetStatusMessage(1); got != "(Status string is not defined.)" {
+		t.Error(got)
+	}
+}
+
+// Every reason of the contract has advice.
+func TestEveryReasonHasAdvice(t *testing.T) {
+	for number, name := range zdnnv1.ErrorReason_name {
+		reason := strings.TrimPrefix(name, "ERROR_REASON_")
+		if number != 0 && reasonAdvice[reason] == "" {
+			t.Error(reason)
+		}
+	}
+	if len(reasonAdvice) != len(zdnnv1.ErrorReason_name)-1 {
+		t.Error("advice for a reason that is none")
+	}
+}
+
+// A host of the other byte order turns each element around, and nothing else.
+func TestTurn(t *testing.T) {
+	into := make([]byte, 8)
+	turn(into, []byte{1, 2, 3, 4, 5, 6, 7, 8}, 4)
+	if !bytes.Equal(into, []byte{4, 3, 2, 1, 8, 7, 6, 5}) {
+		t.Error(into)
+	}
+}
+
+// Operations that the caller did not ask for do not count in what an error tells.
+func TestRenumber(t *testing.T) {
+	err := renumber(&TransportError{
+		Message:  "operations[3].add.input_a: no tensor 7",
+		Metadata: map[string]string{"operation_index": "3", "field": "operations[3].add.input_a"},
+	}, 2).(*TransportError)
+	if err.Metadata["operation_index"] != "1" || err.Metadata["field"] != "operations[1].add.input_a" {
+		t.Error(err.Metadata)
+	}
+	if !strings.HasPrefix(err.Message, "operations[1].") {
+		t.Error(err.Message)
+	}
+}
+
+// An answer in chunks that cut elements fills the array all the same; more than announced is an error.
+func TestSinkOfUnevenChunks(t *testing.T) {
+	s := &sink[int32]{most: 12}
+	if err := s.expect(12); err != nil {
+		t.Fatal(err)
+	}
+	for _, chunk := range [][]byte{{1, 0, 0, 0, 2}, {0}, {0, 0, 3, 0, 0, 0}} {
+		if err := s.take(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.array[0] != 1 || s.array[1] != 2 || s.array[2] != 3 {
+		t.Error(s.array)
+	}
+	if s.take([]byte{9}) == nil {
+		t.Error("a byte more than announced")
+	}
+	if (&sink[int32]{most: 12}).expect(16) == nil {
+		t.Error("more than the descriptor allows")
+	}
+}
+
+// Sizes that a layout does not get are refused; those beyond it are not looked at.
+func TestInitPreTransformedDesc(t *testing.T) {
+	if _, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3); err == nil {
+		t.Error("one size for two dimensions")
+	}
+	desc, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3, 4, 5)
+	if err != nil || desc.Dim2 != 3 || desc.Dim1 != 4 || desc.Dim4 != 0 {
+		t.Error(desc, err)
+	}
+}

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -179,7 +179,8 @@ def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
 def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
     """Compile an ONNX file; needs the packages of the extra `onnx`."""
     try:
-        from nnpa_network.onnx_import import ImportOptions, import_onnx
+        from nnpa_network.onnx_import import ImportOptions
+        from nnpa_network.onnx_plan import OnnxPlan
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
@@ -189,4 +190,4 @@ def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
         offload_integer=options.offload_integer,
         most_bytes=limit,
     )
-    return cast("Plan", import_onnx(data, Guest(MACHINES[options.machine]), chosen))
+    return OnnxPlan(data, Guest(MACHINES[options.machine]), chosen)

@@ -72,9 +72,16 @@ def test_command_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'nnpa[libzdnn]'" in answer.output
 
 
+def _newest_glibc(library: Path) -> str:
+    """Return the tag of the oldest system that has what the library's symbols are bound to."""
+    told = toolchain.run(["nm", "-D", "--with-symbol-versions", "--undefined-only", str(library)])
+    versions = re.findall(r"@GLIBC_(\d+)\.(\d+)", told)
+    return "manylinux_{}_{}_".format(*max((int(a), int(b)) for a, b in versions))
+
+
 @pytest.mark.heavy
 def test_wheel(server: str, tmp_path: Path) -> None:
-    """The wheel carries all that a program needs, and `nnpa libzdnn` tells where it is."""
+    """The wheel carries all that a program needs, says on which systems, and where it is."""
     toolchain.require("cargo", "gcc", "make")
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("libzdnn: hatchling not installed")
@@ -83,6 +90,7 @@ def test_wheel(server: str, tmp_path: Path) -> None:
     target = str(toolchain.CARGO_TARGET)
     toolchain.run([*pip, *built, str(LIBRARY / "wheel")], CARGO_TARGET_DIR=target)
     (wheel,) = tmp_path.glob("*.whl")
+    assert _newest_glibc(toolchain.installed().shared) in wheel.name
     place = tmp_path / "site"
     toolchain.run([*pip, "install", "--no-index", "--target", str(place), str(wheel)])
     run = [sys.executable, "-c", "from nnpa_client.libzdnn import libzdnn; libzdnn()"]

@@ -2,6 +2,7 @@
 """Builds libzdnn from source and puts it into the wheel."""
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -12,6 +13,24 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "nnpa_libzdnn"
+# What manylinux promises of a system, beside the loader. Source: PEP 600.
+PROMISED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
+
+
+def platform_tag(library: Path) -> str:
+    """Return manylinux with the newest glibc whose symbols a library needs, or linux.
+
+    It is linux where the library needs more than manylinux promises, or no glibc.
+    """
+    command = ["objdump", "-p", str(library)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    needed = {one for one in re.findall(r"NEEDED +(\S+)", told) if not one.startswith("ld-linux")}
+    versions = [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", told)]
+    plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if not versions or needed - PROMISED:
+        return plain
+    major, minor = max(versions)
+    return plain.replace("linux", f"manylinux_{major}_{minor}", 1)
 
 
 class LibzdnnBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped upstream
@@ -32,8 +51,7 @@ class LibzdnnBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped 
             if path.is_file():
                 place = f"{PACKAGE}/{path.relative_to(prefix)}"
                 build_data["force_include"][str(path)] = place
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{platform_tag(prefix / 'lib/libzdnn.so.0')}"
         build_data["pure_python"] = False
 
     def finalize(self, *_build: Any) -> None:

@@ -68,7 +68,7 @@ static void arrays_of(const call *one, const zdnn_ztensor *ztensor, void *arrays
   for (int i = 0; i < ARRAYS; i++, text = text == NULL ? NULL : text->next) {
     unsigned width = 0;
     size_t count = 0, needed = least * array_width(ztensor);
-    if (text != NULL && !words_count(text->text, &width, &count)) {
+    if (text != NULL && (text->kind != JSON_STRING || !words_count(text->text, &width, &count))) {
       fprintf(stderr, "zdnn-testee: data: no words\n");
       exit(EXIT_FAILURE);
     }

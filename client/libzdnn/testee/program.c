@@ -92,16 +92,16 @@ static void fill(slot *one, const json *line, bool zeros) {
   bool null = json_get(line, "null_buffer") != NULL &&
               json_get(line, "null_buffer")->kind == JSON_TRUE;
   if (null || (none && (!zeros || size > LARGEST_BUFFER || size == 0))) return;
-  if (memory != NULL && (!words_count(memory, &width, &count) || count * width != size)) {
-    fprintf(stderr, "zdnn-testee: memory: %zu words, expected %zu bytes\n", count, (size_t)size);
+  if (memory != NULL ? !words_count(memory, &width, &count) || count * width != size
+                     : codes != NULL && !codes_fit(codes, &one->transformed)) {
+    fprintf(stderr, "zdnn-testee: tensors: contents that are not of the tensor's size\n");
     exit(EXIT_FAILURE);
   }
   one->memory = one->ztensor.buffer = aligned_zeros(size + SPARE);
-  if (memory != NULL) words_fill(memory, width, one->memory);
-  if (codes != NULL && !codes_fill(codes, &one->transformed, one->memory)) {
-    fprintf(stderr, "zdnn-testee: codes: not as many as cells\n");
-    exit(EXIT_FAILURE);
-  }
+  if (memory != NULL)
+    words_fill(memory, width, one->memory);
+  else if (codes != NULL)
+    codes_fill(codes, &one->transformed, one->memory);
 }
 
 slot *program_of(const json *vector) {
@@ -110,6 +110,7 @@ slot *program_of(const json *vector) {
   for (line = line == NULL ? NULL : line->first; line != NULL; line = line->next) {
     slot *one = slot_make(&slots, strtoll(line->name, NULL, 10));
     const json *claimed = json_get(line, "buffer_size");
+    if (claimed != NULL && claimed->kind != JSON_NUMBER) claimed = NULL;
     one->pre = descriptor_of(json_get(line, "pre_transformed_desc"));
     one->transformed = descriptor_of(json_get(line, "transformed_desc"));
     one->ztensor.pre_transformed_desc = &one->pre;

@@ -23,6 +23,16 @@ static const json *arm_of(const json *operation) {
   return arm;
 }
 
+/* Tells whether a vector has the shape that one must have. */
+static bool shaped(const json *vector, bool local) {
+  const json *steps = json_get(vector, "steps"), *tensors = json_get(vector, "tensors");
+  const json *arguments = json_get(vector, "arguments");
+  if (json_get(vector, "name") == NULL) return false;
+  if (local) return arguments != NULL && arguments->kind == JSON_OBJECT;
+  return steps != NULL && steps->kind == JSON_ARRAY &&
+         (tensors == NULL || tensors->kind == JSON_OBJECT);
+}
+
 /* Returns why C has no words for a vector, or NULL. */
 static const char *unsayable(const json *vector) {
   const json *spec = json_get(vector, "machine_spec"), *step = json_get(vector, "steps");
@@ -172,6 +182,10 @@ static void answer_put(FILE *out, bool local, const json *vector, char *told, in
 
 void vector_run(const options *chosen, const char *stem, bool local, const json *vector,
                 FILE *out) {
+  if (!shaped(vector, local)) {
+    fprintf(stderr, "zdnn-testee: %s: a line that is no vector\n", stem);
+    exit(EXIT_FAILURE);
+  }
   fprintf(out, "{\"%s\": ", local ? "local" : "file");
   json_put_text(out, stem);
   fputs(", \"name\": ", out);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_WORDS ((size_t)1 << 28)
+
 static const char HEX[] = "0123456789abcdefABCDEF";
 
 /* One `word` or `word*count`; `text` moves behind it. */
@@ -41,6 +43,7 @@ bool words_count(const char *text, unsigned *width, size_t *count) {
     if (!next_run(&text, &found)) return false;
     if (*width == 0) *width = found.width;
     if (found.width != *width) return false;
+    if (found.count > MOST_WORDS - *count) return false;
     *count += found.count;
   }
   return *width == 0 || *width == 1 || *width == 2 || *width == 4;
@@ -139,17 +142,19 @@ static void step(const zdnn_tensor_desc *desc, place *at) {
   at->e4++;
 }
 
-bool codes_fill(const char *text, const zdnn_tensor_desc *desc, void *sticks) {
+bool codes_fit(const char *text, const zdnn_tensor_desc *desc) {
   unsigned width = cell_bytes(desc);
   size_t count;
+  return stick_bytes(desc) <= MOST_WORDS && words_count(text, &width, &count) &&
+         count == (uint64_t)desc->dim4 * desc->dim3 * desc->dim2 * desc->dim1;
+}
+
+void codes_fill(const char *text, const zdnn_tensor_desc *desc, void *sticks) {
+  unsigned width = cell_bytes(desc);
   place at = {0, 0, 0, 0};
   run found;
-  if (!words_count(text, &width, &count) ||
-      count != (uint64_t)desc->dim4 * desc->dim3 * desc->dim2 * desc->dim1)
-    return false;
   text += strspn(text, " ");
   while (*text != '\0' && next_run(&text, &found))
     for (; found.count > 0; found.count--, step(desc, &at))
       store((uint8_t *)sticks + offset(desc, at), found.word, width);
-  return true;
 }

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`zdnn-testee`, the program that runs vectors through C: here, on a real machine, anywhere."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.libzdnn import toolchain
+from tests.libzdnn.toolchain import LIBRARY, Prefix
+from tests.vector_runner import VECTORS
+
+SOURCES = sorted((LIBRARY / "testee").glob("*.c"))
+STANDARD = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wpedantic", "-O1")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# ISO C11 and POSIX.1-2008, and zDNN's one header.
+HEADERS = {
+    *("fcntl.h", "fenv.h", "inttypes.h", "math.h", "signal.h", "stdbool.h", "stddef.h"),
+    *("stdint.h", "stdio.h", "stdlib.h", "string.h", "sys/wait.h", "unistd.h", "zdnn.h"),
+}
+SEVERAL = ("meanreduce2d", "transform_ztensor_with_saturation", "init_ztensor", "relu")
+NOWHERE = {"ZDNN_SERVER": "unix:/nowhere/nnpa.sock"}
+NO_VECTORS = (
+    '{"name": "x", "steps": [}',
+    '{"name": "x", "steps": []',
+    '{"name": "x", "steps": []} []',
+    '{"name": "\\q", "steps": []}',
+    '{"name": "\\ud800", "steps": []}',
+    '{"name": "x", "steps": [01]}',
+    '{"name": "x", "steps": [1.]}',
+    '{"name": "x" "steps": []}',
+    '{"name": "x", "steps": nil}',
+    '{"name": "x", "steps": {}}',
+    '{"steps": []}',
+    "[" * 65 + "]" * 65,
+    "1",
+)
+
+
+@pytest.fixture(scope="module")
+def testee(prefix: Prefix) -> str:
+    """The program as it is installed."""
+    return str(prefix.path / "bin/zdnn-testee")
+
+
+def built(prefix: Prefix, program: Path, compiler: str, *flags: str) -> Path:
+    """Compile the sources with warnings as errors."""
+    sources = [str(path) for path in SOURCES]
+    command = [compiler, *STANDARD, "-Wall", "-Wextra", "-Werror", *flags, *sources]
+    toolchain.run([*command, "-o", str(program), *prefix.flags(), "-lm"])
+    return program
+
+
+@pytest.fixture(scope="module")
+def sanitized(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program under the sanitizers."""
+    folder = tmp_path_factory.mktemp("testee")
+    return str(built(prefix, folder / "testee", "gcc", "-g", *SANITIZERS))
+
+
+def answers(
+    command: list[str], text: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the program with a text on its standard input."""
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        command, input=text, env=variables, capture_output=True, text=True, timeout=300
+    )
+
+
+def lines(output: str) -> list[dict[str, Any]]:
+    """Return a program's answers."""
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_it_compiles_without_a_warning(compiler: str, prefix: Prefix, tmp_path: Path) -> None:
+    """Either compiler takes it as C11 with all warnings as errors."""
+    toolchain.require(compiler)
+    assert built(prefix, tmp_path / "testee", compiler).exists()
+
+
+def test_it_knows_the_public_header_only() -> None:
+    """Beyond the C library it includes zdnn.h and nothing of ours."""
+    own = {path.name for path in (LIBRARY / "testee").glob("*.h")}
+    texts = [path.read_text() for path in (LIBRARY / "testee").iterdir()]
+    included = {name for text in texts for name in re.findall(r'#include [<"](.*)[>"]', text)}
+    assert included - own <= HEADERS
+    assert "zdnn.h" in included
+
+
+def test_files_input_and_frames_say_the_same(testee: str, server: str) -> None:
+    """Files, lines on standard input and frames give the same answers."""
+    path = VECTORS / "meanreduce2d.jsonl"
+    text = path.read_text()
+    by_file = answers([testee, "--emulated", str(path)], ZDNN_SERVER=server)
+    by_input = answers([testee, "--emulated", "--file", path.stem], text, ZDNN_SERVER=server)
+    requests = [{"file": path.stem, "vector": json.loads(line)} for line in text.splitlines()]
+    frames = [json.dumps(one).encode() for one in requests]
+    framed = subprocess.run(
+        [testee, "--emulated", "--frames"],
+        input=b"".join(len(one).to_bytes(4, "little") + one for one in frames),
+        env={**os.environ, "ZDNN_SERVER": server},
+        capture_output=True,
+        timeout=120,
+    ).stdout
+    told: list[str] = []
+    while framed:
+        size = int.from_bytes(framed[:4], "little")
+        told.append(framed[4 : 4 + size].decode())
+        framed = framed[4 + size :]
+    assert by_file.returncode == by_input.returncode == 0
+    assert by_file.stdout == by_input.stdout == "\n".join(told) + "\n"
+    assert len(told) == len(requests)
+
+
+def test_what_the_library_prints_is_no_answer(testee: str, server: str) -> None:
+    """Lines that the library prints on standard output do not get among the answers."""
+    path = str(VECTORS / "meanreduce2d.jsonl")
+    quiet = answers([testee, "--emulated", path], ZDNN_SERVER=server, ZDNN_LOGLEVEL="off")
+    loud = answers([testee, "--emulated", path], ZDNN_SERVER=server, ZDNN_LOGLEVEL="trace")
+    assert loud.stdout == quiet.stdout
+    assert len(loud.stderr) > len(quiet.stderr)
+
+
+@pytest.mark.parametrize("machine", ["telum1", "telum2"])
+def test_other_machines_are_skipped(testee: str, server: str, machine: str) -> None:
+    """On a machine, vectors for another machine or library are skipped, and no others."""
+    told = answers([testee, str(VECTORS / "sqrt.jsonl")], ZDNN_SERVER=server, ZDNN_MACHINE=machine)
+    vectors = lines((VECTORS / "sqrt.jsonl").read_text())
+    own = {
+        one["name"]
+        for one in vectors
+        if one.get("machine", "telum2") == machine and one.get("library", "1.2.0") == "1.2.0"
+    }
+    done = {one["name"] for one in lines(told.stdout) if "steps" in one}
+    unsayable = {one["name"] for one in lines(told.stdout) if "C " in one.get("skipped", "")}
+    assert done == own - unsayable
+    assert done
+
+
+def test_a_program_check_is_an_answer(testee: str, server: str) -> None:
+    """A signal ends the vector, not the program, and is told with its number."""
+    told = lines(
+        answers([testee, "--emulated", str(VECTORS / "add.jsonl")], ZDNN_SERVER=server).stdout
+    )
+    step = next(one for one in told if one["name"] == "shape_without_precheck")["steps"][0]
+    assert step == {"error": "PROGRAM_CHECK", "signal": 4}
+    assert len(told) == len((VECTORS / "add.jsonl").read_text().splitlines())
+
+
+@pytest.mark.parametrize("text", NO_VECTORS)
+def test_what_is_no_vector_ends_it(testee: str, text: str) -> None:
+    """Broken JSON, and JSON that is no vector, ends the program with 1 and a story."""
+    ended = answers([testee, "--file", "add"], text + "\n", **NOWHERE)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("zdnn-testee: ")
+
+
+def test_usage(testee: str) -> None:
+    """Without input, or with an unknown option, it says how it is used and ends with 2."""
+    for command in ([testee], [testee, "--emulate"]):
+        ended = answers(command)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("usage: zdnn-testee")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("file", SEVERAL)
+def test_under_sanitizers(testee: str, sanitized: str, server: str, file: str) -> None:
+    """It has no leak, no error, and the same answers."""
+    path = str(VECTORS / f"{file}.jsonl")
+    watched = answers([sanitized, "--emulated", path], ZDNN_SERVER=server)
+    assert watched.stdout == answers([testee, "--emulated", path], ZDNN_SERVER=server).stdout
+    assert "Sanitizer" not in watched.stderr
+    assert "runtime error" not in watched.stderr
+    assert "failed" not in watched.stdout
+
+
+def _mutated(random: Random, text: str) -> str:
+    """Return a line with a few characters replaced, left out, or repeated."""
+    for _ in range(random.choice((1, 1, 2, 8))):
+        at = random.randrange(len(text))
+        middle = random.choice(('"', "{", "}", "[", "]", ",", "9", "-", "*", "", text[at:][:40]))
+        text = text[:at] + middle + text[at + random.randrange(3) :]
+    return text
+
+
+@pytest.mark.heavy
+def test_mutated_lines_under_sanitizers(sanitized: str) -> None:
+    """Whatever a line says, the reader's memory is safe: it answers, or ends with a story."""
+    random = Random(8)
+    texts = [
+        line for file in SEVERAL for line in (VECTORS / f"{file}.jsonl").read_text().splitlines()
+    ]
+    for _ in range(60):
+        text = _mutated(random, random.choice(texts)).replace("\n", " ") + "\n"
+        ended = answers([sanitized, "--emulated", "--file", "relu"], text, **NOWHERE)
+        assert ended.returncode in (0, 1), text
+        assert "Sanitizer" not in ended.stderr, f"{text}\n{ended.stderr}"
+        assert "runtime error" not in ended.stderr, f"{text}\n{ended.stderr}"

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row SDK: what each SDK adds to a call, over a bare echo in its own language.
+
+An SDK's program gets the addresses of a server and of a bare echo (`tests.bench.echo`, method Raw),
+and prints one JSON object: the median microseconds `add_us` of one 32x64 add into an output that
+exists, `pipeline_us` of a list of a hundred of them, and of an echo of as many bytes as the request
+has, `add_echo_us` and `pipeline_echo_us`; 400 repetitions in turns, after a tenth to warm up.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest
+from nnpa.zdnn.v1.operation_pb2 import Add, Operation
+from nnpa.zdnn.v1.tensor_pb2 import TensorRef
+from nnpa_client import Session, connect, zdnn
+
+from tests.bench.echo import EchoClient
+from tests.bench.report import Figure, row
+from tests.bench.server import directory, echo, server, sockets
+
+ROOT = Path(__file__).parents[2]
+SHAPE = (32, 64)
+LISTED = 100
+REPETITIONS = 400
+SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An SDK's program: the tools that it takes, and how it is built in a folder of its own."""
+
+    name: str
+    tools: tuple[str, ...]
+    build: Callable[[Path], list[str]]
+
+
+def _python(_folder: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.bench.sdk"]
+
+
+def _go(folder: Path) -> list[str]:
+    program, home = str(folder / "go-bench"), ROOT / "client/go"
+    subprocess.run(["go", "build", "-o", program, "./bench"], cwd=home, check=True)
+    return [program]
+
+
+PROGRAMS = (Program("python", (), _python), Program("go", ("go",), _go))
+
+
+@row("SDK", "one add, and a list of a hundred, over an echo of as many bytes in the same language")
+def latencies() -> list[Figure]:
+    """Time every SDK whose tools are here."""
+    places = sockets()
+    address = server(places[0])
+    echo(places[1])
+    figures: list[Figure] = []
+    for program in PROGRAMS:
+        if missing := [tool for tool in program.tools if shutil.which(tool) is None]:
+            print(f"row SDK: no {', '.join(missing)}, {program.name} is left out")
+            continue
+        command = [*program.build(directory()), address, places[1]]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS)
+        told: dict[str, float] = json.loads(run.stdout)
+        for what, label in (("add", "one add"), ("pipeline", f"list of {LISTED}")):
+            took, bare = told[f"{what}_us"], told[f"{what}_echo_us"]
+            note = f"{took:.0f} us, echo {bare:.0f} us"
+            figures.append(Figure(f"{program.name}, {label}", took / bare, note=note))
+    return figures
+
+
+def _request_bytes(session: Session, count: int) -> int:
+    """Return the size of a request of as many adds."""
+    ref = TensorRef(id=1)
+    one = Operation(add=Add(input_a=ref, input_b=ref, output=ref))
+    return ExecuteRequest(session=session.name, operations=[one] * count).ByteSize()
+
+
+def _pair(work: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float]:
+    """Return the median microseconds of two pieces of work that are done in turns."""
+    times: dict[int, list[float]] = {0: [], 1: []}
+    warm = REPETITIONS // 10
+    for repetition in range(REPETITIONS + warm):
+        for which, one in enumerate((work, reference)):
+            began = time.perf_counter_ns()
+            one()
+            if repetition >= warm:
+                times[which].append((time.perf_counter_ns() - began) / 1e3)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def main(address: str, bare: str) -> None:
+    """Be the program of the Python SDK."""
+    client = EchoClient(bare)
+    with connect(address) as session:
+        a, b, out = (session.ztensor(np.zeros(SHAPE, np.float32)) for _ in range(3))
+
+        def pipeline() -> None:
+            with session.pipeline():
+                for _ in range(LISTED):
+                    zdnn.add(a, b, out)
+
+        payloads = [bytes(_request_bytes(session, count)) for count in (1, LISTED)]
+        add, add_echo = _pair(lambda: zdnn.add(a, b, out), lambda: client.raw(payloads[0]))
+        listed, listed_echo = _pair(pipeline, lambda: client.raw(payloads[1]))
+    told = {"add_us": add, "add_echo_us": add_echo}
+    told |= {"pipeline_us": listed, "pipeline_echo_us": listed_echo}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

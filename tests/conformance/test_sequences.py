@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from nnpa_client import Ztensor, connect
 
-from tests.conformance import typescript
+from tests.conformance import java, typescript
 from tests.conformance.testees import ROOT
 
 EXAMPLES = ROOT / "client/python/examples"
@@ -43,6 +43,10 @@ def _typescript(_folder: Path) -> list[str]:
     return typescript.program("examples/run.js")
 
 
+def _java(_folder: Path) -> list[str]:
+    return java.program("dev.nnpa.examples.Examples")
+
+
 def _go(folder: Path) -> list[str]:
     program, home = str(folder / "programs"), ROOT / "client/go"
     subprocess.run(["go", "build", "-o", program, "./examples/programs"], cwd=home, check=True)
@@ -51,6 +55,7 @@ def _go(folder: Path) -> list[str]:
 
 PROGRAMS = (
     Program("go", ("go",), _go),
+    Program("java", java.TOOLS, _java),
     Program("typescript", ("node", "npm"), _typescript),
 )
 

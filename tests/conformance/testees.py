@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conformance import typescript
+from tests.conformance import java, typescript
 from tests.libzdnn import toolchain
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,10 @@ def _go(folder: Path) -> list[str]:
     return [testee]
 
 
+def _java(_folder: Path) -> list[str]:
+    return java.program("dev.nnpa.testee.Testee")
+
+
 def _typescript(_folder: Path) -> list[str]:
     return typescript.program("testee/main.js")
 
@@ -57,6 +61,7 @@ SDKS = (
         unseen=frozenset(("violation", "refusal")),
     ),
     Sdk("go", _go, tools=("go",)),
+    Sdk("java", _java, tools=java.TOOLS),
     Sdk("typescript", _typescript, tools=("node", "npm")),
 )
 

@@ -34,6 +34,29 @@ final class Advice {
       case "TOKEN_INVALID" -> "Set ZDNN_TOKEN or Endpoint.withToken.";
       case "CALL_QUOTA_EXCEEDED" -> "Make fewer calls at a time, or try again later.";
       case "INTERNAL" -> "This is a defect of the server: report the correlation id.";
+      case "CACHE_MISS" -> "Send the sticks: the session's cache has forgotten them.";
+      default -> ofNetwork(code, reason);
+    };
+  }
+
+  private static String ofNetwork(String code, String reason) {
+    return switch (reason) {
+      case "NETWORK_NOT_FOUND" ->
+          "The network was destroyed, or ended with its session: load it anew.";
+      case "NETWORK_NOT_READY" -> "Initialise the network; reports need one made from ONNX.";
+      case "NETWORK_FAILED" ->
+          "`nnpa network probe` shows at which sizes and inputs a model fails.";
+      case "MODEL_INVALID" ->
+          "`nnpa network analyze` tells what runs where; change the node named.";
+      case "MODEL_EXISTS" -> "Publish under another name, or unload the model first.";
+      case "MODEL_NOT_FOUND" -> "RepositoryIndex lists the models of the server.";
+      case "MODEL_UNAVAILABLE" -> "Load the model, or wait until it is loaded.";
+      case "MODEL_QUOTA_EXCEEDED" -> "Unload models, or unregister regions, that are not needed.";
+      case "EXTENSION_NOT_OFFERED" ->
+          "ServerMetadata lists the extensions that this server offers.";
+      case "REGION_NOT_FOUND" -> "Register the region on the connection that uses it.";
+      case "REGION_IN_USE" -> "Unregister the region first, or choose another name.";
+      case "RESPONSE_TOO_LARGE" -> "Set the option named on the channel, and say so in the request.";
       default -> ofCode(code);
     };
   }

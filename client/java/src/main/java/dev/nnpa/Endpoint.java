@@ -5,6 +5,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.netty.shaded.io.grpc.netty.GrpcSslContexts;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
 import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.nio.NioEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioDomainSocketChannel;
@@ -139,6 +140,7 @@ public record Endpoint(
             UnixDomainSocketAddress.of(target.substring(UNIX.length())))
         .eventLoopGroup(UnixSockets.LOOP)
         .channelType(NioDomainSocketChannel.class, UnixDomainSocketAddress.class)
+        .withOption(ChannelOption.SO_KEEPALIVE, null) // TCP's; Unix sockets have none.
         .overrideAuthority("localhost")
         .usePlaintext();
   }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
-import com.google.protobuf.Any;
-import com.google.protobuf.InvalidProtocolBufferException;
-import com.google.rpc.ErrorInfo;
 import dev.nnpa.zdnn.v1.AcceleratorServiceGrpc;
 import dev.nnpa.zdnn.v1.AcceleratorServiceGrpc.AcceleratorServiceBlockingStub;
 import dev.nnpa.zdnn.v1.CreateSessionRequest;
@@ -25,7 +22,6 @@ import dev.nnpa.zdnn.v1.WriteTensorResponse;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.StatusRuntimeException;
-import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.AbstractStub;
 import java.time.Duration;
 import java.util.Iterator;
@@ -58,7 +54,7 @@ final class GrpcTransport implements Transport {
     try {
       return method.apply(within(stub, bound));
     } catch (StatusRuntimeException error) {
-      throw explained(error, target());
+      throw NnpaException.of(error, target());
     }
   }
 
@@ -109,7 +105,7 @@ final class GrpcTransport implements Transport {
     try {
       return upload.answer();
     } catch (StatusRuntimeException error) {
-      throw explained(error, target());
+      throw NnpaException.of(error, target());
     }
   }
 
@@ -134,37 +130,5 @@ final class GrpcTransport implements Transport {
   @Override
   public void close() {
     channel.shutdownNow();
-  }
-
-  /** Returns the exception for a failed gRPC call; {@code target} is named when nobody answered. */
-  static NnpaException explained(StatusRuntimeException error, String target) {
-    io.grpc.Status status = error.getStatus();
-    String message = status.getDescription() == null ? "" : status.getDescription();
-    ErrorInfo info = info(error);
-    if (info.getReason().equals("PROGRAM_CHECK")) {
-      return new ProgramCheckException(message, info.getMetadataMap(), error);
-    }
-    boolean alone =
-        status.getCode() == io.grpc.Status.Code.UNAVAILABLE && info.getReason().isEmpty();
-    String text = alone ? target + ": " + message : message;
-    return new TransportException(
-        status.getCode().name(), text, info.getReason(), info.getMetadataMap(), error);
-  }
-
-  private static ErrorInfo info(StatusRuntimeException error) {
-    com.google.rpc.Status details = StatusProto.fromThrowable(error);
-    if (details == null) {
-      return ErrorInfo.getDefaultInstance();
-    }
-    for (Any detail : details.getDetailsList()) {
-      if (detail.is(ErrorInfo.class)) {
-        try {
-          return detail.unpack(ErrorInfo.class);
-        } catch (InvalidProtocolBufferException malformed) {
-          return ErrorInfo.getDefaultInstance();
-        }
-      }
-    }
-    return ErrorInfo.getDefaultInstance();
   }
 }

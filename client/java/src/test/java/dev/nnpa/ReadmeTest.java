@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.tools.ToolProvider;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The programs of the README. */
+final class ReadmeTest {
+  private static final Pattern PROGRAM = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
+  private static final Pattern NAME = Pattern.compile("(?m)^(?:public )?class (\\w+)");
+  private static final Pattern PRINTS = Pattern.compile("println\\(.*\\); +// (.*)");
+
+  /** Every program of the README compiles, runs, and prints what its comments say. */
+  @Test
+  void everyProgramRuns(@TempDir Path folder) throws Exception {
+    Matcher programs = PROGRAM.matcher(Files.readString(Path.of("README.md")));
+    int count = 0;
+    while (programs.find()) {
+      String program = programs.group(1);
+      List<String> expected =
+          PRINTS.matcher(program).results().map(found -> found.group(1)).toList();
+      assertEquals(expected, run(folder, program));
+      assertTrue(count > 0 || program.strip().lines().count() <= 14, "ten lines and the imports");
+      count++;
+    }
+    assertTrue(count >= 2, "programs in README.md: " + count);
+  }
+
+  /** Compiles a program and runs its main in a process of its own; returns its lines. */
+  private static List<String> run(Path folder, String program)
+      throws IOException, InterruptedException {
+    Matcher name = NAME.matcher(program);
+    assertTrue(name.find(), program);
+    Path source = Files.writeString(folder.resolve(name.group(1) + ".java"), program);
+    String classes = System.getProperty("java.class.path");
+    List<String> options =
+        List.of("-Xlint:all", "-Werror", "-cp", classes, "-d", folder.toString());
+    List<String> arguments = new ArrayList<>(options);
+    arguments.add(source.toString());
+    int code =
+        ToolProvider.getSystemJavaCompiler()
+            .run(null, null, null, arguments.toArray(String[]::new));
+    assertEquals(0, code, program);
+    String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+    String target = LocalServer.shared().unix();
+    Process process =
+        new ProcessBuilder(java, "-cp", folder + ":" + classes, name.group(1), target)
+            .redirectError(ProcessBuilder.Redirect.INHERIT)
+            .start();
+    List<String> lines = process.inputReader().lines().toList();
+    assertEquals(0, process.waitFor(), program);
+    return lines;
+  }
+}

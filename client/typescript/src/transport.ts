@@ -115,6 +115,7 @@ export class GrpcTransport implements Transport {
   readonly #client: Client;
   readonly #metadata = new Metadata();
   readonly #timeout: number | undefined;
+  #closed = false;
 
   constructor(endpoint: Endpoint, timeout?: number) {
     this.target = endpoint.target;
@@ -168,7 +169,7 @@ export class GrpcTransport implements Transport {
   ): AsyncIterable<MessageShape<O>> {
     const { serialize } = codec(method.input);
     const { deserialize } = codec(method.output);
-    this.#refuseAborted(options.signal);
+    this.#refuse(options.signal);
     const call = this.#client.makeServerStreamRequest(
       path(method), serialize, deserialize, request, this.#metadata, this.#grpc(options),
     );
@@ -186,6 +187,7 @@ export class GrpcTransport implements Transport {
   }
 
   close(): void {
+    this.#closed = true;
     this.#client.close();
   }
 
@@ -194,7 +196,7 @@ export class GrpcTransport implements Transport {
     start: (grpc: GrpcOptions, done: (error: ServiceError | null, value?: T) => void) => Cancellable,
   ): Promise<T> {
     return new Promise((resolve, reject) => {
-      this.#refuseAborted(options.signal);
+      this.#refuse(options.signal);
       const call = start(this.#grpc(options), (error, value) => {
         stop();
         if (error === null) {
@@ -207,7 +209,11 @@ export class GrpcTransport implements Transport {
     });
   }
 
-  #refuseAborted(signal: AbortSignal | undefined): void {
+  /** Throws for calls that cannot be made any more. */
+  #refuse(signal: AbortSignal | undefined): void {
+    if (this.#closed) {
+      throw new TransportError("CANCELLED", `${this.target}: the connection is closed.`);
+    }
     if (signal?.aborted) {
       throw new TransportError("CANCELLED", "aborted before the call.", "", {}, { cause: signal.reason });
     }

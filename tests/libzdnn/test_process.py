@@ -14,6 +14,7 @@ import pytest
 
 from tests.client.server_process import serving
 from tests.libzdnn import toolchain
+from tests.libzdnn.relay import relaying
 from tests.libzdnn.toolchain import Prefix
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -69,6 +70,15 @@ def test_alias(compile_program: Compile, server: str) -> None:
     program = compile_program("alias", *SANITIZERS)
     environment = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off"}
     assert toolchain.run([program], **environment) == "right\n"
+
+
+def test_traps(compile_program: Compile, server: str, tmp_path: Path) -> None:
+    """Calls leave alone what is the program's, texts stay, and queries are answered from memory."""
+    program = compile_program("traps", *SANITIZERS)
+    with relaying(tmp_path / "relay", server) as relay:
+        environment = {"ZDNN_SERVER": relay.address, "ZDNN_LOGLEVEL": "off"}
+        assert toolchain.run([program], **environment) == "right\n"
+        assert relay.sent < 64 << 10
 
 
 def test_flags(compile_program: Compile, server: str) -> None:

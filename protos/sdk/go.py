@@ -21,7 +21,12 @@ PLUGINS = {
 
 
 def _missing() -> str:
-    return "" if shutil.which("go") else "Go"
+    """Return what is missing: the language, or, without a network, the plugins' modules."""
+    if not shutil.which("go"):
+        return "Go"
+    build = ["go", "build", "-o", os.devnull, *PLUGINS.values()]
+    done = subprocess.run(build, cwd=HOME, capture_output=True, check=False)
+    return "Go modules of protoc's plugins" if done.returncode else ""
 
 
 def _package(proto: str) -> str:

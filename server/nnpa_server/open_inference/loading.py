@@ -42,7 +42,7 @@ class Loader:
         self, repository: Repository, compile_model: Compile, folder: Path | None, limit: int
     ) -> None:
         self._repository = repository
-        self._compile = compile_model
+        self.compile = compile_model
         self._folder = folder
         self._limit = limit
         self._turn = threading.Lock()
@@ -65,6 +65,7 @@ class Loader:
             try:
                 self.load(name, "", {})
             except CallRefused as error:
+                self._repository.note(name, State.UNAVAILABLE, error.message)
                 _log.warning("model %s is not loaded: %s", name, error.message)
 
     def load(self, name: str, override: str, files: Mapping[str, bytes]) -> None:
@@ -112,7 +113,7 @@ class Loader:
         data = sources.read(contents, self._limit, source.name)
         options = source.options
         try:
-            plan = self._compile(data, options, self._limit)
+            plan = self.compile(data, options, self._limit)
             properties = {"machine": options.machine, **_placement(plan), **_warm_up(plan)}
         except ModelRefused as error:
             text = f"model {source.name}: {error}"

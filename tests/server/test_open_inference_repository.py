@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading, unloading and listing models, of the operator's folder and of clients."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_server.repository import Duration, Repository, State
+
+from tests.server.conftest import Running
+from tests.server.onnx_models import Caller, binary, dense, offering, refusal, request
+
+ROW = np.array([[8, 2, -2, 0.5]], np.float32)
+DIV = binary("Div", ("n", 4))
+Pair = tuple[Running, Caller]
+
+
+def _config(**parameters: str) -> str:
+    named = {name: {"string_value": value} for name, value in parameters.items()}
+    return json.dumps({"parameters": named})
+
+
+def _wait_ready(caller: Caller) -> None:
+    until = time.monotonic() + 60
+    while not caller.stub.ServerReady(pb.ServerReadyRequest()).ready:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A server with one model, and a client."""
+    with offering({"div": DIV}) as both:
+        yield both
+
+
+def test_a_client_brings_a_model(pair: Pair) -> None:
+    """A model that comes with a request runs, on the machine that its configuration names."""
+    _, caller = pair
+    for machine in ("telum1", "z17"):
+        caller.load("mine", binary("Mul", ("n", 4)), _config(machine=machine))
+        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="mine"))
+        assert told.properties["machine"] == {"telum1": "telum1", "z17": "telum2"}[machine]
+        assert np.array_equal(caller.infer("mine", x=ROW, y=ROW)["z"], ROW * ROW)
+
+
+def test_kserve_names_a_model_in_the_first_field(pair: Pair) -> None:
+    """KServe's dialect of load and unload is understood, and answered in its words."""
+    _, caller = pair
+    message = pb.RepositoryModelLoadRequest(repository_name="mine")
+    message.parameters["config"].string_param = "{}"
+    message.parameters["file:1/model.onnx"].bytes_param = DIV
+    loaded = caller.stub.RepositoryModelLoad(message)
+    assert (loaded.model_name, loaded.isLoaded) == ("mine", True)
+    unload = pb.RepositoryModelUnloadRequest(repository_name="mine")
+    unloaded = caller.stub.RepositoryModelUnload(unload)
+    assert (unloaded.model_name, unloaded.isUnloaded) == ("mine", True)
+
+
+def test_unloading(pair: Pair) -> None:
+    """An unloaded model is known and unavailable; an unknown one is not found."""
+    _, caller = pair
+    caller.infer("div", x=ROW, y=ROW)
+    caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="div"))
+    assert caller.states() == {"div": "UNAVAILABLE"}
+    text = refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, request("div", x=ROW, y=ROW))
+    assert text == "model div is unavailable, unloaded"
+    assert not caller.stub.ModelReady(pb.ModelReadyRequest(name="div")).ready
+    caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="div"))
+    unknown = pb.RepositoryModelUnloadRequest(model_name="none")
+    refusal("MODEL_NOT_FOUND", caller.stub.RepositoryModelUnload, unknown)
+    caller.load("div", DIV)
+    assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], np.ones_like(ROW))
+
+
+def test_a_model_is_replaced_at_once(pair: Pair) -> None:
+    """After a load the new model answers, also to requests seen before."""
+    _, caller = pair
+    assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], np.ones_like(ROW))
+    caller.load("div", binary("Mul", ("n", 4)))
+    assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], ROW * ROW)
+
+
+BAD: list[tuple[str, bytes, str, str, str]] = [
+    ("garbage", b"no model", "{}", "MODEL_INVALID", "not an ONNX model"),
+    ("truncated", dense()[:-20], "{}", "MODEL_INVALID", "model bad"),
+    ("empty", b"", "{}", "MODEL_INVALID", "model bad"),
+    ("json", DIV, "{", "FIELD_INVALID", "config is no JSON"),
+    ("nested", DIV, "[" * 100_000, "FIELD_INVALID", "config is no JSON"),
+    ("machine", DIV, _config(machine="z14"), "FIELD_INVALID", "'telum2'"),
+    ("flag", DIV, _config(strict="maybe"), "FIELD_INVALID", "must be true or false"),
+    ("backend", DIV, '{"backend": "tensorrt"}', "FIELD_INVALID", "config.backend is 'tensorrt'"),
+    ("other name", DIV, '{"name": "sum"}', "FIELD_INVALID", "config.name is 'sum'"),
+    (
+        "version",
+        DIV,
+        '{"version_policy": {"specific": {"versions": [7]}}}',
+        "FIELD_INVALID",
+        "config.version_policy.specific is 7, must be one of 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "config", "reason", "text"), [one[1:] for one in BAD], ids=[one[0] for one in BAD]
+)
+def test_bad_models(pair: Pair, data: bytes, config: str, reason: str, text: str) -> None:
+    """A model that cannot be hosted is refused with the reason, and what was there stays."""
+    server, caller = pair
+    message = pb.RepositoryModelLoadRequest(model_name="bad")
+    message.parameters["config"].string_param = config
+    message.parameters["file:1/model.onnx"].bytes_param = data
+    assert text in refusal(reason, caller.stub.RepositoryModelLoad, message)
+    assert caller.states()["div"] == "READY"
+    assert [one.name for one in server.server.repository.models()] == ["div"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "reason"),
+    [
+        ("../etc", "file:1/model.onnx", "FIELD_INVALID"),
+        ("a" * 65, "file:1/model.onnx", "FIELD_INVALID"),
+        ("", "file:1/model.onnx", "FIELD_INVALID"),
+        ("bad", "file:1/../model.onnx", "FIELD_INVALID"),
+        ("bad", "file:0/model.onnx", "FIELD_INVALID"),
+        ("bad", "file:1/weights.bin", "FIELD_INVALID"),
+        ("bad", "other", "FIELD_INVALID"),
+    ],
+)
+def test_bad_names(pair: Pair, name: str, key: str, reason: str) -> None:
+    """Names of models and files are letters, digits and "._-"; nothing else is taken."""
+    message = pb.RepositoryModelLoadRequest(model_name=name)
+    message.parameters["config"].string_param = "{}"
+    message.parameters[key].bytes_param = DIV
+    refusal(reason, pair[1].stub.RepositoryModelLoad, message)
+
+
+def test_contents_need_a_configuration(pair: Pair) -> None:
+    """A file without "config" is refused, as the protocol has it; so is a name without a folder."""
+    stub = pair[1].stub
+    message = pb.RepositoryModelLoadRequest(model_name="mine")
+    assert "--models" in refusal("FIELD_INVALID", stub.RepositoryModelLoad, message)
+    message.parameters["file:1/model.onnx"].bytes_param = DIV
+    assert "without config" in refusal("FIELD_INVALID", stub.RepositoryModelLoad, message)
+
+
+def test_strict_models_have_no_node_on_the_host(pair: Pair) -> None:
+    """With "strict" a model of which a node would run on the host is refused, and says which."""
+    _, caller = pair
+    caller.load("power", binary("Pow", ("n", 4)))
+    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="power"))
+    assert told.properties["nodes_host"] == "1"
+    message = pb.RepositoryModelLoadRequest(model_name="strict")
+    message.parameters["config"].string_param = _config(strict="true")
+    message.parameters["file:1/model.onnx"].bytes_param = binary("Pow", ("n", 4))
+    assert "Pow" in refusal("MODEL_INVALID", caller.stub.RepositoryModelLoad, message)
+
+
+def test_as_many_models_as_may_be() -> None:
+    """One model more than --max-models is refused; unloading makes room, replacing needs none."""
+    with offering({"a": DIV, "b": DIV}, max_models=2) as (_, caller):
+        message = pb.RepositoryModelLoadRequest(model_name="c")
+        message.parameters["config"].string_param = "{}"
+        message.parameters["file:1/model.onnx"].bytes_param = DIV
+        text = refusal("MODEL_QUOTA_EXCEEDED", caller.stub.RepositoryModelLoad, message)
+        assert "max_models, 2" in text
+        caller.load("b", DIV)
+        caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="a"))
+        caller.stub.RepositoryModelLoad(message)
+        assert caller.states()["c"] == "READY"
+
+
+def test_clients_without_control() -> None:
+    """With --no-model-control clients may neither load nor unload."""
+    with offering(no_model_control=True) as (_, caller):
+        for ask, message in (
+            (caller.stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="a")),
+            (caller.stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="a")),
+        ):
+            refusal("EXTENSION_NOT_OFFERED", ask, message)
+
+
+def test_server_stays_ready_while_a_model_loads(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading makes nobody wait: the server is ready, the old model answers until the new does."""
+    server, caller = pair
+    loading, go_on = threading.Event(), threading.Event()
+    compile_model = server.server.loader.compile
+
+    def slow(*arguments: Any) -> Any:
+        loading.set()
+        assert go_on.wait(30)
+        return compile_model(*arguments)
+
+    monkeypatch.setattr(server.server.loader, "compile", slow)
+    thread = threading.Thread(target=caller.load, args=("div", binary("Mul", ("n", 4))))
+    other = threading.Thread(target=caller.load, args=("new", DIV))
+    thread.start()
+    assert loading.wait(30)
+    other.start()
+    assert caller.stub.ServerReady(pb.ServerReadyRequest()).ready
+    assert caller.states()["div"] == "READY"
+    assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], np.ones_like(ROW))
+    go_on.set()
+    thread.join(30)
+    other.join(30)
+    assert np.array_equal(caller.infer("div", x=ROW, y=ROW)["z"], ROW * ROW)
+    assert caller.states() == {"div": "READY", "new": "READY"}
+
+
+def test_folder_in_both_layouts(tmp_path: Path) -> None:
+    """A folder's files and model directories are loaded at start; the newest version answers."""
+    _write(tmp_path / "div.onnx", DIV)
+    _write(tmp_path / "ops/1/model.onnx", DIV)
+    _write(tmp_path / "ops/10/model.onnx", binary("Mul", ("n", 4)))
+    _write(tmp_path / "ops/9/model.onnx", binary("Add", ("n", 4)))
+    _write(tmp_path / "broken.onnx", b"no model")
+    _write(tmp_path / "notes.txt", b"not a model")
+    _write(tmp_path / "no model/readme", b"nor here")
+    with offering(folder=tmp_path) as (_, caller):
+        _wait_ready(caller)
+        assert caller.states() == {"broken": "UNAVAILABLE", "div": "READY", "ops": "READY"}
+        assert np.array_equal(caller.infer("ops", x=ROW, y=ROW)["z"], ROW * ROW)
+        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
+        assert list(told.versions) == ["10"]
+        index = caller.stub.RepositoryIndex(pb.RepositoryIndexRequest(ready=True))
+        assert [(one.name, one.version) for one in index.models] == [("div", "1"), ("ops", "10")]
+        broken = request("broken", x=ROW, y=ROW)
+        assert "not an ONNX model" in refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, broken)
+
+
+@pytest.mark.parametrize(
+    ("policy", "versions"),
+    [
+        ("latest { num_versions: 2 }", ["2", "10"]),
+        ("all {}", ["1", "2", "10"]),
+        ("specific { versions: [1, 2] }", ["1", "2"]),
+    ],
+)
+def test_version_policies(tmp_path: Path, policy: str, versions: list[str]) -> None:
+    """A configuration's policy says which versions are offered; each answers by its number."""
+    for version, op in (("1", "Add"), ("2", "Mul"), ("10", "Sub")):
+        _write(tmp_path / "ops" / version / "net.onnx", binary(op, ("n", 4)))
+    text = f'name: "ops" backend: "onnxruntime" max_batch_size: 8 version_policy {{ {policy} }}'
+    text += ' default_model_filename: "net.onnx" dynamic_batching { }'
+    text += ' parameters { key: "machine" value { string_value: "z16" } }'
+    _write(tmp_path / "ops/config.pbtxt", text.encode())
+    results = {"1": ROW + ROW, "2": ROW * ROW, "10": ROW - ROW}
+    with offering(folder=tmp_path) as (_, caller):
+        _wait_ready(caller)
+        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
+        assert list(told.versions) == versions
+        assert told.properties["machine"] == "telum1"
+        for version, expected in results.items():
+            message = request("ops", x=ROW, y=ROW)
+            message.model_version = version
+            if version in versions:
+                answer = caller.stub.ModelInfer(message)
+                assert answer.model_version == version
+                assert answer.raw_output_contents[0] == expected.tobytes()
+            else:
+                refusal("MODEL_NOT_FOUND", caller.stub.ModelInfer, message)
+
+
+def test_a_name_of_the_folder_is_loaded_again(tmp_path: Path) -> None:
+    """Load by name reads the folder anew; what left it is not found, what came is offered."""
+    _write(tmp_path / "a.onnx", DIV)
+    with offering(folder=tmp_path) as (_, caller):
+        _wait_ready(caller)
+        _write(tmp_path / "a.onnx", binary("Mul", ("n", 4)))
+        _write(tmp_path / "b.onnx", DIV)
+        assert caller.states() == {"a": "READY", "b": "UNAVAILABLE"}
+        for name in "ab":
+            caller.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name=name))
+        assert np.array_equal(caller.infer("a", x=ROW, y=ROW)["z"], ROW * ROW)
+        assert np.array_equal(caller.infer("b", x=ROW, y=ROW)["z"], np.ones_like(ROW))
+        for name in ("c", "../a", "a.onnx", "/etc/passwd"):
+            message = pb.RepositoryModelLoadRequest(model_name=name)
+            refusal("MODEL_NOT_FOUND", caller.stub.RepositoryModelLoad, message)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", 'name: "x"', 'default_model_filename: "../../a.onnx"', 'platform: "keras"']
+)
+def test_bad_configurations(tmp_path: Path, text: str) -> None:
+    """A folder's model whose configuration is no good is listed with the reason."""
+    _write(tmp_path / "ops/1/model.onnx", DIV)
+    _write(tmp_path / "ops/config.pbtxt", text.encode())
+    with offering(folder=tmp_path) as (_, caller):
+        _wait_ready(caller)
+        (entry,) = caller.stub.RepositoryIndex(pb.RepositoryIndexRequest()).models
+        assert entry.state == "UNAVAILABLE"
+        assert "config" in entry.reason
+
+
+def test_warm_up_is_told_and_not_counted(pair: Pair) -> None:
+    """What the server ran to warm up stands in the metadata, and in no statistics."""
+    _, caller = pair
+    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="div"))
+    assert "seed 0" in told.properties["warmup"]
+    (stats,) = caller.stub.ModelStatistics(pb.ModelStatisticsRequest(name="div")).model_stats
+    assert (stats.inference_count, stats.execution_count, stats.last_inference) == (0, 0, 0)
+
+
+def test_draining_ends_an_idle_stream(pair: Pair) -> None:
+    """A stream that waits for its next request does not hold up the server's end."""
+    server, caller = pair
+    end = threading.Event()
+
+    def requests() -> Iterator[pb.ModelInferRequest]:
+        yield request("div", x=ROW, y=ROW)
+        end.wait(30)
+
+    answers = iter(caller.stub.ModelStreamInfer(requests()))
+    assert not next(answers).error_message
+    began = time.monotonic()
+    assert server.server.drain()
+    assert time.monotonic() - began < 4
+    end.set()
+    with pytest.raises(grpc.RpcError):
+        next(answers)
+
+
+def test_durations_add_up() -> None:
+    """A duration counts what is added."""
+    one = Duration()
+    for ns in (3, 4):
+        one.add(ns)
+    assert (one.count, one.ns) == (2, 7)
+
+
+def test_nothing_is_remembered_without_end() -> None:
+    """Names that were tried and are not offered are forgotten, the oldest first."""
+    repository = Repository(1)
+    for number in range(3000):
+        repository.note(f"m{number}", State.UNAVAILABLE)
+    names = [one.name for one in repository.index()]
+    assert len(names) == 1024
+    assert "m2999" in names

@@ -10,6 +10,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from nnpa_client import conformance
+from nnpa_client.cli import main
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix
@@ -168,6 +171,23 @@ def test_usage(testee: str) -> None:
         ended = answers(command)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr.startswith("usage: zdnn-testee")
+
+
+def test_nnpa_conformance_run(
+    prefix: Prefix, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nnpa conformance run` answers as the program does, and `diff` finds both equal."""
+    monkeypatch.setattr(conformance, "prefix", lambda: prefix.path)
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    paths = [str(VECTORS / f"{file}.jsonl") for file in SEVERAL]
+    command = [str(prefix.path / "bin/zdnn-testee"), "--emulated", *paths]
+    theirs.write_text(answers(command, ZDNN_SERVER=server).stdout)
+    words = ["conformance", "run", "--target", server, "--out", str(ours), *paths]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert ours.read_text() == theirs.read_text()
+    compared = CliRunner().invoke(main, ["conformance", "diff", str(ours), str(theirs), "--json"])
+    assert compared.exit_code == 0
+    assert {one["function"] for one in json.loads(compared.output)} == set(SEVERAL)
 
 
 @pytest.mark.heavy

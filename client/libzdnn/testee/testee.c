@@ -22,6 +22,7 @@ static const char USAGE[] =
     "usage: zdnn-testee [--emulated] [--machine NAME] [FILE.jsonl ...] > answers.jsonl\n"
     "       zdnn-testee [--emulated] [--machine NAME] --file STEM < STEM.jsonl > answers.jsonl\n"
     "       zdnn-testee [--emulated] --frames\n"
+    "  --server    the address of an emulated machine, as ZDNN_SERVER; implies --emulated\n"
     "  --emulated  choose machine and library version of each vector by ZDNN_MACHINE and\n"
     "              ZDNN_LIBRARY_VERSION; otherwise vectors for other machines are skipped\n"
     "  --machine   the machine this is: telum1 or telum2; otherwise zDNN is asked\n";
@@ -125,35 +126,53 @@ static void frames_run(const options *chosen) {
   }
 }
 
-int main(int count, char **arguments) {
-  options chosen = {false, false, NULL, NULL};
+/* Reads the options; returns the place of the first argument behind them, or 0. */
+static int options_read(int count, char **arguments, options *chosen) {
   int at = 1;
   for (; at < count && strncmp(arguments[at], "--", 2) == 0; at++) {
-    const char *option = arguments[at];
-    bool valued = strcmp(option, "--machine") == 0 || strcmp(option, "--file") == 0;
+    const char *option = arguments[at], *value = at + 1 < count ? arguments[at + 1] : NULL;
     if (strcmp(option, "--frames") == 0) {
-      chosen.frames = true;
-    } else if (strcmp(option, "--emulated") == 0) {
-      chosen.emulated = true;
-    } else if (valued && at + 1 < count) {
-      *(strcmp(option, "--file") == 0 ? &chosen.file : &chosen.machine) = arguments[++at];
+      chosen->frames = true;
+      continue;
+    }
+    if (strcmp(option, "--emulated") == 0) {
+      chosen->emulated = true;
+      continue;
+    }
+    if (value == NULL) return 0;
+    at++;
+    if (strcmp(option, "--machine") == 0) {
+      chosen->machine = value;
+    } else if (strcmp(option, "--file") == 0) {
+      chosen->file = value;
+    } else if (strcmp(option, "--server") == 0) {
+      chosen->emulated = true;
+      setenv("ZDNN_SERVER", value, 1);
     } else {
-      fputs(USAGE, stderr);
-      return 2;
+      return 0;
     }
   }
-  if (chosen.frames) {
-    frames_run(&chosen);
-  } else if (at < count) {
-    for (; at < count; at++) file_run(&chosen, arguments[at]);
-  } else if (chosen.file != NULL) {
-    size_t size;
-    char *text = read_file(STDIN_FILENO, &size);
-    lines_run(&chosen, chosen.file, text, size);
-    free(text);
-  } else {
+  return chosen->frames || chosen->file != NULL || at < count ? at : 0;
+}
+
+static void input_run(const options *chosen) {
+  size_t size;
+  char *text = read_file(STDIN_FILENO, &size);
+  lines_run(chosen, chosen->file, text, size);
+  free(text);
+}
+
+int main(int count, char **arguments) {
+  options chosen = {false, false, NULL, NULL};
+  int at = options_read(count, arguments, &chosen);
+  if (at == 0) {
     fputs(USAGE, stderr);
     return 2;
   }
+  if (chosen.frames)
+    frames_run(&chosen);
+  else if (at == count)
+    input_run(&chosen);
+  for (; at < count; at++) file_run(&chosen, arguments[at]);
   return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from nnpa_client import __version__, demo
 from nnpa_client.check import check
+from nnpa_client.conformance import conformance
 from nnpa_client.connection import list_machines
 from nnpa_client.errors import ProgramCheck, TransportError, ZdnnError
 from nnpa_client.libzdnn import libzdnn
@@ -69,6 +70,7 @@ def main() -> None:
 
 
 main.add_command(check)
+main.add_command(conformance)
 main.add_command(libzdnn)
 
 

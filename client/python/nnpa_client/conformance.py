@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa conformance`: what two machines answered to the same vectors, compared bit by bit.
+
+Answers are JSON lines as `zdnn-testee` writes them; `client/README.md`, "Testee", is their format.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nnpa_client._server import PrivateServer
+from nnpa_client.libzdnn import prefix
+
+Answer = Mapping[str, Any]
+Key = tuple[str, str]
+DIFFERENT = 1
+NOT_A_NUMBER = "not a number"
+_BUCKETS = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (16, "5-16"))
+_BEYOND = ">16"
+_OTHERS = ("value", "range", "fp_flags", "result", "failed")
+_STATES = ("is_transformed", "buffer_size", "rec_scale", "offset")
+_COLUMNS = 132  # what the table takes
+_NINF = 0x7FFF  # of either sign; source: zDNN API Reference 1.2.0, "Data types", DLFLOAT16
+_INFINITE32 = 0x7F800000  # IEEE 754, binary32
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two answers part: `place` is step and operand, or step and key."""
+
+    vector: str
+    place: str
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One function's vectors: how many cases both answered, and where the answers part.
+
+    `elements` counts cells of sticks and of user arrays, `ulps` how far apart how many of them
+    are, in units of the last place; `worst` is the largest such distance.
+    """
+
+    function: str
+    cases: int
+    not_compared: int
+    statuses: tuple[Difference, ...]
+    others: tuple[Difference, ...]
+    elements: int
+    ulps: Mapping[str, int]
+    worst: int
+    first: Difference | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether both machines agree in every status and every bit."""
+        return not self.statuses and not self.others and self.first is None
+
+
+def read_answers(path: Path) -> dict[Key, Answer]:
+    """Read answers; ValueError names file, line, and what is wrong with it."""
+    found: dict[Key, Answer] = {}
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        where = f"{path.name}, line {number}"
+        try:
+            answer = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}: no JSON, {error}") from error
+        if not isinstance(answer, dict) or "name" not in answer:
+            raise ValueError(f"{where}: no answer, `name` is missing")
+        function = answer.get("file", answer.get("local"))
+        if not isinstance(function, str):
+            raise ValueError(f"{where}: no answer, `file` is missing")
+        key = (function, str(answer["name"]))
+        if key in found:
+            raise ValueError(f"{where}: {function}/{answer['name']} is answered twice")
+        found[key] = answer
+    return found
+
+
+def compare(ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> list[Report]:
+    """Compare what both have answered, function by function in alphabetical order."""
+    functions = sorted({key[0] for key in (*ours, *theirs)})
+    return [_function(one, ours, theirs) for one in functions]
+
+
+def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> Report:
+    keys = [key for key in sorted({*ours, *theirs}) if key[0] == function]
+    pairs = {key[1]: (ours.get(key), theirs.get(key)) for key in keys}
+    cases = {
+        name: (mine, yours)
+        for name, (mine, yours) in pairs.items()
+        if mine and yours and "skipped" not in mine and "skipped" not in yours
+    }
+    parts = [part for name, (mine, yours) in cases.items() for part in _case(name, mine, yours)]
+    counts: Counter[str] = sum((part.ulps for part in parts), Counter())
+    firsts = [part.first for part in parts if part.first is not None]
+    return Report(
+        function=function,
+        cases=len(cases),
+        not_compared=len(pairs) - len(cases),
+        statuses=tuple(one for part in parts for one in part.statuses),
+        others=tuple(one for part in parts for one in part.others),
+        elements=sum(counts.values()),
+        ulps={name: counts[name] for name in (*(b[1] for b in _BUCKETS), _BEYOND, NOT_A_NUMBER)},
+        worst=max((part.worst for part in parts), default=0),
+        first=firsts[0] if firsts else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one step, or one array of it, contributes to a report."""
+
+    statuses: tuple[Difference, ...] = ()
+    others: tuple[Difference, ...] = ()
+    ulps: Counter[str] = field(default_factory=Counter[str])
+    worst: int = 0
+    first: Difference | None = None
+
+
+def _case(name: str, mine: Answer, yours: Answer) -> Iterator[_Part]:
+    """Yield the parts of one vector; an answer without steps is one step itself."""
+    ours, theirs = mine.get("steps", [mine]), yours.get("steps", [yours])
+    if len(ours) != len(theirs):
+        parted = Difference(name, "steps", str(len(ours)), str(len(theirs)))
+        yield _Part(others=(parted,))
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        yield from _step(name, f"step {number}", one, other)
+
+
+def _step(name: str, where: str, one: Answer, other: Answer) -> Iterator[_Part]:
+    if _status(one) != _status(other):
+        parted = Difference(name, where, _status(one), _status(other))
+        yield _Part(statuses=(parted,))
+    yield _Part(others=tuple(_unequal(name, where, one, other, _OTHERS)))
+    if "data_out" in one or "data_out" in other:
+        yield _words(name, f"{where} data_out", one.get("data_out"), other.get("data_out"), False)
+    mine, yours = one.get("outputs", {}), other.get("outputs", {})
+    for operand in sorted({*mine, *yours}):
+        left, right = mine.get(operand) or {}, yours.get(operand) or {}
+        place = f"{where} {operand}"
+        yield _Part(others=tuple(_unequal(name, place, left, right, _STATES)))
+        yield _words(name, place, left.get("memory"), right.get("memory"), True)
+
+
+def _status(step: Answer) -> str:
+    if "status" in step:
+        return f"0x{step['status']:08X}"
+    return str(step.get("error", "none"))
+
+
+def _unequal(
+    name: str, where: str, one: Answer, other: Answer, keys: Sequence[str]
+) -> Iterator[Difference]:
+    for key in keys:
+        if one.get(key) != other.get(key):
+            yield Difference(name, f"{where} {key}", str(one.get(key)), str(other.get(key)))
+
+
+def _words(name: str, where: str, one: str | None, other: str | None, sticks: bool) -> _Part:
+    """Compare two texts of words, element by element."""
+    if one is None or other is None:
+        if one == other:
+            return _Part()
+        present = ("none" if text is None else "present" for text in (one, other))
+        return _Part(others=(Difference(name, where, *present),))
+    (mine, width), (yours, theirs) = _spelled(one), _spelled(other)
+    if mine.size != yours.size or width != theirs:
+        sizes = (f"{mine.size} words of {width} digits", f"{yours.size} words of {theirs} digits")
+        return _Part(others=(Difference(name, where, *sizes),))
+    distance = np.abs(_ordinals(mine, width, sticks) - _ordinals(yours, width, sticks))
+    parted = mine != yours
+    strange = parted & (_strange(mine, width, sticks) | _strange(yours, width, sticks))
+    first = None
+    if parted.any():
+        at = int(np.flatnonzero(parted)[0])
+        bits = (f"{int(mine[at]):0{width}X}", f"{int(yours[at]):0{width}X}")
+        first = Difference(name, f"{where}[{at}]", *bits)
+    counted = distance[~strange]
+    worst = int(counted.max(initial=0))
+    return _Part(ulps=_histogram(counted, int(strange.sum())), worst=worst, first=first)
+
+
+def _spelled(text: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Return words as numbers, and the digits of one; ValueError for what is no text of words."""
+    tokens = [token.partition("*") for token in text.split()]
+    widths = {len(word) for word, _, _ in tokens}
+    if len(widths) > 1:
+        raise ValueError(f"words of {sorted(widths)} digits in one text")
+    values = np.array([int(word, 16) for word, _, _ in tokens], np.int64)
+    counts = np.array([int(count or 1) for _, _, count in tokens], np.int64)
+    return np.repeat(values, counts), widths.pop() if widths else 0
+
+
+def _ordinals(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.NDArray[np.int64]:
+    """Return numbers whose distance is units of the last place.
+
+    Sticks of one or four bytes are integers, as are arrays of one; the rest is sign and magnitude.
+    """
+    sign = np.int64(1) << (4 * width - 1) if width else np.int64(1)
+    magnitude = words & (sign - 1)
+    if width == 2 or (sticks and width == 8):
+        return magnitude - (words & sign)
+    return np.where(words & sign, -magnitude, magnitude)
+
+
+def _strange(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.NDArray[np.bool_]:
+    """Tell which words are no numbers."""
+    if sticks and width == 4:
+        magnitude, least = words & _NINF, _NINF
+    elif not sticks and width == 8:
+        magnitude, least = words & 0x7FFFFFFF, _INFINITE32
+    else:
+        magnitude, least = words, 1 << 62
+    strange: npt.NDArray[np.bool_] = magnitude >= least
+    return strange
+
+
+def _histogram(distance: npt.NDArray[np.int64], strange: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    below = -1
+    for limit, name in _BUCKETS:
+        counts[name] = int(((distance > below) & (distance <= limit)).sum())
+        below = limit
+    counts[_BEYOND] = int((distance > below).sum())
+    counts[NOT_A_NUMBER] = strange
+    return counts
+
+
+@click.group()
+def conformance() -> None:
+    """Compare machines: the same vectors here and on a real z16 or z17."""
+
+
+@conformance.command()
+@click.argument("ours", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("theirs", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+def diff(ours: Path, theirs: Path, as_json: bool) -> None:
+    """Print status and ulp differences per function.
+
+    OURS and THEIRS are answers of zdnn-testee. Exit code 0: equal in every status and bit, 1: not
+    equal, 2: usage, or nothing to compare.
+    """
+    try:
+        reports = compare(read_answers(ours), read_answers(theirs))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not any(report.cases for report in reports):
+        raise click.UsageError(f"{ours.name} and {theirs.name} have no answered vector in common")
+    if as_json:
+        told = [{**asdict(report), "equal": report.equal} for report in reports]
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _print(reports)
+    sys.exit(0 if all(report.equal for report in reports) else DIFFERENT)
+
+
+def _print(reports: Sequence[Report]) -> None:
+    console = Console(width=max(Console().width, _COLUMNS))
+    table = Table(box=box.SIMPLE)
+    for heading in ("function", "cases", "not compared", "status", "other", "elements"):
+        left = "left" if heading == "function" else "right"
+        table.add_column(heading, justify=left, no_wrap=True)
+    for heading in (*(name for _, name in _BUCKETS), _BEYOND, "NaN", "max ulp"):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        numbers = (report.cases, report.not_compared, len(report.statuses), len(report.others))
+        ulps = (*report.ulps.values(), report.worst)
+        cells = (str(one) for one in (*numbers, report.elements, *ulps))
+        table.add_row(report.function, *cells, style=None if report.equal else "bold")
+    console.print(table)
+    for report in reports:
+        first = (report.first,) if report.first else ()
+        for kind, found in (("status", report.statuses), ("", report.others), ("bits", first)):
+            for one in found:
+                click.echo(
+                    f"{report.function}/{one.vector} {one.place} {kind}: "
+                    f"ours {one.ours}, theirs {one.theirs}"
+                )
+
+
+@conformance.command("run")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--target", help="A server, host:port or unix:/path; else a private one.")
+@click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
+def run_vectors(files: tuple[str, ...], target: str | None, out: Any) -> None:
+    """Run FILES, JSON lines of vectors, on the emulated machines, and write the answers.
+
+    Needs the wheel nnpa-libzdnn, which carries zdnn-testee.
+    """
+    where = prefix()
+    if where is None:
+        raise click.ClickException("libzdnn is not installed: pip install 'nnpa[libzdnn]'")
+    server = PrivateServer() if target is None else None
+    try:
+        address = target or (server.target if server else "")
+        command = [str(where / "bin/zdnn-testee"), "--server", address, *files]
+        ended = subprocess.run(command, capture_output=True, check=False)
+    finally:
+        if server is not None:
+            server.stop()
+    if ended.returncode:
+        raise click.ClickException(ended.stderr.decode(errors="replace")[-2000:])
+    out.write(ended.stdout)

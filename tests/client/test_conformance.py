@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa conformance diff`, on answers written by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from nnpa_client.cli import main
+
+Json = dict[str, Any]
+
+
+def answer(memory: str, status: int = 0, **more: Any) -> Json:
+    """Return one answer: a DLFLOAT16 output."""
+    output = {"is_transformed": True, "buffer_size": 4096, "memory": memory}
+    step = {"status": status, "outputs": {"output": output}, **more}
+    return {"file": "add", "name": "sum", "steps": [step]}
+
+
+def written(path: Path, *answers: Json) -> Path:
+    """Write answers as lines."""
+    path.write_text("".join(json.dumps(one) + "\n" for one in answers))
+    return path
+
+
+def diff(folder: Path, ours: list[Json], theirs: list[Json], *flags: str) -> Result:
+    """Run the command on two files."""
+    paths = written(folder / "ours.jsonl", *ours), written(folder / "theirs.jsonl", *theirs)
+    return CliRunner().invoke(main, ["conformance", "diff", *map(str, paths), *flags])
+
+
+def report(folder: Path, ours: Json, theirs: Json) -> Json:
+    """Return the one report that the command prints as JSON; check its exit code."""
+    ended = diff(folder, [ours], [theirs], "--json")
+    told: list[Json] = json.loads(ended.output)
+    assert len(told) == 1
+    assert ended.exit_code == (0 if told[0]["equal"] else 1)
+    return told[0]
+
+
+def test_equal_answers_end_with_0(tmp_path: Path) -> None:
+    """The same bits, however their repetitions are written, are equal."""
+    told = report(tmp_path, answer("3E00*3 0000"), answer("3E00 3E00*2 0000*1"))
+    assert told["equal"]
+    assert (told["cases"], told["elements"], told["worst"]) == (1, 4, 0)
+    assert told["ulps"]["0"] == 4
+
+
+def test_units_of_the_last_place(tmp_path: Path) -> None:
+    """Distances go across zero, into buckets, and the first differing element is named."""
+    told = report(tmp_path, answer("3E00 0001 3E00 4000 3E00"), answer("3E00 8001 3E03 4010 3F00"))
+    assert not told["equal"]
+    assert told["ulps"] == {
+        "0": 1, "1": 0, "2": 1, "3-4": 1, "5-16": 1, ">16": 1, "not a number": 0
+    }  # fmt: skip
+    assert told["worst"] == 0x100
+    assert told["first"] == {
+        "vector": "sum", "place": "step 0 output[1]", "ours": "0001", "theirs": "8001"
+    }  # fmt: skip
+
+
+def test_zeros_of_either_sign_are_different_bits(tmp_path: Path) -> None:
+    """-0 is 0 units from +0, and yet another element."""
+    told = report(tmp_path, answer("0000"), answer("8000"))
+    assert (told["worst"], told["ulps"]["0"], told["equal"]) == (0, 1, False)
+
+
+def test_what_is_no_number_is_no_distance(tmp_path: Path) -> None:
+    """NINF against a number is counted apart, and does not spoil the largest distance."""
+    told = report(tmp_path, answer("7FFF 3E00"), answer("7FFE 3E01"))
+    assert (told["ulps"]["not a number"], told["worst"]) == (1, 1)
+
+
+def test_integers_are_compared_as_integers(tmp_path: Path) -> None:
+    """Cells of one and four bytes are two's complement: FF is 1 from 00."""
+    assert report(tmp_path, answer("FF"), answer("00"))["worst"] == 1
+    assert report(tmp_path, answer("FFFFFFFE"), answer("00000001"))["worst"] == 3
+
+
+def test_arrays_of_the_user_are_floats(tmp_path: Path) -> None:
+    """`data_out` of eight digits is FP32, of four FP16 or bfloat16."""
+    ours, theirs = answer("3E00", data_out="3F800000"), answer("3E00", data_out="3F800002")
+    assert report(tmp_path, ours, theirs)["worst"] == 2
+    ours, theirs = answer("3E00", data_out="7FFF"), answer("3E00", data_out="7FFE")
+    assert report(tmp_path, ours, theirs)["worst"] == 1
+
+
+def test_statuses(tmp_path: Path) -> None:
+    """Another status, or an error instead of one, is a status difference."""
+    told = report(tmp_path, answer("3E00"), answer("3E00", 0x00040001))
+    assert [one["theirs"] for one in told["statuses"]] == ["0x00040001"]
+    assert told["first"] is None
+    ours: Json = {"file": "add", "name": "sum", "steps": [{"error": "PROGRAM_CHECK"}]}
+    told = report(tmp_path, ours, answer("3E00"))
+    assert [one["ours"] for one in told["statuses"]] == ["PROGRAM_CHECK"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("fp_flags", ["OVERFLOW"]), ("value", 3)])
+def test_everything_else_that_answers_hold(tmp_path: Path, key: str, value: Any) -> None:
+    """Flags and values are compared too."""
+    told = report(tmp_path, answer("3E00"), answer("3E00", **{key: value}))
+    assert [one["place"] for one in told["others"]] == [f"step 0 {key}"]
+
+
+def test_sizes_and_states(tmp_path: Path) -> None:
+    """A buffer of another size, or none, and another state, are differences."""
+    assert len(report(tmp_path, answer("3E00"), answer("3E00*2"))["others"]) == 1
+    theirs = answer("3E00")
+    del theirs["steps"][0]["outputs"]["output"]["memory"]
+    theirs["steps"][0]["outputs"]["output"]["is_transformed"] = False
+    assert len(report(tmp_path, answer("3E00"), theirs)["others"]) == 2
+
+
+def test_skipped_and_missing_vectors_are_counted(tmp_path: Path) -> None:
+    """What only one side has answered is not compared, and said to be so."""
+    skipped = {"file": "add", "name": "other", "skipped": "machine: not the one here"}
+    mine = {"file": "add", "name": "other", "steps": [{"status": 0}]}
+    extra = {"local": "get_max_limit", "name": "x", "result": "7BFF"}
+    ended = diff(tmp_path, [answer("3E00"), mine, extra], [answer("3E00"), skipped], "--json")
+    told = {one["function"]: one for one in json.loads(ended.output)}
+    assert (told["add"]["cases"], told["add"]["not_compared"]) == (1, 1)
+    assert told["get_max_limit"]["not_compared"] == 1
+    assert ended.exit_code == 0
+
+
+def test_the_table_names_function_and_first_difference(tmp_path: Path) -> None:
+    """People read the function, its numbers, and where the answers part."""
+    ended = diff(tmp_path, [answer("3E00 4000")], [answer("3E00 4001", 0x00020001)])
+    assert ended.exit_code == 1
+    assert "add/sum step 0 output[1] bits: ours 4000, theirs 4001" in ended.output
+    assert "add/sum step 0 status: ours 0x00000000, theirs 0x00020001" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("text", "story"),
+    [
+        ("{", "theirs.jsonl, line 1: no JSON"),
+        ("[]", "theirs.jsonl, line 1: no answer"),
+        ('{"name": "sum"}', "`file` is missing"),
+        ('{"file": "add", "name": "other", "steps": []}', "no answered vector in common"),
+        ('{"file": "add", "name": "a"}\n{"file": "add", "name": "a"}', "answered twice"),
+        ('{"file": "add", "name": "sum", "steps": [{"data_out": "3E 3E00"}]}', "digits"),
+    ],
+)
+def test_what_cannot_be_compared_ends_with_2(tmp_path: Path, text: str, story: str) -> None:
+    """A file that holds no answers, or none in common, is the caller's error."""
+    ours = written(tmp_path / "ours.jsonl", {**answer("3E00"), "steps": [{"data_out": "3E00"}]})
+    theirs = tmp_path / "theirs.jsonl"
+    theirs.write_text(text)
+    ended = CliRunner().invoke(main, ["conformance", "diff", str(ours), str(theirs)])
+    assert ended.exit_code == 2
+    assert story in ended.output

@@ -56,13 +56,14 @@ class NetworkParams:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a report says of where a network comes from."""
+    """What a report says of where a network comes from; `created` in seconds since the epoch."""
 
     c_name: str
     version: Version
     revision: str
     model_datetime: str
     compile_datetime: str
+    created: float = 0.0
 
 
 def require_compatible(caller: Caller, options: Options) -> None:

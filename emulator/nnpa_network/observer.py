@@ -89,7 +89,8 @@ class Event:
     """One event. INIT has no node.
 
     `run` counts the runs of the network from 1, `batch` the batches of a run from 0. `tensors` are
-    the node's values by name, where they were asked for and are live.
+    the node's values by name, where they were asked for and are live. `time_ns` is for who takes
+    the event and has a clock.
     """
 
     flags: EventFlag
@@ -97,6 +98,7 @@ class Event:
     batch: int
     node: NodeInfo | None
     tensors: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    time_ns: int = 0
 
     @property
     def nbytes(self) -> int:

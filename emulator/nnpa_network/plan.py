@@ -45,6 +45,11 @@ class Plan(Protocol):
         """Outputs in the model's terms."""
         ...
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: file, constants."""
+        ...
+
     def weights(self) -> tuple[Weight, ...]:
         """Return the weights in graph order."""
         ...
@@ -79,6 +84,11 @@ class ProgramPlan:
     def outputs(self) -> tuple[Port, ...]:
         """Outputs in the model's terms."""
         return self.program.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the constants."""
+        return sum(one.nbytes for one in self.weights())
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the constants by id: arrays, and sticks as bytes."""

@@ -74,6 +74,11 @@ class Network:
         return end, end + working_bytes(self._executor.program)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: its plan, and inputs and outputs in activations of its own."""
+        return self.plan.nbytes + self._slots
+
+    @property
     def executor(self) -> Executor:
         """What runs one batch."""
         return self._executor
@@ -83,10 +88,11 @@ class Network:
         params: NetworkParams | None,
         signature: str = "",
         shared: Activations | None = None,
+        within: AbstractContextManager[object] | None = None,
     ) -> bool:
         """Bind weights and activations: ai_<name>_init; `shared` instead of memory of its own.
 
-        Every step runs; the first error stays, and the network is not ready.
+        Every step runs, inside `within`; the first error stays, and the network is not ready.
         """
         steps: list[Callable[[], None]] = [lambda: self._check_signature(signature)]
         if params is None:
@@ -94,7 +100,7 @@ class Network:
         else:
             steps.append(lambda: self._bind_weights(params.params))
             steps.append(lambda: self._bind_activations(params.activations, shared))
-        with self._busy:
+        with self._busy, within or nullcontext():
             self.ready = not [step for step in steps if not self._succeeds(step)]
         if self.ready and self._observer is not None:
             Watch(self._observer, self.nodes, 0, 0).init()

@@ -24,7 +24,7 @@ from grpc_reflection.v1alpha import reflection
 from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
-from nnpa_server import mli, open_inference, warmup
+from nnpa_server import mli, network, open_inference, warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
 from nnpa_server.config import Config
 from nnpa_server.interceptor import Interceptor
@@ -33,7 +33,7 @@ from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 
 _log = logging.getLogger("nnpa.server")
-_HEALTHY = (SERVICE, mli.SERVICE, "")
+_HEALTHY = (SERVICE, mli.SERVICE, network.SERVICE, "")
 _GRACE = 0.5  # seconds that calls refused or cut off while draining have for their last words
 
 
@@ -64,6 +64,7 @@ class Server:
         names = (
             SERVICE,
             mli.SERVICE,
+            network.SERVICE,
             open_inference.SERVICE,
             health.SERVICE_NAME,
             reflection.SERVICE_NAME,
@@ -77,6 +78,7 @@ class Server:
         loader = None if config.no_model_control else self.loader
         self.inference = OpenInferenceService(self.repository, inference, loader, self.regions)
         open_inference.add_to(self._grpc, self.inference)
+        network.add_to(self._grpc, self.store, self.repository, loader)
 
     def load_models(self) -> None:
         """Load the models of the operator's folder, then say that the server is ready for more."""

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import grpc
 import numpy as np
@@ -89,6 +90,14 @@ class Contents:
             self.held -= memory.nbytes
 
 
+class Holding(Protocol):
+    """What a session may hold beside tensors; `close` is called when the session ends."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
 class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
@@ -115,6 +124,7 @@ class Session:
         self.told: dict[
             tuple[str, int], tuple[tuple[object, ...], operation_pb2.OperationResult]
         ] = {}
+        self.holdings: dict[str, Holding] = {}
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate
 
@@ -215,6 +225,9 @@ class Session:
                 self.tensors.clear()
                 self.told.clear()
                 self._held.clear()
+                for one in list(self.holdings.values()):
+                    one.close()
+                self.holdings.clear()
                 self.contents.clear()
                 self.stored_bytes = 0
             finally:

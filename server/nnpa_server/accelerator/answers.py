@@ -194,8 +194,8 @@ def describe_session(session: Session, model: str, now: float) -> accelerator_pb
     message.limits.CopyFrom(_limits(session.limits))
     message.tensor_count = len(session.tensors)
     message.stored_bytes = session.stored_bytes
-    message.create_time.CopyFrom(_timestamp(session.created))
-    message.expire_time.CopyFrom(_timestamp(now + session.limits.idle_timeout))
+    message.create_time.CopyFrom(timestamp(session.created))
+    message.expire_time.CopyFrom(timestamp(now + session.limits.idle_timeout))
     message.server_version = SERVER_VERSION
     return message
 
@@ -213,7 +213,8 @@ def _limits(limits: Limits) -> accelerator_pb2.SessionLimits:
     )
 
 
-def _timestamp(seconds: float) -> timestamp_pb2.Timestamp:
+def timestamp(seconds: float) -> timestamp_pb2.Timestamp:
+    """Return a moment, in seconds since the epoch, as a message."""
     stamp = timestamp_pb2.Timestamp()
     stamp.FromNanoseconds(round(seconds * 1e9))
     return stamp

@@ -330,6 +330,7 @@ class CreateOptions(_message.Message):
     FORMATS_FIELD_NUMBER: _builtins.int
     FAILING_NODE_FIELD_NUMBER: _builtins.int
     DEVICE_GATE_CLOSED_FIELD_NUMBER: _builtins.int
+    SHAPES_FIELD_NUMBER: _builtins.int
     strict_placement: _builtins.bool
     """Refuse a model of which any node would run on the host."""
     offload_integer: _builtins.bool
@@ -356,6 +357,12 @@ class CreateOptions(_message.Message):
         model.
         """
 
+    @_builtins.property
+    def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputShape]:
+        """Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1. A free
+        first dim is the batch, and stays 1.
+        """
+
     def __init__(
         self,
         *,
@@ -369,10 +376,11 @@ class CreateOptions(_message.Message):
         formats: _abc.Iterable[Global___TensorFormat] | None = ...,
         failing_node: _builtins.int | None = ...,
         device_gate_closed: _builtins.bool = ...,
+        shapes: _abc.Iterable[Global___InputShape] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "failing_node", b"failing_node", "strict", b"strict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "allocate_inputs", b"allocate_inputs", "allocate_outputs", b"allocate_outputs", "device_gate_closed", b"device_gate_closed", "failing_node", b"failing_node", "formats", b"formats", "offload_integer", b"offload_integer", "overflow", b"overflow", "split_weights", b"split_weights", "strict", b"strict", "strict_placement", b"strict_placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "allocate_inputs", b"allocate_inputs", "allocate_outputs", b"allocate_outputs", "device_gate_closed", b"device_gate_closed", "failing_node", b"failing_node", "formats", b"formats", "offload_integer", b"offload_integer", "overflow", b"overflow", "shapes", b"shapes", "split_weights", b"split_weights", "strict", b"strict", "strict_placement", b"strict_placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__failing_node: _TypeAlias = _typing.Literal["failing_node"]  # noqa: Y015
     _WhichOneofArgType__failing_node: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node"]  # noqa: Y015

@@ -67,7 +67,7 @@ class NetworkServiceStub:
 
     * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
     * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
-    * CREATE_FAILED / NETWORK: the session's device gate is closed.
+    * CREATE_FAILED / NETWORK: options.device_gate_closed.
     * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
     * INVALID_PARAM / NETWORK: no model of this name is published.
     * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
@@ -210,7 +210,7 @@ class NetworkServiceAsyncStub(NetworkServiceStub):
 
     * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
     * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
-    * CREATE_FAILED / NETWORK: the session's device gate is closed.
+    * CREATE_FAILED / NETWORK: options.device_gate_closed.
     * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
     * INVALID_PARAM / NETWORK: no model of this name is published.
     * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.
@@ -356,7 +356,7 @@ class NetworkServiceServicer(metaclass=_abc_1.ABCMeta):
 
         * TOOL_PLATFORM_API_MISMATCH / NETWORK: tools_api_version is not the server's.
         * TYPES_MISMATCH / NETWORK: type_sizes are not the server's.
-        * CREATE_FAILED / NETWORK: the session's device gate is closed.
+        * CREATE_FAILED / NETWORK: options.device_gate_closed.
         * CREATE_FAILED / IN_USE: a network of this C name exists, and it is strict, or of another model.
         * INVALID_PARAM / NETWORK: no model of this name is published.
         * ALLOCATION_FAILED / NETWORK: the session holds as many networks as it may.

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks of one session: compiled for its machine, counted in its quota, gone with it."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Guest
+from nnpa_network.activations import Activations
+from nnpa_network.creation import Provenance
+from nnpa_network.errors import AiError
+from nnpa_network.instances import Instances
+from nnpa_network.plan import Plan
+from nnpa_network.report import Version
+from nnpa_network.runtime import Network
+
+from nnpa_server.accelerator.answers import SERVER_VERSION
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.network.memory import NetworkMemory
+from nnpa_server.network.messages import read_caller, read_options
+from nnpa_server.patience import Context
+from nnpa_server.store import Session
+
+MAX_NETWORKS = 64  # of a session; source: nnpa/network/v1/network.proto
+MAX_SHARED_NAME = 64
+_C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_HANDLE_BYTES = 12
+
+
+class Hosted:
+    """The networks of a session, and activations that several of them share."""
+
+    def __init__(self, session: Session) -> None:
+        self.memory = NetworkMemory(session)
+        self.instances = Instances(
+            MAX_NETWORKS, lambda: f"networks/{secrets.token_urlsafe(_HANDLE_BYTES)}"
+        )
+        self._session = session
+        self._shared: dict[str, Activations] = {}
+
+    def close(self) -> None:
+        """Forget everything: the session ends."""
+        self.instances.clear()
+        self._shared.clear()
+
+    def create(
+        self,
+        header: pb.CreateNetworkHeader,
+        signature: str,
+        make: Callable[[Guest], Plan],
+        context: Context,
+    ) -> str:
+        """Create a network and return its handle; raise `NetworkRefused`."""
+        options, caller = read_options(header.options), read_caller(header)
+        provenance = provenance_of(read_c_name(header))
+        with self.memory.running(context):
+            before = self.instances.all()
+            handle = self.instances.create(
+                signature, lambda: make(self.memory.guest()), provenance, options, caller
+            )
+            if handle not in before:
+                self._count_new(handle)
+            return handle
+
+    def _count_new(self, handle: str) -> None:
+        try:
+            self.count(handle)
+        except CallRefused:
+            self.instances.destroy(handle)
+            raise
+
+    def count(self, handle: str) -> None:
+        """Count what a network holds now; the caller holds the session."""
+        network = self.instances.find(handle)
+        if network is not None:
+            self.memory.keep(handle, network.nbytes)
+
+    def find(self, handle: str) -> Network:
+        """Return a network; raise CallRefused for a handle that is none's."""
+        network = self.instances.find(handle)
+        if network is None:
+            text = "the session has no network of this handle: it was destroyed, or never was"
+            reason, value = wire.ERROR_REASON_NETWORK_NOT_FOUND, handle[:64]
+            raise CallRefused(reason, text, field="network", network=value)
+        return network
+
+    def destroy(self, handle: str) -> AiError:
+        """Destroy a network; an error says why it was not."""
+        error = self.instances.destroy(handle)
+        if not error:
+            with self._session.lock:
+                if not self._session.closed:
+                    self.memory.keep(handle, 0)
+        return error
+
+    def shared(self, name: str, size: int) -> Activations | None:
+        """Return activations that networks share under a name, made by the first; None without.
+
+        The caller holds the session.
+        """
+        if not name:
+            return None
+        if len(name) > MAX_SHARED_NAME:
+            text = f"{len(name)} characters"
+            raise invalid("shared_activations", text, f"at most {MAX_SHARED_NAME}")
+        if name not in self._shared:
+            self.memory.keep(f"activations {name}", size)
+            self._shared[name] = Activations(size)
+        return self._shared[name]
+
+
+def read_c_name(header: pb.CreateNetworkHeader) -> str:
+    """Return the C name that is wanted."""
+    name = header.c_name or "network"
+    if _C_NAME.fullmatch(name) is None:
+        raise invalid("header.c_name", repr(name[:80]), "a C identifier of at most 64 characters")
+    return name
+
+
+def provenance_of(c_name: str) -> Provenance:
+    """Return what reports say of networks that are compiled here and now."""
+    numbers = [int(one) for one in re.findall(r"\d+", SERVER_VERSION)[:3]]
+    version = Version(*[*numbers, 0, 0, 0][:3])
+    now = time.time()
+    stamp = time.strftime("%b %e %Y %H:%M:%S", time.gmtime(now))  # as C's __DATE__ and __TIME__
+    return Provenance(c_name, version, f"nnpa {SERVER_VERSION}", stamp, stamp, now)
+
+
+def hosted_by(session: Session) -> Hosted:
+    """Return the networks of a session; takes no lock, so that a run under way can be asked of."""
+    held = session.holdings.get("networks")
+    if held is None:
+        held = session.holdings.setdefault("networks", Hosted(session))
+    session.require_open()
+    assert isinstance(held, Hosted)
+    return held

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the networks of a session hold: counted in its quota, given back with it."""
+
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from nnpa_emulator.machine import Guest, Memory, page_memory
+
+from nnpa_server.patience import Context, Patience
+from nnpa_server.store import Session
+
+
+class NetworkMemory:
+    """Storage for sticks of a session's networks.
+
+    While a call runs, sticks count as long as they live; afterwards only what was kept does.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._patience: Patience | None = None
+        self._call = 0
+        self._kept: dict[str, int] = {}
+
+    def guest(self) -> Guest:
+        """Return a guest like the session's, whose sticks are counted here."""
+        mine = self._session.guest
+        guest = Guest(
+            mine.machine,
+            mine.library,
+            numerics=mine.numerics,
+            jitter_seed=mine.jitter_seed,
+            accumulate=mine.accumulate,
+            allocate=self._allocate,
+        )
+        guest.cached = mine.cached
+        return guest
+
+    @contextmanager
+    def running(self, context: Context) -> Generator[None]:
+        """Hold the session for a call that allocates; give up when nobody waits any more."""
+        session = self._session
+        with session.running(context.time_remaining()):
+            self._patience = Patience(context, session)
+            try:
+                yield
+            finally:
+                self._patience = None
+                self._call += 1
+
+    def _allocate(self, size: int) -> Memory | None:
+        if self._patience is not None:
+            self._patience()
+        session = self._session
+        session.reserve(size)
+        memory = page_memory(size)
+        if memory is not None:
+            session.pending_bytes += size
+            weakref.finalize(memory, self._freed, size, self._call).atexit = False
+        return memory
+
+    def _freed(self, size: int, call: int) -> None:
+        """Count sticks no more that died before their call ended."""
+        if call == self._call and self._patience is not None:
+            self._session.pending_bytes -= size
+
+    def keep(self, name: str, size: int) -> None:
+        """Count `size` bytes under a name from here on, instead of what it had; 0 forgets it.
+
+        The caller holds the session. Raises CallRefused, and counts nothing, beyond the quota.
+        """
+        session, before = self._session, self._kept.get(name, 0)
+        if size > before:
+            session.reserve(max(0, size - before - session.pending_bytes))
+        session.stored_bytes += size - before
+        if size:
+            self._kept[name] = size
+        else:
+            self._kept.pop(name, None)
+
+    def kept(self, name: str) -> int:
+        """Return the bytes that are counted under a name."""
+        return self._kept.get(name, 0)

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of nnpa.network.v1 and what the runtime calls the same thing.
+
+Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1 import program_pb2
+from nnpa_emulator.arith import RangeViolation
+from nnpa_network.buffer_format import Array, Buffer, Format, MetaInfo
+from nnpa_network.creation import Caller, NetworkParams, Options
+from nnpa_network.errors import AiError
+from nnpa_network.executor import Violation
+from nnpa_network.observer import Event, NodeInfo
+from nnpa_network.program import Node, Port, Program
+from nnpa_network.report import Report, Version
+from nnpa_network.weights import Weight, layout
+
+from nnpa_server.errors import invalid, unspecified
+
+MAX_VIOLATIONS = 1000
+_MAX_DIMS = 64
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in (
+        *("float16", "float32", "float64", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def read_dtype(name: str, path: str) -> np.dtype[Any]:
+    """Return the type of a name."""
+    if name not in _DTYPES:
+        raise invalid(path, repr(name[:32]), f"one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def read_shape(dims: Sequence[int], path: str, *, least: int = 0) -> tuple[int, ...]:
+    """Return a shape whose dims are at least `least`."""
+    if len(dims) > _MAX_DIMS or any(dim < least for dim in dims):
+        raise invalid(path, list(dims[:8]), f"at most {_MAX_DIMS} dims of at least {least}")
+    return tuple(dims)
+
+
+def read_array(message: Any, path: str) -> Array:
+    """Return the array of a NamedArray or ConstantArray, as a view of the message's bytes."""
+    dtype = read_dtype(message.dtype, f"{path}.dtype")
+    shape = read_shape(message.shape, f"{path}.shape")
+    size, given = math.prod(shape) * dtype.itemsize, len(message.data)
+    if size != given:
+        raise invalid(f"{path}.data", f"{given} bytes", f"{size} bytes, those of {list(shape)}")
+    array: Array = np.frombuffer(message.data, dtype).reshape(shape)
+    return array
+
+
+def named(name: str, array: Array) -> pb.NamedArray:
+    """Return an array's message."""
+    return pb.NamedArray(
+        name=name, dtype=array.dtype.name, shape=array.shape, data=little_endian(array)
+    )
+
+
+def little_endian(array: Array) -> bytes:
+    """Return elements row-major, little-endian."""
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).tobytes()
+
+
+def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:
+    """Return inputs by name; a name that comes twice is refused."""
+    feeds: dict[str, Array] = {}
+    for index, one in enumerate(arrays):
+        if one.name in feeds:
+            raise invalid(f"{path}[{index}].name", repr(one.name[:64]), "a name used once")
+        feeds[one.name] = read_array(one, f"{path}[{index}]")
+    return feeds
+
+
+def tell_error(error: AiError) -> pb.AiError:
+    """Return an error's message."""
+    kind, code = pb.AiErrorType.ValueType(error.type), pb.AiErrorCode.ValueType(error.code)
+    return pb.AiError(type=kind, code=code, text=error.text)
+
+
+def read_buffer(message: pb.Buffer) -> Buffer:
+    """Return a descriptor; its data is the message's."""
+    return Buffer(
+        message.format & 0xFFFFFFFF if message.HasField("format") else Format.NONE,
+        message.n_batches if message.HasField("n_batches") else 1,
+        message.height,
+        message.width,
+        message.channels,
+        message.data if message.HasField("data") else None,
+        message.activations_offset if message.HasField("activations_offset") else None,
+        tuple(message.parts) or None,
+    )
+
+
+def tell_buffer(buffer: Buffer) -> pb.Buffer:
+    """Return a descriptor's message, with its data."""
+    meta = buffer.meta_info
+    return pb.Buffer(
+        format=(buffer.format + (1 << 31)) % (1 << 32) - (1 << 31),
+        n_batches=buffer.n_batches,
+        height=buffer.height,
+        width=buffer.width,
+        channels=buffer.channels,
+        data=None if buffer.data is None else bytes(buffer.data),
+        activations_offset=buffer.offset,
+        meta_info=None
+        if meta is None
+        else pb.MetaInfo(scale=meta.scale, zero_point=meta.zero_point),
+    )
+
+
+def read_params(message: pb.InitNetworkRequest) -> NetworkParams | None:
+    """Return the parameters of init, None for C's NULL."""
+    if not message.HasField("params"):
+        return None
+    params = message.params
+    return NetworkParams(read_buffer(params.params), read_buffer(params.activations))
+
+
+def read_caller(header: pb.CreateNetworkHeader) -> Caller:
+    """Return what the caller was compiled with."""
+    version = None
+    if header.HasField("tools_api_version"):
+        told = header.tools_api_version
+        version = Version(told.major, told.minor, told.micro)
+    return Caller(version, header.type_sizes or None)
+
+
+def read_options(message: pb.CreateOptions) -> Options:
+    """Return the options of the runtime; those of the compiler are read by who compiles."""
+    formats: dict[str, tuple[int, MetaInfo | None]] = {}
+    for index, one in enumerate(message.formats):
+        if not one.name:
+            raise unspecified(f"options.formats[{index}].name")
+        told = one.meta_info if one.HasField("meta_info") else None
+        meta = None if told is None else MetaInfo(told.scale, told.zero_point)
+        formats[one.name] = one.format & 0xFFFFFFFF, meta
+    return Options(
+        allocate_inputs=message.allocate_inputs,
+        allocate_outputs=message.allocate_outputs,
+        split_weights=message.split_weights,
+        strict=message.strict if message.HasField("strict") else True,
+        formats=formats,
+        shapes=read_shapes(message.shapes, "options.shapes"),
+        failing_node=message.failing_node if message.HasField("failing_node") else None,
+        gate_closed=message.device_gate_closed,
+    )
+
+
+def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple[int, ...]]:
+    """Return shapes by the inputs' names."""
+    return {
+        one.name: read_shape(one.shape, f"{path}[{index}].shape")
+        for index, one in enumerate(messages)
+    }
+
+
+def tell_port(port: Port) -> program_pb2.Port:
+    """Return an input's or output's message."""
+    return program_pb2.Port(
+        name=port.name, dtype=port.dtype.name, shape=port.shape, symbols=port.symbols
+    )
+
+
+def tell_version(version: Version) -> pb.Version:
+    """Return a version's message."""
+    return pb.Version(major=version.major, minor=version.minor, micro=version.micro)
+
+
+def tell_node(node: Node) -> program_pb2.Node:
+    """Return a node's message."""
+    return program_pb2.Node(
+        index=node.index,
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        device=node.device,
+        functions=node.functions,
+        reason=node.reason,
+        macc=node.macc,
+        weights=node.weights,
+        output_shapes=[program_pb2.Shape(dims=shape) for shape in node.output_shapes],
+    )
+
+
+def tell_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
+    """Return a report's message, with the nodes of the program and the tensors of the weights."""
+    offsets, _end = layout(weights)
+    return pb.NetworkReport(
+        model_name=report.model_name,
+        model_signature=report.model_signature,
+        model_datetime=report.model_datetime,
+        compile_datetime=report.compile_datetime,
+        runtime_revision=report.runtime_revision,
+        runtime_version=tell_version(report.runtime_version),
+        tool_revision=report.tool_revision,
+        tool_version=tell_version(report.tool_version),
+        tool_api_version=tell_version(report.tool_api_version),
+        api_version=tell_version(report.api_version),
+        interface_api_version=tell_version(report.interface_api_version),
+        n_macc=report.n_macc,
+        inputs=map(tell_buffer, report.inputs),
+        outputs=map(tell_buffer, report.outputs),
+        activations=tell_buffer(report.activations),
+        params=tell_buffer(report.params),
+        n_nodes=report.n_nodes,
+        signature=report.signature,
+        n_macc_64=report.n_macc_64,
+        machine=program.machine,
+        nodes=map(tell_node, program.nodes),
+        weights=[
+            pb.WeightTensor(
+                name=one.name, dtype=one.dtype, shape=one.shape, offset=offset, nbytes=one.nbytes
+            )
+            for one, offset in zip(weights, offsets, strict=True)
+        ],
+    )
+
+
+def tell_observed(node: NodeInfo) -> pb.ObserverNode:
+    """Return a node's message as the observer sees it."""
+    return pb.ObserverNode(
+        c_idx=node.c_idx,
+        type=node.type,
+        id=node.id,
+        name=node.node.name,
+        op_type=node.node.op_type,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        weights=node.weights,
+    )
+
+
+def tell_event(event: Event, dropped: int) -> pb.ObserverEvent:
+    """Return an event's message."""
+    return pb.ObserverEvent(
+        flags=int(event.flags),
+        run=event.run,
+        batch=event.batch,
+        node=None if event.node is None else tell_observed(event.node),
+        time_ns=event.time_ns,
+        tensors=[named(name, array) for name, array in event.tensors.items()],
+        dropped=dropped,
+    )
+
+
+def tell_violations(
+    violations: Sequence[Violation], program: Program
+) -> Iterable[pb.NodeViolation]:
+    """Yield messages of what the accelerator warned of, the first so many."""
+    for one in violations[:MAX_VIOLATIONS]:
+        node = program.nodes[one.node] if 0 <= one.node < len(program.nodes) else None
+        yield pb.NodeViolation(
+            node="" if node is None else node.name or node.op_type,
+            function=one.verb,
+            zdnn_status=one.status,
+            count=_count(one.violation),
+        )
+
+
+def _count(violation: RangeViolation | None) -> int:
+    return 0 if violation is None else sum(one.count for one in violation.operands)

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on the wire and on disk, and as the emulator runs them.
+
+An operation is read by the function with which Execute reads its lists. A program comes from a
+stranger: every id must be made before it is read, and be what it is used as.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from nnpa.network.v1 import program_pb2 as pb
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Guest, Ztensor
+from nnpa_emulator.machine import page_memory
+from nnpa_emulator.status import NotInLibrary
+from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_network.executor import reads, writes
+from nnpa_network.program import (
+    ABSENT,
+    AcceleratorStep,
+    Array,
+    ArrayInfo,
+    HostStep,
+    ModelRefused,
+    Node,
+    Place,
+    Port,
+    Program,
+    Step,
+    TensorInfo,
+)
+
+from nnpa_server.accelerator.answers import describe, describe_ztensor
+from nnpa_server.accelerator.operands import read_structure, size_mismatch
+from nnpa_server.accelerator.program import LiveIds, check_one
+from nnpa_server.config import Limits
+from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
+from nnpa_server.network.messages import (
+    little_endian,
+    read_array,
+    read_dtype,
+    read_shape,
+    tell_node,
+    tell_port,
+)
+from nnpa_server.store import Session
+
+_REF = tensor_pb2.TensorRef.DESCRIPTOR
+_FREE = -1  # a dim that only running tells
+
+
+def parse_program(data: bytes) -> pb.Program:
+    """Return the message that bytes are."""
+    try:
+        return pb.Program.FromString(data)
+    except DecodeError as error:
+        raise ModelRefused(f"{len(data)} bytes are no nnpa.network.v1.Program") from error
+
+
+def read_program(message: pb.Program, guest: Guest) -> Program:
+    """Return a program for a guest; raise CallRefused for what does not fit together."""
+    constants = {number: _constant(number, one) for number, one in message.constants.items()}
+    program = Program(
+        name=message.name,
+        machine=message.machine,
+        inputs=tuple(_port(one, f"inputs[{i}]") for i, one in enumerate(message.inputs)),
+        outputs=tuple(_port(one, f"outputs[{i}]") for i, one in enumerate(message.outputs)),
+        input_ids=tuple(message.input_ids),
+        output_ids=tuple(message.output_ids),
+        arrays={number: _array_info(number, one) for number, one in message.arrays.items()},
+        tensors={number: _tensor_info(number, one) for number, one in message.tensors.items()},
+        constants=constants,
+        steps=_steps(message, constants, guest),
+        nodes=tuple(_node(one) for one in message.nodes),
+        places={name: _place(one) for name, one in message.places.items()},
+    )
+    _require_connected(program)
+    return program
+
+
+def _port(message: pb.Port, path: str) -> Port:
+    dtype = read_dtype(message.dtype, f"{path}.dtype")
+    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    return Port(message.name, dtype, shape, tuple(message.symbols))
+
+
+def _array_info(number: int, message: pb.ArrayInfo) -> ArrayInfo:
+    path = f"arrays[{number}]"
+    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    return ArrayInfo(read_dtype(message.dtype, f"{path}.dtype"), shape)
+
+
+def _tensor_info(number: int, message: tensor_pb2.Ztensor) -> TensorInfo:
+    path = f"tensors[{number}]"
+    for name in ("pre_transformed_desc", "transformed_desc"):
+        if not message.HasField(name):
+            raise unspecified(f"{path}.{name}")
+    tensor = read_structure(message, path)
+    scale = 1 / tensor.rec_scale if tensor.rec_scale else 0.0
+    return TensorInfo(tensor.pre_transformed_desc, tensor.transformed_desc, scale, tensor.offset)
+
+
+def _constant(number: int, message: pb.Constant) -> Array | Ztensor:
+    path = f"constants[{number}]"
+    match message.WhichOneof("constant"):
+        case "array":
+            return read_array(message.array, f"{path}.array")
+        case "ztensor":
+            return _sticks(message.ztensor, f"{path}.ztensor")
+        case _:
+            raise unspecified(path)
+
+
+def _sticks(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
+    if not message.HasField("transformed_desc"):
+        raise unspecified(f"{path}.transformed_desc")
+    tensor = read_structure(message, path)
+    size = getsize_ztensor(tensor.transformed_desc)
+    if len(message.sticks) != size:
+        raise size_mismatch(f"{path}.sticks", len(message.sticks), size)
+    tensor.buffer = page_memory(size)
+    if tensor.buffer is None:
+        raise ModelRefused(f"{path}: no storage for {size} bytes")
+    tensor.buffer[:] = np.frombuffer(message.sticks, np.uint8)
+    return tensor
+
+
+def _node(message: pb.Node) -> Node:
+    return Node(
+        message.index,
+        message.name,
+        message.op_type,
+        message.domain,
+        tuple(message.inputs),
+        tuple(message.outputs),
+        message.device,
+        tuple(message.functions),
+        message.reason,
+        message.macc,
+        message.weights,
+        tuple(tuple(one.dims) for one in message.output_shapes),
+    )
+
+
+def _place(message: pb.Place) -> Place:
+    return Place(message.id, tuple(message.shape), tuple(message.order))
+
+
+def _steps(
+    message: pb.Program, constants: Mapping[int, Array | Ztensor], guest: Guest
+) -> tuple[Step, ...]:
+    """Read the steps against the program's tensors, as Execute reads a list."""
+    like = Guest(guest.machine, guest.library)
+    known = Session("", like, accelerator_pb2.Session(), Limits())
+    blank = {number: read_structure(one, f"tensors[{number}]")
+             for number, one in message.tensors.items()}  # fmt: skip
+    sticks = {number: one for number, one in constants.items() if isinstance(one, Ztensor)}
+    known.tensors.update({**blank, **sticks})
+    ids = LiveIds(known)
+    return tuple(_step(ids, one, f"steps[{i}]") for i, one in enumerate(message.steps))
+
+
+def _step(ids: LiveIds, message: pb.Step, path: str) -> Step:
+    match message.WhichOneof("step"):
+        case "host":
+            host = message.host
+            ends = tuple(host.inputs), tuple(host.outputs)
+            return HostStep(message.node, host.onnx_node, *ends, host.opset)
+        case "operation":
+            return _call(ids, message, f"{path}.operation")
+        case _:
+            raise unspecified(path)
+
+
+def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
+    operation = message.operation
+    name = operation.WhichOneof("operation")
+    try:
+        step = check_one(ids, operation, name, path)
+    except NotInLibrary as error:
+        raise from_exception(error, operation=name or "") from error
+    arm = step.arm
+    if step.others or step.creates or arm.frees or not arm.tensors:
+        raise invalid(step.path, "a call of its own", "a call on tensors of the program, by id")
+    arguments: dict[str, Any] = {**step.ids, **step.values}
+    if "data" in arguments:
+        if arguments["data"]:
+            raise invalid(f"{step.path}.data", "set", "left out: arrays names the data")
+        arguments["data"] = tuple(message.arrays)
+    return AcceleratorStep(message.node, arm.name, arguments, message.result)
+
+
+def _require_connected(program: Program) -> None:
+    """Refuse ids that are used before they are made, or as what they are not."""
+    sticks = {n for n, one in program.constants.items() if isinstance(one, Ztensor)}
+    dense = set(program.constants) - sticks
+    tensors, arrays = set(program.tensors) | sticks, set(program.arrays) | dense
+    if ABSENT in tensors | arrays or tensors & arrays:
+        raise invalid("arrays, tensors, constants", "an id of 0, or used twice", "ids of their own")
+    for end, ports in ((program.input_ids, program.inputs), (program.output_ids, program.outputs)):
+        if len(end) != len(ports) or not set(end) <= arrays:
+            raise invalid("input_ids, output_ids", list(end)[:8], "one array per input and output")
+    made = {*program.constants, *program.input_ids}
+    for index, step in enumerate(program.steps):
+        path = f"steps[{index}]"
+        written = {one for one in writes(step) if one != ABSENT}
+        read = {one for one in reads(step) if one != ABSENT} - written
+        _require_kinds(step, path, tensors, arrays)
+        if read - made or written & set(program.constants):
+            wrong = sorted(read - made or written)[:8]
+            raise invalid(path, f"ids {wrong}", "made by earlier steps, constants left alone")
+        if not -1 <= step.node < max(1, len(program.nodes)):
+            raise invalid(f"{path}.node", step.node, f"-1 to {len(program.nodes) - 1}")
+        made |= written
+    if not set(program.output_ids) <= made:
+        raise invalid("output_ids", list(program.output_ids)[:8], "made by a step")
+
+
+def _require_kinds(step: Step, path: str, tensors: set[int], arrays: set[int]) -> None:
+    if isinstance(step, HostStep):
+        used = {*step.inputs, *step.outputs} - {ABSENT}
+    else:
+        used = {*step.arguments.get("data", ()), step.result} - {ABSENT}
+        called = {*reads(step), *writes(step)} - used - {ABSENT}
+        if not called <= tensors:
+            raise invalid(path, f"ids {sorted(called - tensors)[:8]}", "tensors of the program")
+    if not used <= arrays:
+        raise invalid(path, f"ids {sorted(used - arrays)[:8]}", "arrays of the program")
+
+
+def tell_program(program: Program) -> pb.Program:
+    """Return a program's message."""
+    return pb.Program(
+        name=program.name,
+        machine=program.machine,
+        inputs=map(tell_port, program.inputs),
+        outputs=map(tell_port, program.outputs),
+        input_ids=program.input_ids,
+        output_ids=program.output_ids,
+        arrays={
+            number: pb.ArrayInfo(dtype=one.dtype.name, shape=one.shape)
+            for number, one in program.arrays.items()
+        },
+        tensors={number: _tell_tensor(one) for number, one in program.tensors.items()},
+        constants={number: _tell_constant(one) for number, one in program.constants.items()},
+        steps=map(_tell_step, program.steps),
+        nodes=map(tell_node, program.nodes),
+        places={
+            name: pb.Place(id=one.id, shape=one.shape, order=one.order)
+            for name, one in program.places.items()
+        },
+    )
+
+
+def _tell_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
+    return tensor_pb2.Ztensor(
+        pre_transformed_desc=describe(info.pre_transformed_desc),
+        transformed_desc=describe(info.transformed_desc),
+        rec_scale=1 / info.scale if info.scale else 0.0,
+        offset=info.offset,
+    )
+
+
+def _tell_constant(constant: Array | Ztensor) -> pb.Constant:
+    if isinstance(constant, Ztensor):
+        message = describe_ztensor(constant)
+        message.sticks = constant.sticks.tobytes()
+        return pb.Constant(ztensor=message)
+    data = little_endian(constant)
+    array = pb.ConstantArray(dtype=constant.dtype.name, shape=constant.shape, data=data)
+    return pb.Constant(array=array)
+
+
+def _tell_step(step: Step) -> pb.Step:
+    if isinstance(step, HostStep):
+        host = pb.HostStep(
+            onnx_node=step.onnx, opset=step.opset, inputs=step.inputs, outputs=step.outputs
+        )
+        return pb.Step(node=step.node, host=host)
+    operation = operation_pb2.Operation()
+    call: Any = getattr(operation, step.verb)
+    call.SetInParent()
+    for field in call.DESCRIPTOR.fields:
+        value = step.arguments.get(field.name)
+        if field.message_type is _REF:
+            getattr(call, field.name).id = value
+        elif value is not None and field.name != "data":
+            setattr(call, field.name, value)
+    arrays = step.arguments.get("data", ())
+    return pb.Step(node=step.node, operation=operation, arrays=arrays, result=step.result)
+
+
+def refused_model(error: ModelRefused) -> CallRefused:
+    """Return the error for a model that cannot be hosted."""
+    facts = {"node": error.node, "why": error.reason}
+    text = f"the model cannot be hosted: {error}"
+    return CallRefused(wire.ERROR_REASON_MODEL_INVALID, text, **facts)

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NetworkService: each method of nnpa/network/v1/network.proto in a few lines.
+
+Methods raise `CallRefused`; the interceptor turns it into a gRPC error. What the client API answers
+is in the messages.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1 import network_pb2_grpc
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.buffer_format import Buffer
+from nnpa_network.creation import require_compatible
+from nnpa_network.errors import NetworkRefused
+from nnpa_network.executor import Result, StepFailed
+from nnpa_network.instances import NOT_RUN
+from nnpa_network.observer import Event, EventFlag, EventQueue, Observer
+from nnpa_network.plan import Plan
+from nnpa_network.program import ModelRefused
+from nnpa_network.runtime import Network, RunResult
+
+from nnpa_server.accelerator.answers import timestamp
+from nnpa_server.config import MIB
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.network.hosting import Hosted, hosted_by
+from nnpa_server.network.messages import (
+    named,
+    read_buffer,
+    read_caller,
+    read_feeds,
+    read_options,
+    read_params,
+    read_shapes,
+    tell_buffer,
+    tell_error,
+    tell_event,
+    tell_observed,
+    tell_port,
+    tell_report,
+    tell_violations,
+)
+from nnpa_server.network.programs import refused_model, tell_program
+from nnpa_server.network.sources import Sources
+from nnpa_server.network.uploads import receive_header
+from nnpa_server.open_inference import Loader
+from nnpa_server.pages import make_token, page_size, read_token
+from nnpa_server.patience import Context
+from nnpa_server.repository import Repository
+from nnpa_server.store import Store
+
+_EXPORT_CHUNK = MIB
+_MAX_EVENTS, _MAX_EVENT_BYTES = 1024, 16 * MIB  # waiting for the reader of one stream
+_LOOK_AROUND = 0.25  # seconds between looks whether an observer is still wanted
+_ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
+
+
+class NetworkService(network_pb2_grpc.NetworkServiceServicer):
+    """The service. `loader` publishes models, None where the operator does not allow it."""
+
+    def __init__(self, store: Store, repository: Repository, loader: Loader | None) -> None:
+        self.store, self.repository = store, repository
+        self._sources = Sources(repository, loader)
+
+    @contextmanager
+    def _hosted(self, session: str) -> Generator[Hosted]:
+        with self.store.using(session) as found:
+            yield hosted_by(found)
+
+    def CreateNetwork(  # noqa: N802 - the names of methods are the contract's
+        self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Any
+    ) -> pb.CreateNetworkResponse:
+        """Create a network from a file that is uploaded, or a published model."""
+        header = receive_header(request_iterator, context)
+        with self.store.using(header.session) as session:
+            hosted = hosted_by(session)
+            try:
+                require_compatible(read_caller(header), read_options(header.options))
+                signature, make = self._sources.read(header, session, request_iterator, context)
+                handle = hosted.create(header, signature, make, context)
+            except NetworkRefused as refused:
+                return pb.CreateNetworkResponse(error=tell_error(refused.error))
+            except ModelRefused as refused:
+                raise refused_model(refused) from refused
+            told = _tell_network(hosted, handle, hosted.find(handle))
+            return pb.CreateNetworkResponse(network=told)
+
+    def InitNetwork(  # noqa: N802
+        self, request: pb.InitNetworkRequest, context: Any
+    ) -> pb.InitNetworkResponse:
+        """Bind weights and activations."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.instances.find(request.network)
+            if network is None:
+                return pb.InitNetworkResponse(ok=False)
+            params = read_params(request)
+            with hosted.memory.running(context):
+                size = params.activations.channels if params else 0
+                shared = hosted.shared(request.shared_activations, size)
+            within = hosted.memory.running(context)
+            try:
+                ok = network.init(params, request.model_signature, shared, within)
+            except ModelRefused as refused:
+                raise refused_model(refused) from refused
+            with hosted.memory.running(context):
+                hosted.count(request.network)
+            return pb.InitNetworkResponse(ok=ok)
+
+    def RunNetwork(self, request: pb.RunNetworkRequest, context: Any) -> pb.RunNetworkResponse:  # noqa: N802
+        """Process batches."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.instances.find(request.network)
+            result = NOT_RUN if network is None else self._run(network, hosted, request, context)
+            program = None if network is None else network.executor.program
+            return pb.RunNetworkResponse(
+                n_batches=result.n_batches,
+                outputs=map(tell_buffer, result.outputs),
+                violations=tell_violations(result.violations, program) if program else (),
+            )
+
+    def _run(
+        self, network: Network, hosted: Hosted, request: pb.RunNetworkRequest, context: Context
+    ) -> RunResult:
+        inputs = [read_buffer(one) for one in request.inputs] or None
+        within = hosted.memory.running(context)
+        if request.forward:
+            return network.forward(inputs, within)
+        outputs = [read_buffer(one) for one in request.outputs] or _inside(network)
+        size = sum(one.nbytes for one in network.outputs) * max(
+            (one.n_batches for one in outputs or ()), default=0
+        )
+        _require_message(size, self.store.limits.max_message)
+        return network.run(inputs, outputs, within)
+
+    def InferNetwork(  # noqa: N802
+        self, request: pb.InferNetworkRequest, context: Any
+    ) -> pb.InferNetworkResponse:
+        """Run once over the model's own names and shapes."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.find(request.network)
+            if not network.ready:
+                raise not_ready(request.network, "init was not called, or failed")
+            feeds = read_feeds(request.inputs, "inputs")
+            with hosted.memory.running(context):
+                try:
+                    shapes = {name: one.shape for name, one in feeds.items()}
+                    executor = network.plan.executor(_known(network.plan, shapes))
+                    result = executor.run(feeds)
+                except ModelRefused as refused:
+                    raise _refused_input(refused) from refused
+                except StepFailed as failed:
+                    raise failed_step(failed) from failed
+                hosted.count(request.network)
+            _require_message(_bytes_of(result), self.store.limits.max_message)
+            return pb.InferNetworkResponse(
+                outputs=[named(name, one) for name, one in result.outputs.items()],
+                violations=tell_violations(result.violations, executor.program),
+                nans=result.nans,
+                calls=result.calls,
+            )
+
+    def GetNetworkError(  # noqa: N802
+        self,
+        request: pb.GetNetworkErrorRequest,
+        context: Any,  # noqa: ARG002 - gRPC's signature
+    ) -> pb.GetNetworkErrorResponse:
+        """Read the first error and clear it."""
+        with self._hosted(request.session) as hosted:
+            error = hosted.instances.get_error(request.network, request.sequence)
+            return pb.GetNetworkErrorResponse(error=tell_error(error))
+
+    def GetNetworkInfo(  # noqa: N802
+        self,
+        request: pb.GetNetworkInfoRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.GetNetworkInfoResponse:
+        """Describe a network."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.instances.find(request.network)
+            if network is None:
+                return pb.GetNetworkInfoResponse(ok=False)
+            report = tell_report(network.get_info(), network.executor.program, network.weights)
+            report.split_weights = network.options.split_weights
+            return pb.GetNetworkInfoResponse(ok=True, report=report)
+
+    def GetNodeInfo(self, request: pb.GetNodeInfoRequest, context: Any) -> pb.GetNodeInfoResponse:  # noqa: N802, ARG002
+        """Describe a node as the observer sees it."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.instances.find(request.network)
+            node = None if network is None else network.node_info(request.c_idx)
+            if node is None:
+                return pb.GetNodeInfoResponse(ok=False)
+            return pb.GetNodeInfoResponse(ok=True, node=tell_observed(node))
+
+    def ObserveNetwork(  # noqa: N802
+        self, request: pb.ObserveNetworkRequest, context: Any
+    ) -> Generator[pb.ObserveNetworkResponse]:
+        """Register an observer and send its events until the caller cancels."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.instances.find(request.network)
+            queue = EventQueue(_MAX_EVENTS, _MAX_EVENT_BYTES, block=request.block)
+            observer = _observer(request, queue)
+            ok = network is not None and network.register(observer)
+            yield pb.ObserveNetworkResponse(registered=pb.Registered(ok=ok))
+            if network is None or not ok:
+                return
+            try:
+                for event in queue.read(_LOOK_AROUND):
+                    if event is not None:
+                        told = tell_event(event, queue.dropped())
+                        yield pb.ObserveNetworkResponse(event=told)
+                    elif not context.is_active() or not hosted.instances.find(request.network):
+                        return
+            finally:
+                queue.close()
+                network.unregister(observer)
+
+    def ListNetworks(  # noqa: N802
+        self,
+        request: pb.ListNetworksRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.ListNetworksResponse:
+        """List the networks of a session, and the models that are published."""
+        first = read_token(f"networks of {request.session}", request.page_token) + 1
+        count = page_size(request.page_size)
+        with self._hosted(request.session) as hosted:
+            found = list(hosted.instances.all().items())
+            page = found[first : first + count]
+            last = first + len(page)
+            token = f"networks of {request.session}"
+            published = {model.name for model in self.repository.models()}
+            return pb.ListNetworksResponse(
+                networks=[_tell_network(hosted, handle, one) for handle, one in page],
+                next_page_token=make_token(token, last - 1) if last < len(found) else "",
+                published=() if first else sorted(published),
+            )
+
+    def DestroyNetwork(  # noqa: N802
+        self,
+        request: pb.DestroyNetworkRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.DestroyNetworkResponse:
+        """Destroy a network."""
+        with self._hosted(request.session) as hosted:
+            error = hosted.destroy(request.network)
+            if error:
+                return pb.DestroyNetworkResponse(network=request.network, error=tell_error(error))
+            return pb.DestroyNetworkResponse()
+
+    def ExportProgram(  # noqa: N802
+        self, request: pb.ExportProgramRequest, context: Any
+    ) -> Generator[pb.ExportProgramResponse]:
+        """Read a network as a program."""
+        with self.store.using(request.session) as session:
+            hosted = hosted_by(session)
+            network = hosted.find(request.network)
+            shapes = read_shapes(request.shapes, "shapes")
+            with hosted.memory.running(context):
+                try:
+                    program = network.plan.executor(shapes).program
+                except ModelRefused as refused:
+                    raise refused_model(refused) from refused
+                data = tell_program(program).SerializeToString(deterministic=True)
+            with session.staged(len(data)):
+                yield pb.ExportProgramResponse(total_bytes=len(data))
+                for start in range(0, len(data), _EXPORT_CHUNK):
+                    yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
+
+
+def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:
+    """Return the observer that a stream is; its cookie is its queue."""
+
+    def take(event: Event) -> None:
+        queue.offer(replace(event, time_ns=time.monotonic_ns()))
+
+    wanted = EventFlag(request.events & int(_ALL_EVENTS)) if request.events else _ALL_EVENTS
+    nodes = frozenset(request.nodes) or None
+    return Observer(take, wanted, request.tensors, nodes, queue)
+
+
+def _inside(network: Network) -> Sequence[Buffer] | None:
+    """Return descriptors of outputs that lie in activations; None, C's NULL, where any does not."""
+    if any(one.offset is None for one in network.outputs):
+        return None
+    return [one.describe() for one in network.outputs]
+
+
+def _tell_network(hosted: Hosted, handle: str, network: Network) -> pb.Network:
+    plan = network.plan
+    return pb.Network(
+        name=handle,
+        c_name=network.provenance.c_name,
+        state=pb.STATE_READY if network.ready else pb.STATE_CREATED,
+        inputs=map(tell_port, plan.inputs),
+        outputs=map(tell_port, plan.outputs),
+        model_signature=plan.signature,
+        stored_bytes=hosted.memory.kept(handle),
+        create_time=timestamp(network.provenance.created),
+        machine=network.executor.program.machine,
+    )
+
+
+def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a plan's inputs; refuse a name that is none's."""
+    names = [port.name for port in plan.inputs]
+    for name in shapes:
+        if name not in names:
+            raise invalid("inputs", repr(name[:64]), f"one of {', '.join(names)}")
+    return shapes
+
+
+def _bytes_of(result: Result) -> int:
+    return sum(one.nbytes for one in result.outputs.values())
+
+
+def _require_message(size: int, limit: int) -> None:
+    if size > limit:
+        text = f"outputs have {size} bytes, at most {limit} travel in a message: fewer batches"
+        facts = {"field": "outputs", "value": size, "limit": limit}
+        raise CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
+
+
+def _refused_input(refused: ModelRefused) -> CallRefused:
+    """Return the error for inputs that a model does not take, or shapes it cannot have."""
+    if refused.node:
+        return refused_model(refused)
+    reason = wire.ERROR_REASON_FIELD_INVALID
+    return CallRefused(reason, refused.reason, field="inputs", value=refused.reason)
+
+
+def not_ready(handle: str, why: str) -> CallRefused:
+    """Return the error for a network that cannot be asked this."""
+    reason = wire.ERROR_REASON_NETWORK_NOT_READY
+    return CallRefused(reason, f"the network is not ready: {why}", network=handle[:64])
+
+
+def failed_step(failed: StepFailed) -> CallRefused:
+    """Return the error for a node that failed."""
+    facts = {"node": failed.node, "operation": failed.verb, "status": int(failed.status)}
+    return CallRefused(wire.ERROR_REASON_NETWORK_FAILED, str(failed), **facts)

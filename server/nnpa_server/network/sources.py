@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What networks are made of: an ONNX file, a program, or a model that is published."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Guest
+from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.onnx_import import ImportOptions
+from nnpa_network.onnx_plan import OnnxPlan
+from nnpa_network.plan import Plan, ProgramPlan, signature_of
+
+from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.network.programs import parse_program, read_program
+from nnpa_server.network.uploads import receive_file
+from nnpa_server.open_inference import Loader
+from nnpa_server.patience import Context
+from nnpa_server.repository import Repository
+from nnpa_server.store import Session
+
+Make: TypeAlias = Callable[[Guest], Plan]
+"""Compiles for a guest; raises `ModelRefused`, CallRefused."""
+
+
+class Sources:
+    """Where the networks of a server come from; without `loader` nobody publishes."""
+
+    def __init__(self, repository: Repository, loader: Loader | None) -> None:
+        self._repository, self._loader = repository, loader
+
+    def read(
+        self,
+        header: pb.CreateNetworkHeader,
+        session: Session,
+        requests: Iterator[pb.CreateNetworkRequest],
+        context: Context,
+    ) -> tuple[str, Make]:
+        """Return a model's signature, and what compiles it; raise `NetworkRefused`."""
+        source = header.WhichOneof("source")
+        if source is None:
+            raise unspecified("header.source")
+        if source == "published":
+            plan = self._find(header.published)
+            return plan.signature, lambda _: plan
+        total = header.onnx_bytes if source == "onnx_bytes" else header.program_bytes
+        if not total:
+            raise invalid(f"header.{source}", 0, "the bytes of the file")
+        with session.staged(total):
+            data = receive_file(requests, context, total)
+        if header.publish_as:
+            self._publish(header, source, data)
+        signature = signature_of(data)
+        if source == "program_bytes":
+            return signature, lambda guest: load_program(data, signature, guest)
+        chosen = read_import_options(header.options, session.limits.max_session_bytes)
+        return signature, lambda guest: OnnxPlan(data, guest, chosen)
+
+    def _find(self, name: str) -> Plan:
+        """Return the plan of a published model."""
+        try:
+            return self._repository.find(name).plan
+        except CallRefused as refused:
+            text = f"published is {name[:64]!r}: {refused.message}"
+            kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
+            raise NetworkRefused(kind, code, text) from refused
+
+    def _publish(self, header: pb.CreateNetworkHeader, source: str, data: bytes) -> None:
+        """Offer a model to everybody, under a name that is free."""
+        name = header.publish_as
+        if self._loader is None:
+            raise invalid("header.publish_as", repr(name[:64]), "empty: the operator forbids it")
+        if source != "onnx_bytes":
+            raise invalid("header.publish_as", repr(name[:64]), "empty for a program")
+        if self._repository.versions(name):
+            text = f"header.publish_as is {name[:64]!r}, which names a published model"
+            raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:64])
+        options = header.options
+        flags = {
+            "strict": options.strict_placement,
+            "offload_integer": options.offload_integer,
+            "saturate": options.overflow != pb.OVERFLOW_NINF,
+        }
+        parameters = {key: {"string_value": str(one).lower()} for key, one in flags.items()}
+        config = json.dumps({"parameters": parameters})
+        self._loader.load(name, config, {"file:1/model.onnx": data})
+
+
+def read_import_options(options: pb.CreateOptions, limit: int) -> ImportOptions:
+    """Return how a model is compiled; `limit` bounds initializers and every value, bytes."""
+    if options.overflow not in pb.Overflow.values():
+        raise invalid("options.overflow", options.overflow, "a number of Overflow")
+    return ImportOptions(
+        strict=options.strict_placement,
+        saturate=options.overflow != pb.OVERFLOW_NINF,
+        offload_integer=options.offload_integer,
+        most_bytes=limit,
+    )
+
+
+def load_program(data: bytes, signature: str, guest: Guest) -> Plan:
+    """Read a serialised program."""
+    return ProgramPlan(read_program(parse_program(data), guest), guest, signature)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's file on its way in: exactly the announced bytes, counted before they come."""
+
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.config import MAX_CHUNK_BYTES
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.patience import Context, given_up
+from nnpa_server.store import staging
+
+
+def next_request(
+    requests: Iterator[pb.CreateNetworkRequest], context: Context
+) -> pb.CreateNetworkRequest | None:
+    """Return the next message, None at the end; a client that went away is no end."""
+    try:
+        request = next(requests, None)
+    except grpc.RpcError as error:
+        raise given_up(context) from error
+    if request is None and not context.is_active():
+        raise given_up(context)
+    return request
+
+
+def receive_header(
+    requests: Iterator[pb.CreateNetworkRequest], context: Context
+) -> pb.CreateNetworkHeader:
+    """Return the header, which must come first."""
+    first = next_request(requests, context)
+    if first is None or not first.HasField("header"):
+        raise _out_of_order("the first message of the stream must be a header")
+    return first.header
+
+
+def receive_file(
+    requests: Iterator[pb.CreateNetworkRequest], context: Context, total: int
+) -> bytes:
+    """Return the bytes of all chunks; the caller has counted `total` of them already."""
+    memory, position = staging(total), 0
+    while (request := next_request(requests, context)) is not None:
+        if request.WhichOneof("message") != "chunk":
+            raise _out_of_order("after the header only chunks may come")
+        size = len(request.chunk)
+        if size > MAX_CHUNK_BYTES:
+            text = f"chunk has {size} bytes, must have at most {MAX_CHUNK_BYTES}"
+            facts = {"field": "chunk", "value": size, "limit": MAX_CHUNK_BYTES}
+            raise CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
+        if not size:
+            raise invalid("chunk", "empty", f"1 to {MAX_CHUNK_BYTES} bytes")
+        if position + size > total:
+            raise _mismatch(position + size, total)
+        memory[position : position + size] = np.frombuffer(request.chunk, np.uint8)
+        position += size
+    if position != total:
+        raise _mismatch(position, total)
+    return memory.tobytes()
+
+
+def _out_of_order(story: str) -> CallRefused:
+    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
+
+
+def _mismatch(given: int, wanted: int) -> CallRefused:
+    text = f"chunks have {given} bytes, the header announced {wanted}"
+    facts = {"field": "chunks", "value": given, "limit": wanted}
+    return CallRefused(wire.ERROR_REASON_DATA_SIZE_MISMATCH, text, **facts)

@@ -273,10 +273,9 @@ def diff(ours: Path, theirs: Path, as_json: bool) -> None:
 def _print(reports: Sequence[Report]) -> None:
     console = Console(width=max(Console().width, _COLUMNS))
     table = Table(box=box.SIMPLE)
-    for heading in ("function", "cases", "not compared", "status", "other", "elements"):
-        left = "left" if heading == "function" else "right"
-        table.add_column(heading, justify=left, no_wrap=True)
-    for heading in (*(name for _, name in _BUCKETS), _BEYOND, "NaN", "max ulp"):
+    table.add_column("function", no_wrap=True)
+    counts = ("cases", "not compared", "status", "other", "elements")
+    for heading in (*counts, *(name for _, name in _BUCKETS), _BEYOND, "NaN", "max ulp"):
         table.add_column(heading, justify="right")
     for report in reports:
         numbers = (report.cases, report.not_compared, len(report.statuses), len(report.others))

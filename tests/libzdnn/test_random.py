@@ -17,12 +17,13 @@ from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa_client import TransportError
+from nnpa_client._apart import Listed
 from nnpa_server.config import Limits
 from nnpa_server.store import Store
 
 from tests.client.in_process import InProcessTransport
 from tests.libzdnn.binding import PAGE, CZtensor, Memory, Program, desc_of
-from tests.libzdnn.toolchain import Prefix
+from tests.libzdnn.toolchain import TRANSFERS, Prefix
 
 ARENA_PAGES = 48
 STEPS = 10
@@ -219,7 +220,7 @@ class Oracle:
         """Return the result, or the status that stands for having none."""
         request = accelerator.ExecuteRequest(session=self._name, operations=[operation])
         try:
-            return self._transport.execute(request).results[0]
+            return self._transport.execute(Listed(request)).whole()[0]
         except TransportError as error:
             return WITHOUT_ANSWER[error.reason]
 
@@ -244,7 +245,8 @@ def program(prefix: Prefix, server: str) -> Iterator[Program]:
 
 def _run(program: Program, oracles: dict[bool, Oracle], seed: int) -> None:
     random, precheck = Random(seed), seed % 2 == 1
-    program.configure(ZDNN_ENABLE_PRECHECK=str(precheck).lower())
+    transfer = TRANSFERS[seed // 2 % len(TRANSFERS)]
+    program.configure(ZDNN_ENABLE_PRECHECK=str(precheck).lower(), ZDNN_TRANSFER=transfer)
     sequence = Sequence(random, program, oracles[precheck])
     for _ in range(STEPS):
         sequence.step()

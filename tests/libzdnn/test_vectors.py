@@ -18,7 +18,7 @@ from nnpa.zdnn.v1 import tensor_pb2 as tensors
 
 from tests import vector_runner
 from tests.libzdnn.binding import NUMBERS, CZtensor, Desc, Program, desc_of
-from tests.libzdnn.toolchain import Prefix
+from tests.libzdnn.toolchain import TRANSFERS, Prefix
 from tests.vector_runner import CallFailedError, Json, Vector
 
 MODELS = {
@@ -73,11 +73,11 @@ ANSWERED = [one for one in VECTORS if one not in CHECKED]
 LOCAL = vector_runner.load(vector_runner.VECTORS / "local")
 
 
-@pytest.fixture(scope="module")
-def program(prefix: Prefix, server: str) -> Iterator[Program]:
-    """A program that uses libzdnn: this process."""
+@pytest.fixture(scope="module", params=TRANSFERS)
+def program(prefix: Prefix, server: str, request: pytest.FixtureRequest) -> Iterator[Program]:
+    """A program that uses libzdnn: this process, each way that sticks may travel."""
     before = dict(os.environ)
-    os.environ["ZDNN_SERVER"] = server
+    os.environ.update(ZDNN_SERVER=server, ZDNN_TRANSFER=request.param)
     yield Program(prefix)
     os.environ.clear()
     os.environ.update(before)

@@ -26,6 +26,7 @@ from nnpa_client import Session, connect, zdnn
 from tests.bench.echo import EchoClient
 from tests.bench.report import Figure, row
 from tests.bench.server import directory, echo, server, sockets
+from tests.conformance import java
 
 ROOT = Path(__file__).parents[2]
 SHAPE = (32, 64)
@@ -53,7 +54,15 @@ def _go(folder: Path) -> list[str]:
     return [program]
 
 
-PROGRAMS = (Program("python", (), _python), Program("go", ("go",), _go))
+def _java(_folder: Path) -> list[str]:
+    return java.program("dev.nnpa.bench.Latency")
+
+
+PROGRAMS = (
+    Program("python", (), _python),
+    Program("go", ("go",), _go),
+    Program("java", java.TOOLS, _java),
+)
 
 
 @row("SDK", "one add, and a list of a hundred, over an echo of as many bytes in the same language")

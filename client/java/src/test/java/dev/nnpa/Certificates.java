@@ -46,10 +46,11 @@ record Certificates(String certificate, String key) {
                 store.toString(),
                 "-storepass",
                 PASSWORD)
-            .inheritIO()
+            .redirectErrorStream(true)
+            .redirectOutput(folder.resolve("keytool.log").toFile())
             .start();
     if (process.waitFor() != 0) {
-      throw new IOException("keytool ended with " + process.exitValue());
+      throw new IOException(Files.readString(folder.resolve("keytool.log")));
     }
     KeyStore keys = KeyStore.getInstance(store.toFile(), PASSWORD.toCharArray());
     Key key = keys.getKey("nnpa", PASSWORD.toCharArray());

@@ -54,12 +54,13 @@ final class ReadmeTest {
     assertEquals(0, code, program);
     String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
     String target = LocalServer.shared().unix();
+    Path log = folder.resolve("stderr.txt");
     Process process =
         new ProcessBuilder(java, "-cp", folder + ":" + classes, name.group(1), target)
-            .redirectError(ProcessBuilder.Redirect.INHERIT)
+            .redirectError(log.toFile())
             .start();
     List<String> lines = process.inputReader().lines().toList();
-    assertEquals(0, process.waitFor(), program);
+    assertEquals(0, process.waitFor(), Files.readString(log));
     return lines;
   }
 }

@@ -139,22 +139,32 @@ def not_found(name: str) -> CallRefused:
     return CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=name[:64])
 
 
+class _Silence:
+    """The context of questions that may come too late, for a server that has just ended."""
+
+    def set_code(self, code: object) -> None:
+        """Take a code that nobody is told."""
+
+    def set_details(self, details: object) -> None:
+        """Take a text that nobody is told."""
+
+
 def _connections() -> dict[str, set[str]]:
     """Return the ids of this process's open connections, by the name of their other end."""
     found: dict[str, set[str]] = {}
     ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
-    for server in ask.GetServers(channelz_pb2.GetServersRequest(), None).server:
-        more, start = True, 0
-        while more:
+    for server in ask.GetServers(channelz_pb2.GetServersRequest(), _Silence()).server:
+        start = 0
+        while start >= 0:
             request = channelz_pb2.GetServerSocketsRequest(
                 server_id=server.ref.server_id, start_socket_id=start
             )
-            answer = ask.GetServerSockets(request, None)
+            answer = ask.GetServerSockets(request, _Silence())
+            if answer is None:
+                break
             for one in answer.socket_ref:
-                peer = one.name.rpartition(" ")[2]
-                found.setdefault(peer, set()).add(str(one.socket_id))
-                start = one.socket_id + 1
-            more = not answer.end and bool(answer.socket_ref)
+                found.setdefault(one.name.rpartition(" ")[2], set()).add(str(one.socket_id))
+            start = -1 if answer.end else answer.socket_ref[-1].socket_id + 1
     return found
 
 

@@ -18,7 +18,8 @@ from nnpa_emulator.kernels import matmul, recurrent
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.products import Panel, Range, place_of, read_block, spans
 from nnpa_emulator.scratch import scratch
-from nnpa_emulator.ztensor import Ztensor
+from nnpa_emulator.widened import recall
+from nnpa_emulator.ztensor import Ztensor, padded
 
 Singles: TypeAlias = npt.NDArray[np.float32]
 
@@ -28,13 +29,36 @@ WEIGHTS = 1 << 25
 """Most elements of dense weights: 128 MiB, twice that in float64."""
 
 
-class Product:
-    """Rounded sums of products with one matrix of weights and one row of biases."""
+def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, bool]:
+    """Return a matrix of gates, and NINF; without the padding of gates if that is all zero.
 
-    def __init__(self, guest: Guest, weights: Ztensor, biases: Ztensor, role: str) -> None:
+    Sums of padding that is zero are zero, and nobody looks at them.
+    """
+    desc = tensor.transformed_desc
+    rows, columns, gate = (0, desc.dim2), (0, desc.dim1), padded(hidden)
+
+    def widen(lasting: bool) -> tuple[Singles, bool]:
+        dense, any_ninf = read_block(tensor, (0, 1), rows, columns, role="" if lasting else role)
+        gates = dense.reshape(desc.dim2, -1, gate)
+        if gates[:, :, hidden:].any():
+            return dense[0], any_ninf
+        return gates[:, :, :hidden].reshape(desc.dim2, -1), any_ninf
+
+    return recall(tensor.sticks, ("gates", desc.dim2, desc.dim1, hidden), widen)
+
+
+class Product:
+    """Rounded sums of products with one matrix of weights and one row of biases.
+
+    `gate` is how many columns a gate takes: hidden size, or that in whole sticks.
+    """
+
+    def __init__(
+        self, guest: Guest, weights: Ztensor, biases: Ztensor, hidden: int, role: str
+    ) -> None:
         dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
         desc = weights.transformed_desc
-        self.inner, self.width = desc.dim2, desc.dim1
+        self.inner, self.width, self.gate = desc.dim2, desc.dim1, padded(hidden)
         self._role = role
         self._panel = Panel(weights, dtype, f"{role} weights", constant=True)
         biases_panel = Panel(biases, np.dtype(np.float32), f"{role} biases", constant=True)
@@ -42,9 +66,22 @@ class Product:
         self._bias: Singles = bias.reshape(-1)
         most = max(WEIGHTS // self.inner // 64, 1) * 64
         self._across = list(spans(self.width, most))
+        self._dense: tuple[Singles, bool] | None = None
+        if hidden != self.gate and dtype == np.float32 and len(self._across) == 1:
+            self._leave_padding_out(weights, biases, hidden)
+
+    def _leave_padding_out(self, weights: Ztensor, biases: Ztensor, hidden: int) -> None:
+        """Use matrices without the columns between gates, where these are zero in both."""
+        matrix = _real_columns(weights, hidden, f"{self._role} weights")
+        row, _ = _real_columns(biases, hidden, f"{self._role} biases")
+        if matrix[0].shape[1] == row.shape[1] < self.width:
+            self.width, self.gate = row.shape[1], hidden
+            self._dense, self._bias = matrix, row.reshape(-1)
 
     def rounded(self, rows: Singles) -> tuple[Singles, bool]:
         """Return rows * weights + biases, rounded, and whether a NINF was read or made."""
+        if self._dense is not None:
+            return self._sums(rows, self._dense[0], self._bias, self._dense[1])
         if len(self._across) == 1:
             return self._piece(rows, (0, self.width))
         whole = np.empty((rows.shape[0], self.width), np.float32)
@@ -60,22 +97,31 @@ class Product:
         block, any_ninf = self._panel.read((0, 1), (0, self.inner), across)
         bias = self._bias[across[0] : across[0] + across[1]]
         if block.dtype == np.float32:
-            sums: Singles = scratch(f"{self._role} sums", (rows.shape[0], across[1]))
-            np.dot(rows, block[0], out=sums)
-            met = recurrent.round_sums(sums.reshape(-1), bias)
-        else:
-            doubles = rows.astype(np.float64) @ block[0]
-            sums = np.empty(doubles.shape, np.float32)
-            met = recurrent.round_doubles(doubles.reshape(-1), bias, sums.reshape(-1))
+            return self._sums(rows, block[0], bias, any_ninf)
+        doubles = rows.astype(np.float64) @ block[0]
+        sums = np.empty(doubles.shape, np.float32)
+        met = recurrent.round_doubles(doubles.reshape(-1), bias, sums.reshape(-1))
+        return sums, bool(met == NINF) or any_ninf or self.any_ninf
+
+    def _sums(
+        self, rows: Singles, matrix: Singles, bias: Singles, any_ninf: bool
+    ) -> tuple[Singles, bool]:
+        """Sum in FP32, in scratch."""
+        sums: Singles = scratch(f"{self._role} sums", (rows.shape[0], matrix.shape[1]))
+        np.dot(rows, matrix, out=sums)
+        met = recurrent.round_sums(sums.reshape(-1), bias)
         return sums, bool(met == NINF) or any_ninf or self.any_ninf
 
 
 class FusedGates:
     """What the input contributes to the gates of all timesteps."""
 
-    def __init__(self, guest: Guest, source: Ztensor, weights: Ztensor, biases: Ztensor) -> None:
+    def __init__(
+        self, guest: Guest, source: Ztensor, weights: Ztensor, biases: Ztensor, hidden: int
+    ) -> None:
         self._source = source
-        self._product = Product(guest, weights, biases, "fused")
+        self._product = Product(guest, weights, biases, hidden, "fused")
+        self.gate = self._product.gate
         desc = source.transformed_desc
         widest = max(self._product.width, self._product.inner)
         self.row_spans = list(spans(desc.dim2, max(GATES // widest, 1)))
@@ -113,13 +159,14 @@ class FusedGates:
 class States:
     """Hidden and cell state of some rows of the batch, and where they are stored."""
 
-    def __init__(self, h0: Ztensor, rows: Range, stick_width: int) -> None:
+    def __init__(self, h0: Ztensor, rows: Range, gates: tuple[int, int]) -> None:
+        """Read h0; `gates` are the columns of a gate in fused and in added rows."""
         self.hidden = h0.transformed_desc.dim1
-        self._rows, self._stick_width = rows, stick_width
+        self._rows, self._stick_width = rows, padded(self.hidden)
         h, self.any_ninf = read_block(h0, (0, 1), rows, (0, self.hidden))
         self.h: Singles = h[0]
         self._c = np.empty((1, 0, 0), np.float32)
-        self._sizes = rows[1], self.hidden, stick_width
+        self._sizes = rows[1], self.hidden, *gates
 
     def take_cell(self, c0: Ztensor) -> None:
         """Read the cell state, once the activation has been checked: before, c0 may be anything."""

@@ -31,8 +31,8 @@ Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Place = tuple[int, int]
 """(cell of the first element, cells per stick column) of one matrix in a buffer."""
-Sizes = tuple[int, int, int]
-"""Rows, hidden size, width of a gate in a dense row."""
+Sizes = tuple[int, int, int, int]
+"""Rows, hidden size, columns of a gate in a row of fused and of added gates."""
 
 NINF = np.uint16(0x7FFF)
 SIGN64, TO_SIGN16 = np.uint64(0x8000), np.uint64(48)
@@ -114,22 +114,24 @@ def lstm_step(
     A place that begins below 0 is none. Returns the largest magnitude of the new codes.
     """
     largest = np.uint16(0)
-    rows, hidden, width = np.uintp(sizes[0]), np.uintp(sizes[1]), np.uintp(sizes[2])
+    rows, hidden = np.uintp(sizes[0]), np.uintp(sizes[1])
+    wide, wide_added = np.uintp(sizes[2]), np.uintp(sizes[3])
     for row in range(rows):
-        gates, state = row * width * np.uintp(4), row * hidden
+        gates, gates_added = row * wide * np.uintp(4), row * wide_added * np.uintp(4)
         for k in range(np.uintp((sizes[1] + 63) // 64)):
             first = np.uintp(64) * k
-            x, at = gates + first, state + first
+            x, y, at = gates + first, gates_added + first, row * hidden + first
             h_stick = np.uintp(h_place[0] + int(k) * h_place[1] + int(row) * 64)
             c_stick = np.uintp(c_place[0] + int(k) * c_place[1] + int(row) * 64)
             real = min(np.uintp(64), hidden - first)
             for i in range(real):
-                f, u = x + i, x + width + i
-                g, o = u + width, u + width + width
-                ef = _exp(-(np.float64(fused[f]) + added[f]))
-                ei = _exp(-(np.float64(fused[u]) + added[u]))
-                eg = _exp(-2.0 * (np.float64(fused[g]) + added[g]))
-                eo = _exp(-(np.float64(fused[o]) + added[o]))
+                u, v = x + wide + i, y + wide_added + i
+                g, n = u + wide, v + wide_added
+                o, p = g + wide, n + wide_added
+                ef = _exp(-(np.float64(fused[x + i]) + added[y + i]))
+                ei = _exp(-(np.float64(fused[u]) + added[v]))
+                eg = _exp(-2.0 * (np.float64(fused[g]) + added[n]))
+                eo = _exp(-(np.float64(fused[o]) + added[p]))
                 cell = c[at + i] / (1.0 + ef) + (1.0 - eg) / ((1.0 + ei) * (1.0 + eg))
                 ec = _exp(-2.0 * cell)
                 # The last factor is 1, or NaN for a cell that is NaN.
@@ -153,20 +155,21 @@ def gru_step(
 ) -> np.uint16:
     """Update h, gates Z, R, H in each row, and store it where it has a place; see `lstm_step`."""
     largest = np.uint16(0)
-    rows, hidden, width = np.uintp(sizes[0]), np.uintp(sizes[1]), np.uintp(sizes[2])
+    rows, hidden = np.uintp(sizes[0]), np.uintp(sizes[1])
+    wide, wide_added = np.uintp(sizes[2]), np.uintp(sizes[3])
     for row in range(rows):
-        gates, state = row * width * np.uintp(3), row * hidden
+        gates, gates_added = row * wide * np.uintp(3), row * wide_added * np.uintp(3)
         for k in range(np.uintp((sizes[1] + 63) // 64)):
             first = np.uintp(64) * k
-            x, at = gates + first, state + first
+            x, y, at = gates + first, gates_added + first, row * hidden + first
             h_stick = np.uintp(h_place[0] + int(k) * h_place[1] + int(row) * 64)
             real = min(np.uintp(64), hidden - first)
             for i in range(real):
-                z, r = x + i, x + width + i
-                n = r + width
-                ez = _exp(-(np.float64(fused[z]) + added[z]))
-                er = _exp(-(np.float64(fused[r]) + added[r]))
-                en = _exp(-2.0 * (np.float64(fused[n]) + added[n] / (1.0 + er)))
+                u, v = x + wide + i, y + wide_added + i
+                g, n = u + wide, v + wide_added
+                ez = _exp(-(np.float64(fused[x + i]) + added[y + i]))
+                er = _exp(-(np.float64(fused[u]) + added[v]))
+                en = _exp(-2.0 * (np.float64(fused[g]) + added[n] / (1.0 + er)))
                 code = _encode((ez * ((1.0 - en) / (1.0 + en)) + h[at + i]) / (1.0 + ez))
                 largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
                 h[at + i] = decode(code)

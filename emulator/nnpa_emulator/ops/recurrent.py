@@ -59,11 +59,13 @@ def _run_direction(one: Direction, backward: bool) -> Outcome | None:
     """Take one direction through its sequence; return the outcome that ends the call, if any."""
     tensors, guest = one.tensors, one.call.guest
     one.check_product("matmul_bcast_op")
-    fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"])
+    size = one.layer.hidden
+    fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"], size)
     if fused.violated():
         return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
     one.check_product("matmul_op")
-    hidden = Product(guest, tensors["hidden_weights"], tensors["hidden_biases"], "hidden")
+    weights, biases = tensors["hidden_weights"], tensors["hidden_biases"]
+    hidden = Product(guest, weights, biases, size, "hidden")
     for rows in fused.row_spans:
         outcome = _run_rows(one, fused, hidden, rows, backward)
         if outcome is not None:
@@ -76,7 +78,7 @@ def _run_rows(
 ) -> Outcome | None:
     """Take some rows of the batch through all timesteps; see `_run_direction`."""
     layer, definition = one.layer, ACTIVATIONS[one.layer.gates]
-    states = States(one.tensors["h0"], rows, padded(layer.hidden))
+    states = States(one.tensors["h0"], rows, (fused.gate, hidden.gate))
     operands = one.activation()
     order = range(layer.timesteps)[:: -1 if backward else 1]
     for timestep in order:

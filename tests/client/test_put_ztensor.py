@@ -58,3 +58,15 @@ def test_a_dropped_one_is_freed(open_session: Open) -> None:
     del held
     zdnn.add(one, one)
     assert number not in {info.id for info in session.list_tensors()}
+
+
+def test_a_dropped_one_without_a_buffer_stops_nothing(open_session: Open) -> None:
+    """There is nothing to free: the calls of the next list all run."""
+    session = open_session()
+    one = session.ztensor(np.ones(5, np.float32))
+    held = session.put_ztensor(one.structure)
+    del held
+    with session.pipeline() as pipeline:
+        total = zdnn.add(one, one)
+    assert len(pipeline.results) == 1
+    assert (total.numpy() == 2).all()

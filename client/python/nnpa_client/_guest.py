@@ -110,7 +110,7 @@ class Guest:
         return next(self._ids)
 
     def adopt(self, ztensor: "Ztensor") -> None:
-        """Remember a tensor that now exists, and to free it when its object is dropped."""
+        """Remember a tensor that now has a buffer, to be freed when its object is dropped."""
         self._living[ztensor.id] = ztensor
         ztensor.finalizer = weakref.finalize(ztensor, self._dropped.append, ztensor.id)
         ztensor.finalizer.atexit = False
@@ -120,6 +120,7 @@ class Guest:
         self._living.pop(ztensor.id, None)
         if ztensor.finalizer is not None:
             ztensor.finalizer.detach()
+            ztensor.finalizer = None
         ztensor.id = 0
         ztensor.structure.null_buffer = True
 
@@ -214,10 +215,11 @@ class Guest:
             if ztensor is not None:
                 ztensor.settle(info.ztensor)
         for ztensor in call.creates:
-            if valid:
-                self.adopt(ztensor)
-            else:
+            if not valid:
                 ztensor.void(f"zdnn_{call.name} failed")
+        for ztensor in call.tensors.values():
+            if ztensor.id and ztensor.finalizer is None and not ztensor.structure.null_buffer:
+                self.adopt(ztensor)
         for line in result.diagnostics:
             level = logging.ERROR if line.stream == DIAGNOSTIC_STREAM_STDERR else logging.INFO
             _library_log.log(level, "%s", line.text)

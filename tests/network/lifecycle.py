@@ -14,7 +14,7 @@ from nnpa_network.report import Version
 from nnpa_network.runtime import Network
 from onnx import ModelProto
 
-from tests.network.models import dense
+from tests.network.small_models import dense
 
 NOW = Provenance("network", Version(0, 1, 0), "nnpa 0.1.0", "Nov 22 2026 03:00:00", "the same")
 NOBODY = Caller()

@@ -32,7 +32,7 @@ from tests.network.lifecycle import (
     ready,
     words,
 )
-from tests.network.models import BIAS, WEIGHT, dense, dense_reference, image
+from tests.network.small_models import BIAS, WEIGHT, dense, dense_reference, image
 
 
 def test_life() -> None:

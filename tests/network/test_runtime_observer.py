@@ -21,7 +21,7 @@ from tests.network.lifecycle import (
     ready,
     words,
 )
-from tests.network.models import dense_reference
+from tests.network.small_models import dense_reference
 
 INIT, PRE, POST = EventFlag.INIT, EventFlag.PRE, EventFlag.POST
 FIRST, LAST = EventFlag.FIRST, EventFlag.LAST

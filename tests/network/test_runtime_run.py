@@ -33,7 +33,7 @@ from tests.network.lifecycle import (
     ready,
     words,
 )
-from tests.network.models import dense, dense_reference, image, quantised, two_ends
+from tests.network.small_models import dense, dense_reference, image, quantised, two_ends
 
 # run
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small ONNX models with fixed weights, for tests of what hosts them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+OPSET = 17
+WEIGHT = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 8
+BIAS = np.array([0.5, -0.25, 0.125], np.float32)
+Value = tuple[str, Any, Sequence[int | str]]
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    constants: Mapping[str, Any] | None = None,
+) -> ModelProto:
+    """Return a model of nodes; values are (name, type, shape)."""
+
+    def infos(values: Sequence[Value]) -> list[Any]:
+        return [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape)
+            )
+            for name, dtype, shape in values
+        ]
+
+    weights = [numpy_helper.from_array(one, name) for name, one in (constants or {}).items()]
+    graph = helper.make_graph(list(nodes), "small", infos(inputs), infos(outputs), weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+
+
+def dense(batch: int | str = "N") -> ModelProto:
+    """Return y = relu(x @ WEIGHT + BIAS), x of 4 and y of 3 elements per batch."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+        helper.make_node("Add", ["product", "b"], ["sum"], "sum"),
+        helper.make_node("Relu", ["sum"], ["y"], "act"),
+    ]
+    constants = {"w": WEIGHT, "b": BIAS}
+    return model(nodes, [("x", np.float32, [batch, 4])], [("y", np.float32, [batch, 3])], constants)
+
+
+def dense_reference(x: Any) -> Any:
+    """Return what `dense` computes, in FP32."""
+    return np.maximum(np.asarray(x, np.float32) @ WEIGHT + BIAS, 0)
+
+
+def two_ends() -> ModelProto:
+    """Return total = a + b, most = max(a, b), a and b of 2 x 3 elements per batch."""
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["total"], "total"),
+        helper.make_node("Max", ["a", "b"], ["most"], "most"),
+    ]
+    shape: Sequence[int | str] = ("N", 2, 3)
+    ends = [("a", np.float32, shape), ("b", np.float32, shape)]
+    outs = [("total", np.float32, shape), ("most", np.float32, shape)]
+    return model(nodes, ends, outs)
+
+
+def image() -> ModelProto:
+    """Return y = relu(x) over images of 2 channels, 3 rows, 4 columns."""
+    node = helper.make_node("Relu", ["x"], ["y"], "act")
+    shape: Sequence[int | str] = ("N", 2, 3, 4)
+    return model([node], [("x", np.float32, shape)], [("y", np.float32, shape)])
+
+
+def quantised() -> ModelProto:
+    """Return an int8 model: q in, dequantised with (0.5, 3), relu, quantised with (0.25, -7)."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "si", "zi"], ["x"], "in"),
+        helper.make_node("Relu", ["x"], ["h"], "act"),
+        helper.make_node("QuantizeLinear", ["h", "so", "zo"], ["r"], "out"),
+    ]
+    constants = {
+        "si": np.float32(0.5),
+        "zi": np.int8(3),
+        "so": np.float32(0.25),
+        "zo": np.int8(-7),
+    }
+    arrays = {name: np.array(one) for name, one in constants.items()}
+    return model(nodes, [("q", np.int8, ["N", 5])], [("r", np.int8, ["N", 5])], arrays)

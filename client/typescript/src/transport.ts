@@ -101,7 +101,9 @@ function codec<M extends DescMessage>(schema: M): Codec<M> {
       const bytes = toBinary(schema, create(schema, message));
       return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     },
-    deserialize: (bytes) => fromBinary(schema, bytes),
+    // A plain Uint8Array, so that `slice` of bytes in messages copies, as a Buffer's does not.
+    deserialize: (bytes) =>
+      fromBinary(schema, new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)),
   };
 }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/**
+ * What the SDK costs: node latency.js SERVER ECHO prints the median microseconds of one small add and
+ * of a list of a hundred, each with those of a bare echo of as many bytes on the same kind of
+ * connection, as one JSON object. ECHO is a server of nnpa.bench.Echo.
+ */
+
+import process from "node:process";
+import { promisify } from "node:util";
+
+import { create, toBinary } from "@bufbuild/protobuf";
+import { Client, credentials } from "@grpc/grpc-js";
+import { connect, type Session, zdnn } from "nnpa";
+import { ExecuteRequestSchema } from "nnpa/zdnn/v1";
+
+const SHAPE = [32, 64];
+const LISTED = 100;
+const REPETITIONS = 400;
+
+type Work = () => Promise<unknown>;
+
+/** Returns a request of as many bytes as one with `count` adds. */
+function payload(session: Session, count: number): Buffer {
+  const ref = { tensor: { case: "id" as const, value: 1n } };
+  const value = { inputA: ref, inputB: ref, output: ref };
+  const operations = Array.from({ length: count }, () => ({
+    operation: { case: "add" as const, value },
+  }));
+  const request = create(ExecuteRequestSchema, { session: session.name, operations });
+  return Buffer.alloc(toBinary(ExecuteRequestSchema, request).byteLength);
+}
+
+/** Returns the median microseconds of two pieces of work that are done in turns. */
+async function pair(...works: readonly [Work, Work]): Promise<[number, number]> {
+  const times: [number[], number[]] = [[], []];
+  const warm = REPETITIONS / 10;
+  for (let repetition = 0; repetition < REPETITIONS + warm; repetition += 1) {
+    for (const [which, work] of works.entries()) {
+      const began = process.hrtime.bigint();
+      await work();
+      if (repetition >= warm) {
+        times[which]?.push(Number(process.hrtime.bigint() - began) / 1e3);
+      }
+    }
+  }
+  const median = (all: number[]): number => all.sort((a, b) => a - b)[REPETITIONS / 2] ?? NaN;
+  return [median(times[0]), median(times[1])];
+}
+
+const [server = "", echo = ""] = process.argv.slice(2);
+await using session = await connect(server);
+const zeros = (): ReturnType<Session["ztensor"]> =>
+  session.ztensor(new Float32Array(32 * 64), SHAPE);
+const [a, b, out] = [await zeros(), await zeros(), await zeros()];
+const add = (): Promise<unknown> => zdnn.add(a, b, out);
+const list = (): Promise<unknown> =>
+  session.pipeline(async () => {
+    for (let i = 0; i < LISTED; i += 1) {
+      await add();
+    }
+  });
+
+const bare = new Client(echo, credentials.createInsecure());
+const same = (raw: Buffer): Buffer => raw;
+const call = promisify((raw: Buffer, done: (error: Error | null, answer?: Buffer) => void) => {
+  bare.makeUnaryRequest("/nnpa.bench.Echo/Raw", same, same, raw, done);
+});
+const back = (count: number): Work => {
+  const raw = payload(session, count);
+  return () => call(raw);
+};
+
+const [addUs, addEchoUs] = await pair(add, back(1));
+const [pipelineUs, pipelineEchoUs] = await pair(list, back(LISTED));
+bare.close();
+const told = { add_us: addUs, add_echo_us: addEchoUs };
+console.log(
+  JSON.stringify({ ...told, pipeline_us: pipelineUs, pipeline_echo_us: pipelineEchoUs }),
+);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** What the documentation shows compiles and runs: the README's programs and the examples. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { connect, type Session, TransportError } from "nnpa";
+import typescript from "typescript";
+
+import { layer } from "../examples/mli.js";
+import { host, infer } from "../examples/network.js";
+
+const run = promisify(execFile);
+const HOME = join(import.meta.dirname, "../..");
+const FOLDER = join(HOME, "dist/readme");
+
+let session: Session;
+
+before(async () => {
+  session = await connect();
+  await mkdir(FOLDER, { recursive: true });
+});
+after(async () => {
+  await session.close();
+  await rm(FOLDER, { recursive: true });
+});
+
+/** Compiles programs with the package's own options; returns what the compiler complains about. */
+function compile(files: string[]): string[] {
+  const { config } = typescript.readConfigFile(join(HOME, "tsconfig.json"), (path) =>
+    typescript.sys.readFile(path),
+  ) as { config: { compilerOptions: object } };
+  const { options } = typescript.convertCompilerOptionsFromJson(config.compilerOptions, HOME);
+  const program = typescript.createProgram(files, { ...options, rootDir: FOLDER, outDir: FOLDER });
+  const told = [...typescript.getPreEmitDiagnostics(program), ...program.emit().diagnostics];
+  return told.map((one) => typescript.flattenDiagnosticMessageText(one.messageText, "\n"));
+}
+
+test("the README's programs compile, and print what they say", async () => {
+  const text = await readFile(join(HOME, "README.md"), "utf8");
+  const programs = [...text.matchAll(/```ts\n(.*?)```/gs)].map((found) => found[1] ?? "");
+  const files = programs.map((_, index) => join(FOLDER, `program${index}.ts`));
+  await Promise.all(files.map((file, index) => writeFile(file, programs[index] ?? "")));
+  assert.deepEqual(compile(files), []);
+  const outputs: string[] = [];
+  for (const file of files) {
+    outputs.push((await run("node", [file.replace(/ts$/, "js")])).stdout);
+  }
+  assert.deepEqual(outputs, [
+    "Float32Array(4) [ 2, 6, 12, 20 ]\n",
+    "Float32Array(6) [ 1, 2, 3, 4, 4, 4 ] 32768\n",
+  ]);
+  assert.match(programs[0] ?? "", /console.log.*Float32Array\(4\) \[ 2, 6, 12, 20 \]/);
+});
+
+void describe("examples", () => {
+  test("the ten programs run, and add prints its sum", async () => {
+    const { stdout } = await run("node", [join(HOME, "dist/examples/run.js"), session.target]);
+    const lines = stdout.trim().split("\n");
+    assert.equal(lines.length, 10);
+    const { name, results } = JSON.parse(lines[0] ?? "") as { name: string; results: string[][] };
+    assert.equal(name, "add");
+    assert.deepEqual(results[0]?.slice(0, 3), ["00000000", "40000000", "40800000"]);
+  });
+
+  test("MLI: tanh of a layer is that of the same layer in doubles, within the format's steps", async () => {
+    const x = [0.5, -0.25, 1];
+    const sums = [
+      0.5 * 0.5 + -0.5 * -0.25 + 0.25 * 1 + 0.125,
+      (127 / 128) * 0.5 + 0 * -0.25 + -0.25 * 1 - 0.125,
+    ];
+    for (const [index, value] of (await layer(session, x)).entries()) {
+      assert.ok(Math.abs(value - Math.tanh(sums[index] ?? NaN)) < 0.002, `${value}`);
+    }
+  });
+
+  test("hosted networks: a model of one Relu keeps what is positive", async (context) => {
+    let network: string;
+    try {
+      network = await host(session, reluModel([1, 4]));
+    } catch (error) {
+      if (error instanceof TransportError && error.code === "UNIMPLEMENTED") {
+        context.skip("the nnpa-server of the PATH does not offer nnpa.network.v1");
+        return;
+      }
+      throw error;
+    }
+    const data = Float32Array.of(-1, 2, -3, 4);
+    const output = await infer(session, network, { name: "x", shape: [1, 4], data });
+    assert.deepEqual(output, Float32Array.of(0, 2, 0, 4));
+  });
+});
+
+/**
+ * Returns an ONNX file of one Relu from x to y, FP32. Field numbers are those of onnx.proto3:
+ * ModelProto, GraphProto, NodeProto, ValueInfoProto, TypeProto, TensorShapeProto.
+ */
+function reluModel(shape: readonly number[]): Uint8Array {
+  const nested = (number: number, fill: (writer: BinaryWriter) => void) => (writer: BinaryWriter) => {
+    writer.tag(number, WireType.LengthDelimited).fork();
+    fill(writer);
+    writer.join();
+  };
+  const text = (number: number, value: string) => (writer: BinaryWriter) => {
+    writer.tag(number, WireType.LengthDelimited).string(value);
+  };
+  const integer = (number: number, value: number) => (writer: BinaryWriter) => {
+    writer.tag(number, WireType.Varint).int64(value);
+  };
+  const all = (...parts: ((writer: BinaryWriter) => void)[]) => (writer: BinaryWriter) => {
+    parts.forEach((part) => { part(writer); });
+  };
+  const sizes = nested(2, all(...shape.map((size) => nested(1, integer(1, size)))));
+  const value = (name: string) => all(text(1, name), nested(2, nested(1, all(integer(1, 1), sizes))));
+  const node = nested(1, all(text(1, "x"), text(2, "y"), text(3, "relu"), text(4, "Relu")));
+  const graph = all(node, text(2, "g"), nested(11, value("x")), nested(12, value("y")));
+  const writer = new BinaryWriter();
+  all(integer(1, 8), nested(7, graph), nested(8, integer(2, 17)))(writer);
+  return writer.finish();
+}

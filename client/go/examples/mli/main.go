@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	mliv1 "nnpa.dev/nnpa/gen/nnpa/mli/v1"
@@ -20,7 +21,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: mli SERVER")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), os.Args[1]); err != nil {
+	if err := run(context.Background(), os.Args[1], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -47,7 +48,7 @@ func room(size uint32, fracBits int32) *mliv1.TensorRef {
 	}}}
 }
 
-func run(ctx context.Context, server string) (err error) {
+func run(ctx context.Context, server string, out io.Writer) (err error) {
 	conn, err := zdnn.Dial(server, zdnn.Options{})
 	if err != nil {
 		return err
@@ -85,9 +86,9 @@ func run(ctx context.Context, server string) (err error) {
 				return err
 			}
 			for _, element := range elements {
-				fmt.Printf("%g ", float64(element)/float64(uint64(1)<<told.GetFx().FracBits))
+				fmt.Fprintf(out, "%g ", float64(element)/float64(uint64(1)<<told.GetFx().FracBits))
 			}
-			fmt.Println()
+			fmt.Fprintln(out)
 		}
 	}
 	return nil

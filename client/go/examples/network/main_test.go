@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"nnpa.dev/nnpa/zdnn"
+)
+
+// A model that adds its input to itself, made by ONNX's own helpers, doubles ones; no model is refused.
+func TestRun(t *testing.T) {
+	required := os.Getenv("NNPA_REQUIRE_TOOLCHAINS") == "1"
+	if _, err := exec.LookPath("nnpa-server"); err != nil && !required {
+		t.Skip("no nnpa-server on the PATH (pip install 'nnpa[server]')")
+	}
+	ctx := context.Background()
+	s, err := zdnn.Connect(ctx, "", zdnn.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var told strings.Builder
+	err = run(ctx, s.Target(), "testdata/double.onnx", &told)
+	if status.Code(err) == codes.Unimplemented && !required {
+		t.Skip("the server was installed without ONNX (pip install 'nnpa[onnx]')")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told.String() != "y [2 3] [2 2 2 2 2 2]\n" {
+		t.Error(told.String())
+	}
+	if err := run(ctx, s.Target(), "main.go", &told); err == nil || !strings.Contains(err.Error(), "MODEL_INVALID") {
+		t.Error(err)
+	}
+}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as call
@@ -21,6 +22,7 @@ from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import (
     LAYOUT_GATES,
+    DataLayouts,
     DataTypes,
     getsize_ztensor,
     init_quantized_ztensor,
@@ -53,6 +55,7 @@ from nnpa_network.program import (
 )
 
 _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
+_MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 HELPER_OPSET = 18
 """The opset of nodes that an import adds: transpositions, pads, slices."""
 
@@ -79,6 +82,7 @@ class Builder:
     views: dict[Value, int] = field(default_factory=dict[Value, int])
     moved: set[int] = field(default_factory=set[int])
     _last: int = 0
+    _turned: int = 0
     _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _touched: dict[Value, tuple[int, dict[Arrangement, int], Any]] = field(
         default_factory=dict[Value, "tuple[int, dict[Arrangement, int], Any]"]
@@ -148,11 +152,26 @@ class Builder:
             value.array = self._number()
             self.constants[value.array] = value.constant
             self.arrays[value.array] = ArrayInfo(value.constant.dtype, value.constant.shape)
+        elif value.view is not None and (tensor := self._readable(value)):
+            value.bounded = True
+            self.untransform(value, tensor)
         elif value.view is not None:
             value.array = self.array(self._carried_out(value, *value.view))
         else:
             value.array = self._untransform(value)
         return value.array
+
+    def _readable(self, value: Value) -> int:
+        """Return a tensor whose transformation back gives a view's elements in order, or ABSENT."""
+        for one, number in self.available(value).items():
+            if one.plain and self._in_order(number):
+                return number
+        return ABSENT
+
+    def _in_order(self, tensor: int) -> bool:
+        """Tell whether transform_origtensor gives the elements in the order of the sticks."""
+        layout = self.tensors[tensor].pre_transformed_desc.layout
+        return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
 
     def _carried_out(self, value: Value, source: Value, permutation: Sequence[int] | None) -> Value:
         """Do on the host what a view has put off."""
@@ -185,7 +204,8 @@ class Builder:
         direct = chosen.plain or is_channels_last(value.dims, chosen)
         permutation = _whole(value.dims, chosen.order)
         shape = value.dims if direct else tuple(value.dims[axis] for axis in permutation)
-        stored = Value(value.name, value.dtype, shape)
+        stored = Value(value.name, value.dtype, shape, bounded=True)
+        value.bounded = True
         number = self.new_array(stored)
         arguments = {"ztensor": value.tensors[chosen]}
         self.steps.append(AcceleratorStep(self.node, "transform_origtensor", arguments, number))
@@ -215,7 +235,8 @@ class Builder:
         opsets = {"": HELPER_OPSET}
         ((dtype, shape),) = infer(proto, opsets, renamed)
         given = [one for one in inputs if one is not None]
-        output = Value(f"{op_type}_{self._last}", dtype, shape)
+        bounded = op_type in _MOVES and all(one.bounded for one in given if one.constant is None)
+        output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
         if output.nbytes > self.most_bytes:
             raise NotMapped(
                 f"{op_type} would take {output.nbytes} bytes, at most {self.most_bytes}"
@@ -258,7 +279,8 @@ class Builder:
         self._touch(value)
         for one, number in found.items():
             same = one.order == arrangement.order
-            if same and (one.dims[3] == arrangement.dims[3] or one.plain):
+            by_rows = one.dims[3] == arrangement.dims[3]
+            if same and (by_rows or (one.plain and self._in_order(number))):
                 made = self.new_tensor(value, arrangement)
                 arguments = {"src": number, "dest": made}
                 self.steps.append(AcceleratorStep(self.node, "reshape_ztensor", arguments))
@@ -273,13 +295,18 @@ class Builder:
             source, permutation = value.view
             if permutation is not None:
                 order = tuple(permutation[axis] for axis in arrangement.order)
-                return self.tensor(source, Arrangement(order, arrangement.dims))
+                before = self._turned
+                made = self.tensor(source, Arrangement(order, arrangement.dims))
+                if self._turned > before:
+                    self.moved.add(self.views.get(value, BOUNDARY))
+                return made
             if arrangement.plain:
                 arrangement = Arrangement(axes_of(source.dims), arrangement.dims)
                 return self.tensor(source, arrangement)
         shape, data = value.dims, value
         descriptors = self._describe(value, arrangement)
         if not (arrangement.plain or is_channels_last(shape, arrangement)):
+            self._turned += 1
             data = self.host("Transpose", [value], perm=_whole(shape, arrangement.order))
         return self.sticks([data], *descriptors)
 
@@ -339,8 +366,10 @@ class Builder:
         """
         if value.constant is not None:
             array = value.constant
-            return self.constant(np.clip(array, -MAX_VALUE, MAX_VALUE).astype(array.dtype))
-        if value.dtype not in _CLIPPABLE:
+            largest: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+            most = min(MAX_VALUE, float(largest.max))
+            return self.constant(np.clip(array, array.dtype.type(-most), array.dtype.type(most)))
+        if value.bounded or value.dtype not in _CLIPPABLE:
             return value
         if value not in self._limited:
             most = min(MAX_VALUE, float(np.finfo(value.dtype).max))

@@ -24,6 +24,7 @@ class Value:
     """A value of the model: its type, and every form in which it exists so far.
 
     `shape` is None when not even the rank is known, -1 in it a dim that only running tells.
+    `bounded` tells that no element is beyond DLFLOAT16's range, for it came from there.
     `view` is (source, permutation) of a transposition that nothing has carried out yet, or
     (source, None) of a change of shape.
     """
@@ -32,6 +33,7 @@ class Value:
     dtype: np.dtype[Any] | None
     shape: Shape | None
     constant: Array | None = None
+    bounded: bool = False
     array: int = ABSENT
     tensors: dict[Arrangement, int] = field(default_factory=dict[Arrangement, int])
     view: "tuple[Value, tuple[int, ...] | None] | None" = None

@@ -84,7 +84,8 @@ class Lowering:
             self.settings.most_bytes,
         )
         self._declare(builder, inputs)
-        for index in range(len(self.graph.node)):
+        constants = [at for at, one in enumerate(self.graph.node) if one.op_type == "Constant"]
+        for index in (*constants, *range(len(self.graph.node))):  # fusions look for constants
             if index not in self.placed:
                 self._place(builder, self._open(index))
         builder.node = BOUNDARY

@@ -167,8 +167,9 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     proto = _parse(model)
     _require_contained(proto, options.most_bytes)
     opsets = _opsets(proto)
+    proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     _check(proto)
-    proto = _inferred(_inlined(proto))
+    proto = _inlined(proto)
     graph = proto.graph
     initializers = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     inputs = tuple(
@@ -270,7 +271,7 @@ def _check(proto: onnx.ModelProto) -> None:
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return inliner.inline_local_functions(proto) if proto.functions else proto
+    return _inferred(inliner.inline_local_functions(proto)) if proto.functions else proto
 
 
 def _input(info: onnx.ValueInfoProto, index: int) -> Port:

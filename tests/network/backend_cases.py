@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node cases of the public ONNX backend suite, and what is promised of them.
+
+`claimed.txt` holds the names that run on the accelerator as a whole; `listed.tsv` the cases of
+mapped operators that do not pass, each with its reason. All other cases of mapped operators pass.
+Source: onnx.backend.test, node cases.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from nnpa_network.operators import OPERATORS
+from onnx import numpy_helper
+
+HERE = Path(__file__).parent
+RTOL, ATOL = 0.05, 0.01  # what the compiler for the machine is tested with
+# Inputs that a deployed model has as initializers, by operator: axes, exponents, limits.
+_PARAMETERS = {
+    "Clip": (1, 2), "Pow": (1,), "ReduceMax": (1,), "ReduceMean": (1,), "ReduceMin": (1,),
+    "BatchNormalization": (1, 2, 3, 4), "Reshape": (1,), "Unsqueeze": (1,), "Squeeze": (1,),
+    "LSTM": (4,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One node case: the model with parameters frozen, and data sets of inputs and outputs."""
+
+    name: str
+    model: bytes
+    data: tuple[tuple[dict[str, Any], tuple[Any, ...]], ...]
+
+
+@lru_cache(maxsize=1)
+def cases() -> dict[str, Case]:
+    """Return the cases whose model has a mapped operator, by name, one data set after the other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the suite computes infinities on purpose
+        from onnx.backend.test.case.node import collect_testcases
+
+        found = [one for one in collect_testcases(None) if one.model is not None]
+    mapped = [one for one in found if _operators(one.model) & set(OPERATORS)]
+    return {one.name: _case(one) for one in mapped}
+
+
+def _operators(model: Any) -> set[str]:
+    return {node.op_type for node in model.graph.node}
+
+
+def _case(case: Any) -> Case:
+    """Turn parameters of a single-node model into initializers."""
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    names = [one.name for one in model.graph.input]
+    data = [
+        (dict(zip(names, inputs, strict=True)), tuple(outputs))
+        for inputs, outputs in case.data_sets
+    ]
+    for name in _parameters(model):
+        if all(np.array_equal(one[0][name], data[0][0][name]) for one in data):
+            _freeze(model, name, [one[0] for one in data])
+    return Case(case.name, model.SerializeToString(), tuple(data))
+
+
+def _parameters(model: onnx.ModelProto) -> list[str]:
+    inputs = {one.name for one in model.graph.input}
+    return [
+        node.input[index]
+        for node in model.graph.node
+        for index in _PARAMETERS.get(node.op_type, ())
+        if index < len(node.input) and node.input[index] in inputs
+    ]
+
+
+def _freeze(model: onnx.ModelProto, name: str, feeds: Sequence[dict[str, Any]]) -> None:
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(feeds[0][name]), name))
+    kept = [one for one in model.graph.input if one.name != name]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    for one in feeds:
+        del one[name]
+
+
+def claimed() -> list[str]:
+    """Return the names that must run on the accelerator as a whole."""
+    return (HERE / "claimed.txt").read_text().split()
+
+
+def listed() -> dict[str, str]:
+    """Return the names that do not pass, with the reasons."""
+    lines = (HERE / "listed.tsv").read_text().splitlines()
+    return dict(line.split("\t", 1) for line in lines if line and not line.startswith("#"))
+
+
+def compare(got: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Assert equal element types and shapes, and values within the tolerances."""
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        expected = np.asarray(other)
+        assert (one.dtype, one.shape) == (expected.dtype, expected.shape)
+        if expected.dtype.kind in "OUS":
+            np.testing.assert_array_equal(one, expected)
+        else:
+            a, b = (np.asarray(array).astype(np.float64) for array in (one, expected))
+            np.testing.assert_allclose(a, b, rtol=RTOL, atol=ATOL)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public ONNX backend suite, node by node, on the emulated accelerator."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_emulator import Guest, find_machine
+from nnpa_network.onnx_import import ImportOptions, import_onnx
+from nnpa_network.operators import OPERATORS
+from nnpa_network.placement import ACCELERATOR
+
+from tests.network.backend_cases import Case, cases, claimed, compare, listed
+
+# What onnx-mlir claims for NNPA, both levels. Source: its NNPA backend test list.
+ONNX_MLIR = [
+    "add",
+    "averagepool_2d_default",
+    "averagepool_2d_precomputed_pads",
+    "averagepool_2d_precomputed_same_upper",
+    "averagepool_2d_precomputed_strides",
+    "averagepool_2d_same_upper",
+    "averagepool_2d_strides",
+    "batchnorm_epsilon",
+    "batchnorm_example",
+    "basic_conv_with_padding",
+    "basic_conv_without_padding",
+    "conv_with_strides_no_padding",
+    "conv_with_strides_padding",
+    "convtranspose",
+    "convtranspose_autopad_same",
+    "convtranspose_kernel_shape",
+    "convtranspose_output_shape",
+    "convtranspose_pad",
+    "convtranspose_pads",
+    "div",
+    "div_example",
+    "exp",
+    "exp_example",
+    "gemm_default_matrix_bias",
+    "gemm_default_no_bias",
+    "gemm_default_vector_bias",
+    "gemm_default_zero_bias",
+    "gemm_transposeA",
+    "gemm_transposeB",
+    "globalaveragepool",
+    "globalaveragepool_precomputed",
+    "log",
+    "log_example",
+    "logsoftmax_example_1",
+    "lstm_defaults",
+    "lstm_with_initial_bias",
+    "matmul_2d",
+    "matmul_3d",
+    "matmul_4d",
+    "max_two_inputs",
+    "max_float32",
+    "min_two_inputs",
+    "min_float32",
+    "maxpool_2d_default",
+    "maxpool_2d_precomputed_pads",
+    "maxpool_2d_precomputed_same_upper",
+    "maxpool_2d_precomputed_strides",
+    "maxpool_2d_same_upper",
+    "maxpool_2d_strides",
+    "mul",
+    "mul_example",
+    "pow_bcast_scalar",
+    "relu",
+    "softmax_example",
+    "sub",
+    "sub_example",
+    "sum_example",
+    "sum_two_inputs",
+    "gelu_default_1",
+    "gelu_default_2",
+    "gelu_tanh_1",
+    "gelu_tanh_2",
+    "leakyrelu",
+    "leakyrelu_default",
+    "leakyrelu_example",
+    "matmulinteger",
+    "qlinearmatmul_2D_uint8_float32",
+    "qlinearmatmul_3D_uint8_float32",
+    "sqrt",
+    "sqrt_example",
+]
+OPTIONS = ImportOptions(offload_integer=True)
+
+
+def _run(case: Case) -> tuple[Any, dict[str, int]]:
+    """Run all data sets of a case; return its program and the calls of the last run."""
+    model = import_onnx(case.model, Guest(find_machine("telum2")), OPTIONS)
+    calls: dict[str, int] = {}
+    program = None
+    for feeds, outputs in case.data:
+        result = model.run(feeds)
+        compare(list(result.outputs.values()), outputs)
+        calls = dict(result.calls)
+        program = model.specialise({name: np.shape(one) for name, one in feeds.items()})
+    return program, calls
+
+
+@pytest.mark.parametrize("name", claimed())
+def test_claimed(name: str) -> None:
+    """A claimed case passes, every node of it on the accelerator, its functions really called."""
+    program, calls = _run(cases()[name])
+    for node in program.nodes:
+        assert node.device == ACCELERATOR, node.reason
+        assert node.functions
+        assert all(calls.get(function, 0) > 0 for function in node.functions)
+        assert set(node.functions) <= set(OPERATORS[node.op_type].functions)
+
+
+def test_claims_hold_the_compilers() -> None:
+    """The allow-list contains all that the compiler for the machine claims."""
+    assert {f"test_{name}" for name in ONNX_MLIR} <= set(claimed())
+
+
+def test_lists_name_cases() -> None:
+    """Both lists name existing cases, none twice, none in both, each listed one with a reason."""
+    known, claims, reasons = set(cases()), claimed(), listed()
+    assert len(set(claims)) == len(claims)
+    assert set(claims) | set(reasons) <= known
+    assert not set(claims) & set(reasons)
+    assert all(reasons.values())
+
+
+@pytest.mark.heavy
+def test_every_other_case_passes() -> None:
+    """Beyond the claims every node case of a mapped operator passes, or is listed and fails."""
+    reasons, wrong = listed(), list[str]()
+    for name in sorted(set(cases()) - set(claimed())):
+        try:
+            _run(cases()[name])
+            passed = True
+        except (AssertionError, ValueError, RuntimeError):
+            passed = False
+        if passed == (name in reasons):
+            wrong.append(f"{name}: passes although listed" if passed else f"{name}: fails")
+    print(
+        f"claimed {len(claimed())}, others {len(cases()) - len(claimed())}, listed {len(reasons)}"
+    )
+    assert not wrong, "\n".join(wrong)

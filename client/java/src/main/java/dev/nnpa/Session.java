@@ -29,15 +29,33 @@ import java.util.function.Consumer;
 public final class Session implements AutoCloseable {
   private final Transport transport;
   private final Guest guest;
+  private final PrivateServer server;
   private dev.nnpa.zdnn.v1.Session message;
   private boolean closed;
 
-  private Session(Transport transport, Options options) {
+  private Session(Transport transport, Options options, PrivateServer server) {
     this.transport = transport;
+    this.server = server;
     CreateSessionRequest request =
         CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
     this.message = transport.createSession(request);
     this.guest = new Guest(transport, message);
+  }
+
+  /** Opens a session on a private server, {@code nnpa-server} of the PATH, which ends with it. */
+  public static Session connect() {
+    return connect(new Options());
+  }
+
+  /** Opens a session on a private server as {@code options} say. */
+  public static Session connect(Options options) {
+    PrivateServer server = PrivateServer.start("nnpa-server");
+    try {
+      return connect(new GrpcTransport(Endpoint.of(server.target())), options, server);
+    } catch (RuntimeException error) {
+      server.close();
+      throw error;
+    }
   }
 
   /** Opens a session at "host:port" or "unix:/path", with TLS and token as the environment says. */
@@ -57,8 +75,12 @@ public final class Session implements AutoCloseable {
 
   /** Opens a session over a transport, which is closed with it. */
   public static Session connect(Transport transport, Options options) {
+    return connect(transport, options, null);
+  }
+
+  private static Session connect(Transport transport, Options options, PrivateServer server) {
     try {
-      return new Session(transport, options);
+      return new Session(transport, options, server);
     } catch (RuntimeException error) {
       transport.close();
       throw error;
@@ -201,18 +223,23 @@ public final class Session implements AutoCloseable {
     return guest.newId();
   }
 
-  /** Deletes the session with its ztensors. May be repeated. */
+  /** Deletes the session with its ztensors, and ends a private server. May be repeated. */
   @Override
   public void close() {
     if (closed) {
       return;
     }
     closed = true;
-    try (Transport last = transport) {
-      last.deleteSession(DeleteSessionRequest.newBuilder().setName(name()).build());
+    try {
+      transport.deleteSession(DeleteSessionRequest.newBuilder().setName(name()).build());
     } catch (TransportException gone) {
       System.getLogger("dev.nnpa")
           .log(System.Logger.Level.DEBUG, "the session was gone already", gone);
+    } finally {
+      transport.close();
+      if (server != null) {
+        server.close();
+      }
     }
   }
 

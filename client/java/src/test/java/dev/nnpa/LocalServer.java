@@ -20,13 +20,14 @@ final class LocalServer implements AutoCloseable {
   private static final String READY = "nnpa-server listening on ";
   private static LocalServer shared;
 
+  private final Path folder;
   private final Process process;
   private final List<String> targets = new ArrayList<>();
 
   /** Starts a server with a Unix socket, then a TCP port, and with these flags. */
   LocalServer(String... flags) {
     try {
-      Path folder = Files.createTempDirectory("nnpa-java");
+      folder = Files.createTempDirectory("nnpa-java");
       List<String> command = new ArrayList<>();
       command.add(Optional.ofNullable(System.getenv("NNPA_SERVER")).orElse("nnpa-server"));
       command.addAll(List.of("--exit-with-parent", "--log-level", "error"));
@@ -69,5 +70,8 @@ final class LocalServer implements AutoCloseable {
   public void close() {
     process.destroy();
     process.onExit().join();
+    for (String name : List.of("server.log", "nnpa.sock", ".")) {
+      folder.resolve(name).normalize().toFile().delete();
+    }
   }
 }

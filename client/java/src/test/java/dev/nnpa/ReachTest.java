@@ -12,6 +12,7 @@ import io.grpc.Deadline;
 import java.io.IOException;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -33,6 +34,27 @@ final class ReachTest {
     var unix = Session.machines(Endpoint.of(LocalServer.shared().unix()));
     assertTrue(unix.stream().anyMatch(one -> one.getName().equals("machines/telum2")));
     assertEquals(unix, Session.machines(Endpoint.of(LocalServer.shared().tcp())));
+  }
+
+  /** A private server ends with its session, socket and all. */
+  @Test
+  void privateServer() {
+    Session session = Session.connect(new Options().machine("telum1"));
+    Path socket = Path.of(session.target().substring("unix:".length()));
+    assertEquals("machines/telum1", session.machine().getName());
+    assertTrue(Files.exists(socket));
+    session.close();
+    assertFalse(Files.exists(socket.getParent()));
+  }
+
+  /** A server that cannot be started is an error that says how to get one. */
+  @Test
+  void noPrivateServer() {
+    for (String program : List.of("/nowhere/nnpa-server", "false")) {
+      TransportException error =
+          assertThrows(TransportException.class, () -> PrivateServer.start(program));
+      assertTrue(error.getMessage().contains("pip install nnpa"), error.getMessage());
+    }
   }
 
   /** What is no address is refused before anything is opened. */

@@ -26,7 +26,7 @@ from nnpa_client import Session, connect, zdnn
 from tests.bench.echo import EchoClient
 from tests.bench.report import Figure, row
 from tests.bench.server import directory, echo, server, sockets
-from tests.conformance import java
+from tests.conformance import java, typescript
 
 ROOT = Path(__file__).parents[2]
 SHAPE = (32, 64)
@@ -58,10 +58,15 @@ def _java(_folder: Path) -> list[str]:
     return java.program("dev.nnpa.bench.Latency")
 
 
+def _typescript(_folder: Path) -> list[str]:
+    return typescript.program("bench/latency.js")
+
+
 PROGRAMS = (
     Program("python", (), _python),
     Program("go", ("go",), _go),
     Program("java", java.TOOLS, _java),
+    Program("typescript", typescript.TOOLS, _typescript),
 )
 
 

@@ -56,7 +56,7 @@ def _go(folder: Path) -> list[str]:
 PROGRAMS = (
     Program("go", ("go",), _go),
     Program("java", java.TOOLS, _java),
-    Program("typescript", ("node", "npm"), _typescript),
+    Program("typescript", typescript.TOOLS, _typescript),
 )
 
 

@@ -62,7 +62,7 @@ SDKS = (
     ),
     Sdk("go", _go, tools=("go",)),
     Sdk("java", _java, tools=java.TOOLS),
-    Sdk("typescript", _typescript, tools=("node", "npm")),
+    Sdk("typescript", _typescript, tools=typescript.TOOLS),
 )
 
 

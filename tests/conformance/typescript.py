@@ -5,6 +5,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+TOOLS = ("node", "npm")
 HOME = Path(__file__).parents[2] / "client/typescript"
 
 

@@ -266,6 +266,7 @@ def _compare_sticks(
     got: npt.NDArray[np.uint8], desc: tensors.TensorDesc, codes: str, ulps: int, where: str
 ) -> None:
     """Compare all cells within `ulps` units of the last place, and padding with zero."""
+    assert got.size == _walked(desc)[1], f"{where}: {got.size} bytes"
     if not ulps:
         differs = np.flatnonzero(got != sticks_of(desc, codes))
         assert not differs.size, f"{where}: {cells_of(desc, got)[:16]}, first byte {differs[:1]}"

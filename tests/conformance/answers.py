@@ -35,7 +35,10 @@ class Told:
         told = next(self._steps)
         if "error" in told:
             raise CallFailedError(str(told["error"]))
-        return result(told, operation)
+        try:
+            return result(told, operation)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise AssertionError(f"an answer out of shape, {error!r}: {told}") from error
 
     def move(self, spec: accelerator.MachineSpec) -> None:
         """Take notice of a move, which has no answer."""
@@ -95,7 +98,7 @@ def run(vector: Vector, testee: Conversation, unseen: frozenset[str]) -> None:
     """Run one vector through a testee; AssertionError says what differs."""
     told = testee.ask({"file": vector.function, "vector": plain(vector)})
     _identified(told, "file", vector)
-    steps = told["steps"]
+    steps = told.get("steps", [])
     assert len(steps) == len(vector.line["steps"]), f"{vector}: {len(steps)} steps answered"
 
     @contextmanager

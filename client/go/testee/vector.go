@@ -49,15 +49,22 @@ type program struct {
 	warning *zdnn.ZdnnWarning
 }
 
-// runVector runs one vector in a session of its own.
-func runVector(ctx context.Context, target string, line *vector) (told answer, err error) {
-	for _, one := range line.Steps {
+// shifted returns the name of the first flag that says that a buffer is not on 4 KiB.
+func shifted(steps []step) string {
+	for _, one := range steps {
 		for name := range one.Operation {
 			if strings.HasSuffix(name, "_misaligned") {
-				why := name + ": the SDK's buffers are the server's, on 4 KiB"
-				return answer{"skipped": why}, nil
+				return name
 			}
 		}
+	}
+	return ""
+}
+
+// runVector runs one vector in a session of its own.
+func runVector(ctx context.Context, target string, line *vector) (told answer, err error) {
+	if name := shifted(line.Steps); name != "" {
+		return answer{"skipped": name + ": the SDK's buffers are the server's, on 4 KiB"}, nil
 	}
 	spec := &zdnn.MachineSpec{}
 	if err := protojson.Unmarshal(line.MachineSpec, spec); err != nil {
@@ -75,20 +82,25 @@ func runVector(ctx context.Context, target string, line *vector) (told answer, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.session.Close()) }()
+	steps, err := p.steps(ctx, line)
+	return answer{"steps": steps}, err
+}
+
+func (p *program) steps(ctx context.Context, line *vector) (told []answer, err error) {
+	told = []answer{}
 	for id, one := range line.Tensors {
 		if p.named[id], err = p.put(ctx, &one); err != nil {
 			return nil, err
 		}
 	}
-	steps := []answer{}
 	for i := range line.Steps {
 		one, err := p.step(ctx, &line.Steps[i])
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		steps = append(steps, one)
+		told = append(told, one)
 	}
-	return answer{"steps": steps}, nil
+	return told, nil
 }
 
 func (p *program) put(ctx context.Context, one *structure) (*zdnn.Ztensor, error) {
@@ -149,11 +161,7 @@ func (p *program) call(ctx context.Context, name string, a *arguments) (answer, 
 	case errors.As(err, &transport):
 		return answer{"error": transport.Reason}, nil
 	case errors.As(err, &refused):
-		told["status"] = uint32(refused.Status)
-		if refused.Refusal != nil {
-			told["refusal"] = refused.Refusal.Constraint
-		}
-		explain(told, refused.Violation)
+		refuse(told, refused)
 		a.out = refused.Result.GetData()
 	case err != nil:
 		return nil, err
@@ -162,16 +170,22 @@ func (p *program) call(ctx context.Context, name string, a *arguments) (answer, 
 		explain(told, p.warning.Violation)
 	case a.value != nil:
 		told["value"] = a.value
+	case name == "getrange_ztensor":
+		least, greatest := math.Float32bits(a.least), math.Float32bits(a.greatest)
+		told["range"] = []string{fmt.Sprintf("%08X", least), fmt.Sprintf("%08X", greatest)}
+		told["status"] = 0
 	default:
 		told["status"] = 0
-		if name == "getrange_ztensor" {
-			told["range"] = []string{
-				fmt.Sprintf("%08X", math.Float32bits(a.least)),
-				fmt.Sprintf("%08X", math.Float32bits(a.greatest)),
-			}
-		}
 	}
 	return told, p.look(ctx, name, a, told)
+}
+
+func refuse(told answer, refused *zdnn.ZdnnError) {
+	told["status"] = uint32(refused.Status)
+	if refused.Refusal != nil {
+		told["refusal"] = refused.Refusal.Constraint
+	}
+	explain(told, refused.Violation)
 }
 
 // run calls the verb. The init verbs and what goes with a ztensor's life are called here by name.

@@ -182,21 +182,29 @@ func GenerateTransformedDescConcatenated(
 	if halves {
 		rows = 2 * padded(rows/2)
 	}
-	layout, gates := ZDNN_FICO, uint32(4)
-	switch {
-	case rnn == RNN_TYPE_GRU && halves:
-		layout, gates = ZDNN_BIDIR_ZRH, 3
-	case rnn == RNN_TYPE_GRU:
-		layout, gates = ZDNN_ZRH, 3
-	case rnn != RNN_TYPE_LSTM:
+	layout, gates := concatenatedGates(rnn, halves)
+	if gates == 0 {
 		const limit = "RNN_TYPE_LSTM or RNN_TYPE_GRU"
 		value := fmt.Sprintf("0x%08X", uint32(info))
 		return nil, refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", value, limit, 4)
-	case halves:
-		layout = ZDNN_BIDIR_FICO
 	}
 	placed := dims{stack, 1, rows, gates * padded(pre.GetDim1())}
 	return transformed(layout, ZDNN_FORMAT_4DFEATURE, ZDNN_DLFLOAT16, placed), nil
+}
+
+// concatenatedGates returns the layout and the number of gates, 0 for an unknown RNN type.
+func concatenatedGates(rnn ConcatInfo, halves bool) (DataLayouts, uint32) {
+	switch {
+	case rnn == RNN_TYPE_LSTM && halves:
+		return ZDNN_BIDIR_FICO, 4
+	case rnn == RNN_TYPE_LSTM:
+		return ZDNN_FICO, 4
+	case rnn == RNN_TYPE_GRU && halves:
+		return ZDNN_BIDIR_ZRH, 3
+	case rnn == RNN_TYPE_GRU:
+		return ZDNN_ZRH, 3
+	}
+	return 0, 0
 }
 
 // concatenatedRows returns dim4 and dim2 of a concatenated tensor, after the checks of usage and

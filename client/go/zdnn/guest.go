@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"weak"
@@ -161,15 +162,9 @@ func (s *Session) execute(
 		}
 	}
 	freed := s.takeDropped()
-	request := &zdnnv1.ExecuteRequest{Session: s.message.Name}
-	for _, id := range freed {
-		ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: id}}
-		m := &zdnnv1.FreeZtensorBuffer{Ztensor: ref}
-		free := &zdnnv1.Operation{Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m}}
-		request.Operations = append(request.Operations, free)
-	}
-	request.Operations = append(request.Operations, operations...)
-	answer, err := s.client.Execute(ctx, request)
+	answer, err := s.client.Execute(ctx, &zdnnv1.ExecuteRequest{
+		Session: s.message.Name, Operations: append(frees(freed), operations...),
+	})
 	if err == nil {
 		return answer.Results[min(len(freed), len(answer.Results)):], nil
 	}
@@ -177,7 +172,7 @@ func (s *Session) execute(
 		s.drop(id)
 	}
 	failure := ExplainError(err)
-	if missing, lost := lostTensor(failure); lost && contains(freed, missing) {
+	if missing, lost := lostTensor(failure); lost && slices.Contains(freed, missing) {
 		if err := s.reconcile(ctx); err != nil {
 			return nil, err
 		}
@@ -185,6 +180,19 @@ func (s *Session) execute(
 	}
 	s.doubtAfter(ctx, failure)
 	return nil, renumber(failure, len(freed))
+}
+
+// frees returns the operations that free the buffers of tensors.
+func frees(ids []uint64) []*zdnnv1.Operation {
+	operations := make([]*zdnnv1.Operation, 0, len(ids))
+	for _, id := range ids {
+		ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: id}}
+		m := &zdnnv1.FreeZtensorBuffer{Ztensor: ref}
+		operations = append(operations, &zdnnv1.Operation{
+			Operation: &zdnnv1.Operation_FreeZtensorBuffer{FreeZtensorBuffer: m},
+		})
+	}
+	return operations
 }
 
 // lostTensor returns the id of the tensor that an error says does not exist.
@@ -195,15 +203,6 @@ func lostTensor(err error) (uint64, bool) {
 	}
 	id, err := strconv.ParseUint(transport.Metadata["tensor"], 10, 64)
 	return id, err == nil
-}
-
-func contains(ids []uint64, wanted uint64) bool {
-	for _, id := range ids {
-		if id == wanted {
-			return true
-		}
-	}
-	return false
 }
 
 // doubtAfter asks what has run after an error that leaves it open: at once, or, when the caller's

@@ -39,24 +39,17 @@ func startServer(ctx context.Context) (*privateServer, error) {
 		return nil, err
 	}
 	listen := "unix:" + filepath.Join(folder, "nnpa.sock")
-	command := exec.Command("nnpa-server", "--listen", listen, "--exit-with-parent")
-	told := &bytes.Buffer{}
+	command, told := exec.Command("nnpa-server", "--listen", listen, "--exit-with-parent"), &bytes.Buffer{}
 	command.Stderr = told
-	input, err := command.StdinPipe()
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder))
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder))
-	}
-	if err := command.Start(); err != nil {
+	input, inputErr := command.StdinPipe()
+	output, outputErr := command.StdoutPipe()
+	if err := errors.Join(inputErr, outputErr, command.Start()); err != nil {
 		return nil, errors.Join(fmt.Errorf("private server: %w", err), os.RemoveAll(folder))
 	}
 	own := &privateServer{folder: folder, input: input, process: command}
 	giveUp := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
+	defer giveUp()
 	line, err := bufio.NewReader(output).ReadString('\n')
-	giveUp()
 	if target, ready := strings.CutPrefix(line, serverReady); err == nil && ready {
 		own.target = strings.TrimSpace(target)
 		return own, nil

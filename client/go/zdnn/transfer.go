@@ -57,12 +57,17 @@ func transform[T Element](
 		done.operation = build(ref, arrays)
 		return z.session.submit(ctx, done)
 	}
+	return z.session.writeArrays(ctx, done, arrays)
+}
+
+// writeArrays streams the arrays of a transform that has left them out.
+func (s *Session) writeArrays(ctx context.Context, done *call, arrays [][]byte) error {
 	header := &zdnnv1.WriteArrays{Operation: done.operation}
 	for _, array := range arrays {
 		header.ArrayBytes = append(header.ArrayBytes, uint64(len(array)))
 	}
 	target := &zdnnv1.WriteTensorHeader_Arrays{Arrays: header}
-	return z.session.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, arrays)
+	return s.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, arrays)
 }
 
 // write streams a header and chunks, and judges the answer.
@@ -146,16 +151,7 @@ func fetch[T Element](
 		err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)
 		return sink.array, err
 	}
-	done.read = func(result *zdnnv1.OperationResult) error {
-		data, told := result.Value.(*zdnnv1.OperationResult_Data)
-		if !told {
-			return nil
-		}
-		if err := sink.expect(uint64(len(data.Data))); err != nil {
-			return err
-		}
-		return sink.take(data.Data)
-	}
+	done.read = sink.takeAnswer
 	err := z.session.submit(ctx, done)
 	if outBuf == nil {
 		err = errors.Join(err, z.session.flush(ctx))
@@ -169,6 +165,18 @@ type sink[T Element] struct {
 	most  float64
 	raw   []byte
 	total int
+}
+
+// takeAnswer copies the array that came with an answer, if one did.
+func (s *sink[T]) takeAnswer(result *zdnnv1.OperationResult) error {
+	data, told := result.Value.(*zdnnv1.OperationResult_Data)
+	if !told {
+		return nil
+	}
+	if err := s.expect(uint64(len(data.Data))); err != nil {
+		return err
+	}
+	return s.take(data.Data)
 }
 
 type chunks interface {
@@ -231,13 +239,15 @@ func (s *Session) read(
 		if err != nil {
 			return ExplainError(err)
 		}
-		if header := part.GetHeader(); header != nil {
-			result = header.Result
-			if header.TotalBytes > 0 {
-				err = into.expect(header.TotalBytes)
-			}
-		} else {
+		header := part.GetHeader()
+		switch {
+		case header == nil:
 			err = into.take(part.GetChunk())
+		case header.TotalBytes > 0:
+			err = into.expect(header.TotalBytes)
+		}
+		if header != nil {
+			result = header.Result
 		}
 		if err != nil {
 			return err

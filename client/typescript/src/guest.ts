@@ -72,6 +72,13 @@ export interface Listeners {
   onDiagnostic: (line: Diagnostic) => void;
 }
 
+/** An open pipeline: how many are nested, their answers so far, and the list's options. */
+interface Pipeline {
+  depth: number;
+  readonly results: OperationResult[];
+  readonly options: CallOptions | undefined;
+}
+
 /** State that a session shares with its ztensors: ids, the open list, what to free. */
 export class Guest {
   readonly name: string;
@@ -86,9 +93,7 @@ export class Guest {
   #lastId = 0n;
   #queue: Call[] = [];
   #queuedBytes = 0;
-  #results: OperationResult[] = [];
-  #pipelines = 0;
-  #pipelineOptions: CallOptions | undefined;
+  #open: Pipeline | undefined;
   #uncertain = false;
   #last: Promise<void> = Promise.resolve();
 
@@ -140,7 +145,7 @@ export class Guest {
    * Throws ZdnnError for the first that fails; what follows it has not run.
    */
   async submit(calls: readonly Call[], options?: CallOptions): Promise<void> {
-    if (!this.#pipelines) {
+    if (this.#open === undefined) {
       await this.exclusive(() => this.#run(calls, options));
       return;
     }
@@ -167,9 +172,10 @@ export class Guest {
   /** Runs what an open pipeline has queued. */
   async flush(options?: CallOptions): Promise<void> {
     const calls = this.#queue;
+    const pipeline = this.#open;
     this.#queue = [];
     this.#queuedBytes = 0;
-    await this.exclusive(() => this.#run(calls, options ?? this.#pipelineOptions));
+    await this.exclusive(() => this.#run(calls, options ?? pipeline?.options, pipeline?.results));
   }
 
   /**
@@ -178,31 +184,25 @@ export class Guest {
    * Pipelines may nest: the outer one runs, and has all answers.
    */
   begin(options: CallOptions | undefined): OperationResult[] {
-    if (!this.#pipelines) {
-      this.#results = [];
-      this.#pipelineOptions = options;
-    }
-    this.#pipelines += 1;
-    return this.#results;
+    this.#open ??= { depth: 0, results: [], options };
+    this.#open.depth += 1;
+    return this.#open.results;
   }
 
   /** Closes a pipeline; runs its calls, or drops them. */
   async end(run: boolean): Promise<void> {
-    if (this.#pipelines > 1) {
-      this.#pipelines -= 1;
+    const pipeline = this.#open;
+    if (pipeline !== undefined && pipeline.depth > 1) {
+      pipeline.depth -= 1;
       return;
     }
-    try {
-      if (run) {
-        await this.flush();
-      }
-    } finally {
-      this.#pipelines = 0;
-      this.#pipelineOptions = undefined;
+    if (!run) {
       voidAll(this.#queue, "its pipeline was left by an error");
       this.#queue = [];
-      this.#queuedBytes = 0;
     }
+    const done = this.flush();
+    this.#open = undefined; // from here on calls are their own again
+    await done;
   }
 
   /** Runs operations as they are, after dropped tensors have been freed. Call it in `exclusive`. */
@@ -266,7 +266,11 @@ export class Guest {
     }
   }
 
-  async #run(calls: readonly Call[], options?: CallOptions): Promise<void> {
+  async #run(
+    calls: readonly Call[],
+    options?: CallOptions,
+    told?: OperationResult[],
+  ): Promise<void> {
     if (!calls.length) {
       return;
     }
@@ -283,12 +287,10 @@ export class Guest {
     });
     answered.forEach(([call, result]) => { this.settle(call, result); });
     voidAll(calls.slice(results.length), "the list of operations ended before");
-    const done = this.#results.length;
-    if (this.#pipelines) {
-      this.#results.push(...results);
-    }
+    const before = told?.length ?? 0;
+    told?.push(...results);
     answered.forEach(([call, result], index) => {
-      this.judge(call, result, this.#pipelines ? done + index : undefined);
+      this.judge(call, result, told === undefined ? undefined : before + index);
     });
   }
 

@@ -232,7 +232,8 @@ export class Session {
    *
    * Inside, a verb's promise is kept as soon as the verb is queued, and its ztensor may be used at
    * once; `results` gets the answers as the wire has them. A verb whose value is needed (`data`,
-   * queries) sends what is queued so far. When an operation fails, those after it have not run, and
+   * queries) sends what is queued so far. Whatever else calls verbs of the session until `body` ends
+   * joins the list. When an operation fails, those after it have not run, and
    * `ZdnnError.operationIndex` tells its place in the list. `options` are those of the list.
    */
   async pipeline<T>(

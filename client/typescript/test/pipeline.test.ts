@@ -157,6 +157,14 @@ void describe("a pipeline", () => {
     assert.equal(executes(), 1);
   });
 
+  test("that has ended takes no calls any more, while it still runs", async () => {
+    const running = session.pipeline(() => zdnn.mul(a, a));
+    await new Promise((resolve) => setImmediate(resolve));
+    const sum = await zdnn.add(a, a);
+    assert.deepEqual(await sum.data(), Float32Array.of(2, 4, 6, 8));
+    assert.deepEqual(await (await running).data(), Float32Array.of(1, 4, 9, 16));
+  });
+
   test("that outgrows a message becomes several", async () => {
     const data = new Float32Array(100_000);
     await session.pipeline(async () => {

@@ -56,7 +56,8 @@ final class Advice {
           "ServerMetadata lists the extensions that this server offers.";
       case "REGION_NOT_FOUND" -> "Register the region on the connection that uses it.";
       case "REGION_IN_USE" -> "Unregister the region first, or choose another name.";
-      case "RESPONSE_TOO_LARGE" -> "Set the option named on the channel, and say so in the request.";
+      case "RESPONSE_TOO_LARGE" ->
+          "Set the option named on the channel, and say so in the request.";
       default -> ofCode(code);
     };
   }

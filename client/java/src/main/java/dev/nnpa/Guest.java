@@ -243,18 +243,22 @@ final class Guest {
       }
     }
     int status = result.getZdnnStatus();
-    for (Ztensor ztensor : call.creates()) {
-      if (status == 0 || Statuses.isWarning(status)) {
-        living.put(ztensor.id(), new Living(ztensor, unreachable));
-      } else {
-        ztensor.abandon("zdnn_" + call.name() + " failed");
-      }
+    if (status != 0 && !Statuses.isWarning(status)) {
+      call.creates().forEach(ztensor -> ztensor.abandon("zdnn_" + call.name() + " failed"));
     }
+    call.tensors().values().forEach(this::adopt);
     for (Diagnostic line : result.getDiagnosticsList()) {
       boolean error = line.getStream() == DiagnosticStream.DIAGNOSTIC_STREAM_STDERR;
       LOG.log(error ? System.Logger.Level.ERROR : System.Logger.Level.INFO, line.getText());
     }
     call.read().accept(result);
+  }
+
+  /** Remembers a ztensor that now has a buffer, to be freed when its object is dropped. */
+  private void adopt(Ztensor ztensor) {
+    if (ztensor.held() && !living.containsKey(ztensor.id())) {
+      living.put(ztensor.id(), new Living(ztensor, unreachable));
+    }
   }
 
   /** Throws ZdnnException for an error status, tells of a warning. */

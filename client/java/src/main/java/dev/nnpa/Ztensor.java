@@ -121,7 +121,12 @@ public final class Ztensor {
   /** Tells whether there are sticks; C has NULL where not. */
   public boolean hasBuffer() {
     structure();
-    return id != 0 && !structure.getNullBuffer();
+    return held();
+  }
+
+  /** Tells whether the session holds sticks, as far as has been told. */
+  boolean held() {
+    return id != 0 && structure != null && !structure.getNullBuffer();
   }
 
   /** Tells whether the sticks hold data. */

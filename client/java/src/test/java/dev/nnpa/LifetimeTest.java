@@ -4,6 +4,7 @@ package dev.nnpa;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -11,6 +12,7 @@ import dev.nnpa.zdnn.v1.DataLayouts;
 import dev.nnpa.zdnn.v1.DataTypes;
 import dev.nnpa.zdnn.v1.TensorDesc;
 import dev.nnpa.zdnn.v1.ZdnnStatus;
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.util.List;
 import org.junit.jupiter.api.AfterEach;
@@ -47,6 +49,19 @@ final class LifetimeTest {
       session.execute(List.of());
     }
     assertEquals(List.of(), session.listTensors());
+  }
+
+  /** A dropped ztensor without a buffer leaves the calls after it alone. */
+  @Test
+  void droppedWithoutBuffer() throws InterruptedException {
+    Ztensor kept = session.ztensor(new float[] {1, 2, 3}, 3);
+    WeakReference<Ztensor> empty = new WeakReference<>(session.putZtensor(kept.structure(), null));
+    for (int attempt = 0; attempt < 100 && empty.get() != null; attempt++) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    assertNull(empty.get());
+    assertArrayEquals(new float[] {2, 4, 6}, Zdnn.add(kept, kept).floats());
   }
 
   /** A ztensor that is still reachable survives the collector. */

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -59,40 +60,49 @@ func measure(ctx context.Context, server, echo string) (told *figures, err error
 		return nil, errors.Join(err, s.Close())
 	}
 	defer func() { err = errors.Join(err, s.Close(), bare.Close()) }()
+	add, err := adding(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	list := func() error {
+		_, err := s.Pipeline(ctx, func() (err error) {
+			for i := 0; i < listed && err == nil; i++ {
+				err = add()
+			}
+			return err
+		})
+		return err
+	}
+	told = &figures{}
+	if told.Add, told.AddEcho, err = pair(add, echoing(ctx, bare, requestBytes(s, 1))); err != nil {
+		return nil, err
+	}
+	back := echoing(ctx, bare, requestBytes(s, listed))
+	told.Pipeline, told.PipelineEcho, err = pair(list, back)
+	return told, err
+}
+
+// adding returns what adds two ztensors into a third.
+func adding(ctx context.Context, s *zdnn.Session) (func() error, error) {
 	var operands [3]*zdnn.Ztensor
 	for i := range operands {
-		data := make([]float32, rows*columns)
+		data, err := make([]float32, rows*columns), error(nil)
 		if operands[i], err = zdnn.NewZtensor(ctx, s, zdnn.ZDNN_2D, data, rows, columns); err != nil {
 			return nil, err
 		}
 	}
-	add := func() error {
+	return func() error {
 		_, err := zdnn.Add(ctx, operands[0], operands[1], operands[2])
 		return err
+	}, nil
+}
+
+// echoing returns what has as many bytes sent back.
+func echoing(ctx context.Context, bare *grpc.ClientConn, size int) func() error {
+	payload := &wrapperspb.BytesValue{Value: make([]byte, size)}
+	return func() error {
+		return bare.Invoke(ctx, "/nnpa.bench.Echo/Raw", payload, &wrapperspb.BytesValue{})
 	}
-	list := func() error {
-		_, err := s.Pipeline(ctx, func() error {
-			for range listed {
-				if err := add(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		return err
-	}
-	back := func(count int) func() error {
-		payload := &wrapperspb.BytesValue{Value: make([]byte, requestBytes(s, count))}
-		return func() error {
-			return bare.Invoke(ctx, "/nnpa.bench.Echo/Raw", payload, &wrapperspb.BytesValue{})
-		}
-	}
-	told = &figures{}
-	if told.Add, told.AddEcho, err = pair(add, back(1)); err != nil {
-		return nil, err
-	}
-	told.Pipeline, told.PipelineEcho, err = pair(list, back(listed))
-	return told, err
 }
 
 // requestBytes returns the size of a request of as many adds.

@@ -48,12 +48,8 @@ func room(size uint32, fracBits int32) *mliv1.TensorRef {
 	}}}
 }
 
-func run(ctx context.Context, server string, out io.Writer) (err error) {
-	conn, err := zdnn.Dial(server, zdnn.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
+// network returns a fully connected layer, and tanh of what comes out of it.
+func network() []*mliv1.Kernel {
 	dense := &mliv1.FullyConnected{
 		In:      fixed[int16](14, []uint32{4}, 1<<14, 1<<13, -1<<13, 0), // 1, 0.5, -0.5, 0
 		Weights: fixed[int8](6, []uint32{2, 4}, 64, 64, 64, 64, 32, -32, 32, -32),
@@ -66,12 +62,20 @@ func run(ctx context.Context, server string, out io.Writer) (err error) {
 		}},
 		Out: room(4, 0),
 	}
-	answer, err := mliv1.NewMliServiceClient(conn).RunKernel(ctx, &mliv1.RunKernelRequest{
-		Kernels: []*mliv1.Kernel{
-			{Kernel: &mliv1.Kernel_KrnFullyConnectedFx8W16D{KrnFullyConnectedFx8W16D: dense}},
-			{Kernel: &mliv1.Kernel_KrnTanhFx16{KrnTanhFx16: tanh}},
-		},
-	})
+	return []*mliv1.Kernel{
+		{Kernel: &mliv1.Kernel_KrnFullyConnectedFx8W16D{KrnFullyConnectedFx8W16D: dense}},
+		{Kernel: &mliv1.Kernel_KrnTanhFx16{KrnTanhFx16: tanh}},
+	}
+}
+
+func run(ctx context.Context, server string, out io.Writer) (err error) {
+	conn, err := zdnn.Dial(server, zdnn.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	request := &mliv1.RunKernelRequest{Kernels: network()}
+	answer, err := mliv1.NewMliServiceClient(conn).RunKernel(ctx, request)
 	if err != nil {
 		return zdnn.ExplainError(err)
 	}
@@ -80,16 +84,23 @@ func run(ctx context.Context, server string, out io.Writer) (err error) {
 			return fmt.Errorf("%v: %s", result.MliStatus, refusal.Text)
 		}
 		for _, output := range result.Outputs {
-			told := output.Tensor
-			elements := make([]int16, len(told.GetData())/2)
-			if _, err := binary.Decode(told.GetData(), binary.LittleEndian, elements); err != nil {
+			if err := show(out, output.Tensor); err != nil {
 				return err
 			}
-			for _, element := range elements {
-				fmt.Fprintf(out, "%g ", float64(element)/float64(uint64(1)<<told.GetFx().FracBits))
-			}
-			fmt.Fprintln(out)
 		}
 	}
 	return nil
+}
+
+// show prints the elements of an FX_16 tensor as numbers.
+func show(out io.Writer, told *mliv1.Tensor) error {
+	elements := make([]int16, len(told.GetData())/2)
+	if _, err := binary.Decode(told.GetData(), binary.LittleEndian, elements); err != nil {
+		return err
+	}
+	for _, element := range elements {
+		fmt.Fprintf(out, "%g ", float64(element)/float64(uint64(1)<<told.GetFx().FracBits))
+	}
+	_, err := fmt.Fprintln(out)
+	return err
 }

@@ -53,6 +53,18 @@ func filled(
 	return ztensor, zdnn.TransformQuantizedZtensor(ctx, ztensor, false, math.MinInt8, math.MaxInt8, data)
 }
 
+// weightsOf returns INT8 weights.
+func weightsOf(ctx context.Context, s *zdnn.Session, stacks, n, p uint32) (*zdnn.Ztensor, error) {
+	weights, err := quantized(
+		ctx, s, zdnn.QUANTIZED_WEIGHTS_INT8, zdnn.INT8, zdnn.ZDNN_3DS, stacks, n, p,
+	)
+	if err != nil {
+		return nil, err
+	}
+	data := integers[int8](stacks*n*p, 1)
+	return weights, zdnn.TransformQuantizedZtensor(ctx, weights, false, math.MinInt8, math.MaxInt8, data)
+}
+
 // quantizedMatmul is the "Example of calling the zdnn_quantized_matmul_op API": normal, or its input
 // quantized on the fly, or its biases pre-computed, or both.
 func quantizedMatmul(
@@ -64,14 +76,7 @@ func quantizedMatmul(
 	if err != nil {
 		return nil, err
 	}
-	weights, err := quantized(
-		ctx, s, zdnn.QUANTIZED_WEIGHTS_INT8, zdnn.INT8, zdnn.ZDNN_3DS, stacks, n, p,
-	)
-	if err != nil {
-		return nil, err
-	}
-	weightsData := integers[int8](stacks*n*p, 1)
-	err = zdnn.TransformQuantizedZtensor(ctx, weights, false, math.MinInt8, math.MaxInt8, weightsData)
+	weights, err := weightsOf(ctx, s, stacks, n, p)
 	if err != nil {
 		return nil, err
 	}

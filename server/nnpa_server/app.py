@@ -53,7 +53,7 @@ class Server:
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
         )
-        add_to(self._grpc, AcceleratorService(self.store))
+        add_to(self._grpc, AcceleratorService(self.store, config.shared_memory))
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )

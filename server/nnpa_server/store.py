@@ -29,6 +29,7 @@ from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
+from nnpa_server.shared import SharedMemory
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
@@ -121,6 +122,7 @@ class Session:
         self.staged_bytes = 0
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
+        self.shared: SharedMemory | None = None
         self.told: dict[
             tuple[str, int], tuple[tuple[object, ...], operation_pb2.OperationResult]
         ] = {}
@@ -230,6 +232,8 @@ class Session:
                 self.holdings.clear()
                 self.contents.clear()
                 self.stored_bytes = 0
+                if self.shared is not None:
+                    self.shared.close()
             finally:
                 self.lock.release()
 

@@ -150,6 +150,15 @@ def _with_sticks(
     return parts
 
 
+def carried(
+    result: operation_pb2.OperationResult, array: Array | None, sticks: Mapping[int, Array]
+) -> list[int]:
+    """Return the sizes in bytes of what a result carries: its array, its outputs' sticks."""
+    small = [len(one.ztensor.sticks) for one in result.outputs]
+    large = [one.nbytes for one in sticks.values()]
+    return [0 if array is None else array.nbytes, *small, *large]
+
+
 def message_of(answered: Answered) -> pb.ExecuteResponse:
     """Return the answer as a message, for callers that are not on the wire."""
     response = pb.ExecuteResponse(results=answered.results)

@@ -41,6 +41,18 @@ def size_mismatch(field: str, given: int, wanted: int) -> CallRefused:
     )
 
 
+def tensor_not_found(tensor_id: int, path: str) -> CallRefused:
+    """Return the error for an id that names no tensor."""
+    text = f"{path} is {tensor_id}, which names no tensor of the session here"
+    return CallRefused(wire.ERROR_REASON_TENSOR_NOT_FOUND, text, field=path, tensor=tensor_id)
+
+
+def id_in_use(tensor_id: int, path: str) -> CallRefused:
+    """Return the error for an id to be created that names a tensor already."""
+    text = f"{path} is {tensor_id}, which already names a tensor of the session"
+    return CallRefused(wire.ERROR_REASON_TENSOR_ID_IN_USE, text, field=path, tensor=tensor_id)
+
+
 def dense_bytes(tensor: Ztensor) -> int:
     """Return the bytes of the array that transform_origtensor makes of a tensor.
 
@@ -101,6 +113,14 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
         tensor.buffer = _copy(session, held) if room else held
         return tensor
     size, limit = getsize_ztensor(tensor.transformed_desc), session.limits.max_inline
+    if contents == "shared" or (room and message.HasField("sticks_to")):
+        extent, field = (message.shared, "shared") if contents else (message.sticks_to, "sticks_to")
+        check_extent(session, extent, size, f"{path}.{field}")
+        tensor.buffer = session.allocate(size)
+        if contents and tensor.buffer is not None:
+            read_shared(session, extent, tensor.buffer, f"{path}.{field}")
+            _arrived(session, tensor, tensor.buffer, message, room)
+        return tensor
     sticks = message.sticks
     if contents and len(sticks) != size:
         raise size_mismatch(f"{path}.sticks", len(sticks), size)
@@ -109,10 +129,32 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
     tensor.buffer = session.allocate(size)
     if contents and tensor.buffer is not None:
         np.copyto(tensor.buffer, np.frombuffer(sticks, np.uint8))
-        from_order(tensor, tensor.buffer, message.byte_order)
-        if not room:
-            keep(session, tensor, tensor.buffer, message.cache_as, message.byte_order)
+        _arrived(session, tensor, tensor.buffer, message, room)
     return tensor
+
+
+def _arrived(
+    session: Session, tensor: Ztensor, buffer: Memory, message: tensor_pb2.Ztensor, room: bool
+) -> None:
+    """Turn what arrived into the host's order, and keep it if the client wants that."""
+    from_order(tensor, buffer, message.byte_order)
+    if not room:
+        keep(session, tensor, buffer, message.cache_as, message.byte_order)
+
+
+def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> None:
+    """Refuse a part of shared memory that is not there, or not as large as it must be."""
+    if session.shared is None:
+        raise invalid(path, "set", "unset: the session shares no memory")
+    if extent.size != size:
+        raise size_mismatch(path, extent.size, size)
+    session.shared.require(extent.offset, size, path)
+
+
+def read_shared(session: Session, extent: tensor_pb2.Extent, target: Memory, path: str) -> None:
+    """Copy a part of shared memory that was checked."""
+    if session.shared is not None:
+        session.shared.read(extent.offset, target, path)
 
 
 def _copy(session: Session, held: Memory) -> Memory | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, OK, Alignment, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
@@ -18,17 +18,21 @@ from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
-from nnpa_server.accelerator.answers import answer, dense, describe_inline, describe_ztensor
-from nnpa_server.accelerator.apart import Answered, Array, Listed
+from nnpa_server.accelerator.answers import answer, dense, describe_ztensor
+from nnpa_server.accelerator.apart import Answered, Array, Listed, carried
 from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
+    check_extent,
     check_inline,
     dense_bytes,
+    id_in_use,
     keep,
     read_inline,
     reference,
+    tensor_not_found,
     too_large,
 )
+from nnpa_server.accelerator.sharing import describe_output, put_array, read_arrays
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.store import Session
 
@@ -42,7 +46,8 @@ class Step(NamedTuple):
     """One operation, read and checked.
 
     `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
-    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0.
+    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
+    where in shared memory the array goes that it returns.
     """
 
     arm: Arm
@@ -53,6 +58,7 @@ class Step(NamedTuple):
     hints: Mapping[str, Any]
     creates: int
     alignment: Alignment
+    place: tensor_pb2.Extent | None = None
 
 
 @dataclass(slots=True)
@@ -87,18 +93,6 @@ class LiveIds:
         self.changes[tensor_id] = True
 
 
-def tensor_not_found(tensor_id: int, path: str) -> CallRefused:
-    """Return the error for an id that names no tensor."""
-    text = f"{path} is {tensor_id}, which names no tensor of the session here"
-    return CallRefused(wire.ERROR_REASON_TENSOR_NOT_FOUND, text, field=path, tensor=tensor_id)
-
-
-def id_in_use(tensor_id: int, path: str) -> CallRefused:
-    """Return the error for an id to be created that names a tensor already."""
-    text = f"{path} is {tensor_id}, which already names a tensor of the session"
-    return CallRefused(wire.ERROR_REASON_TENSOR_ID_IN_USE, text, field=path, tensor=tensor_id)
-
-
 def check(session: Session, listed: Listed) -> list[Step]:
     """Read a list of operations, or refuse all of it."""
     ids = LiveIds(session)
@@ -106,13 +100,31 @@ def check(session: Session, listed: Listed) -> list[Step]:
     for index, operation in enumerate(listed.message.operations):
         name = operation.WhichOneof("operation")
         try:
-            steps.append(check_one(ids, operation, name, f"operations[{index}]"))
+            step = check_one(ids, operation, name, f"operations[{index}]")
+            if operation.shared_data:
+                step = _with_shared(session, step, operation, f"operations[{index}].shared_data")
+            steps.append(step)
         except (CallRefused, NotInLibrary) as error:
             raise from_exception(error, operation_index=index, operation=name or "") from error
     for index, arrays in listed.arrays.items():
         values = {**steps[index].values, "data": arrays}
         steps[index] = steps[index]._replace(values=values)
     return steps
+
+
+def _with_shared(
+    session: Session, step: Step, operation: operation_pb2.Operation, path: str
+) -> Step:
+    """Return a step with its arrays from shared memory, or with the place of its answer there."""
+    extents = operation.shared_data
+    if "data" in step.values and not step.values["data"]:
+        arrays = read_arrays(session, extents, path)
+        return step._replace(values={**step.values, "data": arrays})
+    if step.arm.name != "transform_origtensor" or len(extents) != 1:
+        limit = "the arrays of a transform without data, or one of transform_origtensor"
+        raise invalid(path, f"{len(extents)} extents", limit)
+    check_extent(session, extents[0], extents[0].size, path)
+    return step._replace(place=extents[0])
 
 
 def check_one(
@@ -197,10 +209,12 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
             if apart:
                 sticks[index] = apart
             array = outcome.value if isinstance(outcome.value, np.ndarray) else None
+            if array is not None and put_array(session, step.place, array, result, step.path):
+                array = None
             if step.others or array is not None:
                 if array is not None:
                     arrays[index] = dense(array)
-                contents = _contents(result, arrays.get(index), apart)
+                contents = carried(result, arrays.get(index), apart)
                 room -= _within(contents, step.path, session.limits.max_inline)
                 if room < 0:
                     limit = session.limits.max_message
@@ -211,13 +225,6 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
         if outcome is not OK and not outcome.valid:
             break
     return Answered(results, arrays, sticks)
-
-
-def _contents(result: Result, array: Array | None, apart: Mapping[int, Array]) -> list[int]:
-    """Return the sizes in bytes of what a result carries: its array, its outputs' sticks."""
-    sticks = [len(one.ztensor.sticks) for one in result.outputs]
-    large = [one.nbytes for one in apart.values()]
-    return [0 if array is None else array.nbytes, *sticks, *large]
 
 
 def _within(sizes: Sequence[int], path: str, limit: int) -> int:
@@ -334,6 +341,8 @@ def _run_with_new(session: Session, step: Step, tensors: dict[str, Ztensor]) -> 
         session.require_room()
         created = {"ztensor": step.creates}
         tensors["ztensor"] = Ztensor(UNSET, UNSET)
+    if step.arm.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
+        session.reserve(dense_bytes(tensors["ztensor"]))
     outcome = call(session, step, tensors)
     if outcome.valid:
         for name, number in created.items():
@@ -375,7 +384,7 @@ def _report(
         which, value = step.others.get(name, ("", None))
         if which == "inline_ztensor":
             filled = name in step.arm.filled
-            message, sticks = describe_inline(tensor, value.byte_order, filled)
+            message, sticks = describe_output(session, tensor, value, filled)
             if sticks is not None:
                 apart[len(result.outputs)] = sticks
             result.outputs.add(operand=name, ztensor=message)

@@ -38,6 +38,7 @@ from nnpa_server.accelerator.transfer import (
 from nnpa_server.errors import CallRefused
 from nnpa_server.pages import make_token, page_size, read_token
 from nnpa_server.patience import Context, Patience
+from nnpa_server.shared import open_for
 from nnpa_server.store import Session, Store
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
@@ -46,8 +47,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     """The service over a store of sessions. `context` may be anything that is a `Context`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, shares_memory: bool = False) -> None:
         self.store = store
+        self._shares_memory = shares_memory
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -78,10 +80,14 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             ) from None
         return describe_machine(machine, machine.name)
 
-    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
+    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Create a session."""
         options = wanted_options(request.session)
-        return _describe(self.store.create(make_guest(options), options))
+        session = self.store.create(make_guest(options), options)
+        if self._shares_memory and request.session.HasField("shared_memory"):
+            wanted = request.session.shared_memory
+            session.shared = open_for(context.peer(), wanted.name, wanted.size)
+        return _describe(session)
 
     def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
         """Get a session with its present use."""

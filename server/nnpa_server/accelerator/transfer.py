@@ -26,9 +26,11 @@ from nnpa_server.accelerator.operands import (
     dense_bytes,
     find_cached,
     from_order,
+    id_in_use,
     keep,
     read_structure,
     size_mismatch,
+    tensor_not_found,
     too_large,
 )
 from nnpa_server.accelerator.program import (
@@ -36,9 +38,7 @@ from nnpa_server.accelerator.program import (
     Step,
     call,
     check_one,
-    id_in_use,
     run_step,
-    tensor_not_found,
 )
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified

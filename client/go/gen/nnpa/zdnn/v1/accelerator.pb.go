@@ -763,6 +763,10 @@ type Session struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Version of the server, for example "0.1.0". Output only.
 	ServerVersion string `protobuf:"bytes,18,opt,name=server_version,json=serverVersion,proto3" json:"server_version,omitempty"`
+	// Memory that client and server share. Wanted at creation by a client that made it; told if the
+	// server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
+	// there is none. Cannot be updated; released with the session.
+	SharedMemory  *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -923,6 +927,69 @@ func (x *Session) GetServerVersion() string {
 	return ""
 }
 
+func (x *Session) GetSharedMemory() *SharedMemory {
+	if x != nil {
+		return x.SharedMemory
+	}
+	return nil
+}
+
+// An object of POSIX shared memory, which belongs to the user of both client and server. Once the
+// session is created its name may be unlinked.
+type SharedMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Bytes; the object is that large. The server neither shortens nor extends it.
+	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedMemory) Reset() {
+	*x = SharedMemory{}
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedMemory) ProtoMessage() {}
+
+func (x *SharedMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
+func (*SharedMemory) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SharedMemory) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SharedMemory) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 // Limits of a session.
 type SessionLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -946,7 +1013,7 @@ type SessionLimits struct {
 
 func (x *SessionLimits) Reset() {
 	*x = SessionLimits{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1025,7 @@ func (x *SessionLimits) String() string {
 func (*SessionLimits) ProtoMessage() {}
 
 func (x *SessionLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1038,7 @@ func (x *SessionLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLimits.ProtoReflect.Descriptor instead.
 func (*SessionLimits) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{3}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SessionLimits) GetMaxInlineBytes() uint64 {
@@ -1029,7 +1096,7 @@ type ListMachinesRequest struct {
 
 func (x *ListMachinesRequest) Reset() {
 	*x = ListMachinesRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1108,7 @@ func (x *ListMachinesRequest) String() string {
 func (*ListMachinesRequest) ProtoMessage() {}
 
 func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1121,7 @@ func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ListMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{4}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListMachinesRequest) GetPageSize() int32 {
@@ -1084,7 +1151,7 @@ type ListMachinesResponse struct {
 
 func (x *ListMachinesResponse) Reset() {
 	*x = ListMachinesResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1163,7 @@ func (x *ListMachinesResponse) String() string {
 func (*ListMachinesResponse) ProtoMessage() {}
 
 func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1176,7 @@ func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesResponse.ProtoReflect.Descriptor instead.
 func (*ListMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{5}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListMachinesResponse) GetMachines() []*Machine {
@@ -1137,7 +1204,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1216,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1229,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{6}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetMachineRequest) GetName() string {
@@ -1183,7 +1250,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1262,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1275,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{7}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateSessionRequest) GetSession() *Session {
@@ -1229,7 +1296,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1308,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1321,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{8}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSessionRequest) GetName() string {
@@ -1280,7 +1347,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1359,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1372,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{9}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateSessionRequest) GetSession() *Session {
@@ -1333,7 +1400,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1412,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1425,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{10}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteSessionRequest) GetName() string {
@@ -1381,7 +1448,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1460,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1473,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{11}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecuteRequest) GetSession() string {
@@ -1435,7 +1502,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1514,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1527,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{12}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecuteResponse) GetResults() []*OperationResult {
@@ -1486,7 +1553,7 @@ type WriteTensorRequest struct {
 
 func (x *WriteTensorRequest) Reset() {
 	*x = WriteTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1565,7 @@ func (x *WriteTensorRequest) String() string {
 func (*WriteTensorRequest) ProtoMessage() {}
 
 func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1578,7 @@ func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorRequest.ProtoReflect.Descriptor instead.
 func (*WriteTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WriteTensorRequest) GetMessage() isWriteTensorRequest_Message {
@@ -1575,7 +1642,7 @@ type WriteTensorHeader struct {
 
 func (x *WriteTensorHeader) Reset() {
 	*x = WriteTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1654,7 @@ func (x *WriteTensorHeader) String() string {
 func (*WriteTensorHeader) ProtoMessage() {}
 
 func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1667,7 @@ func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorHeader.ProtoReflect.Descriptor instead.
 func (*WriteTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WriteTensorHeader) GetSession() string {
@@ -1668,7 +1735,7 @@ type WriteArrays struct {
 
 func (x *WriteArrays) Reset() {
 	*x = WriteArrays{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1747,7 @@ func (x *WriteArrays) String() string {
 func (*WriteArrays) ProtoMessage() {}
 
 func (x *WriteArrays) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1760,7 @@ func (x *WriteArrays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArrays.ProtoReflect.Descriptor instead.
 func (*WriteArrays) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteArrays) GetOperation() *Operation {
@@ -1733,7 +1800,7 @@ type WriteSticks struct {
 
 func (x *WriteSticks) Reset() {
 	*x = WriteSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1812,7 @@ func (x *WriteSticks) String() string {
 func (*WriteSticks) ProtoMessage() {}
 
 func (x *WriteSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1825,7 @@ func (x *WriteSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteSticks.ProtoReflect.Descriptor instead.
 func (*WriteSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteSticks) GetId() uint64 {
@@ -1807,7 +1874,7 @@ type WriteTensorResponse struct {
 
 func (x *WriteTensorResponse) Reset() {
 	*x = WriteTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1886,7 @@ func (x *WriteTensorResponse) String() string {
 func (*WriteTensorResponse) ProtoMessage() {}
 
 func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1899,7 @@ func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorResponse.ProtoReflect.Descriptor instead.
 func (*WriteTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WriteTensorResponse) GetResult() *OperationResult {
@@ -1860,7 +1927,7 @@ type ReadTensorRequest struct {
 
 func (x *ReadTensorRequest) Reset() {
 	*x = ReadTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1939,7 @@ func (x *ReadTensorRequest) String() string {
 func (*ReadTensorRequest) ProtoMessage() {}
 
 func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1952,7 @@ func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorRequest.ProtoReflect.Descriptor instead.
 func (*ReadTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadTensorRequest) GetSession() string {
@@ -1953,7 +2020,7 @@ type ReadSticks struct {
 
 func (x *ReadSticks) Reset() {
 	*x = ReadSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2032,7 @@ func (x *ReadSticks) String() string {
 func (*ReadSticks) ProtoMessage() {}
 
 func (x *ReadSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2045,7 @@ func (x *ReadSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSticks.ProtoReflect.Descriptor instead.
 func (*ReadSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadSticks) GetId() uint64 {
@@ -2018,7 +2085,7 @@ type ReadTensorResponse struct {
 
 func (x *ReadTensorResponse) Reset() {
 	*x = ReadTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2097,7 @@ func (x *ReadTensorResponse) String() string {
 func (*ReadTensorResponse) ProtoMessage() {}
 
 func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2110,7 @@ func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorResponse.ProtoReflect.Descriptor instead.
 func (*ReadTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadTensorResponse) GetMessage() isReadTensorResponse_Message {
@@ -2102,7 +2169,7 @@ type ReadTensorHeader struct {
 
 func (x *ReadTensorHeader) Reset() {
 	*x = ReadTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2181,7 @@ func (x *ReadTensorHeader) String() string {
 func (*ReadTensorHeader) ProtoMessage() {}
 
 func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2194,7 @@ func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorHeader.ProtoReflect.Descriptor instead.
 func (*ReadTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadTensorHeader) GetResult() *OperationResult {
@@ -2159,7 +2226,7 @@ type ListTensorsRequest struct {
 
 func (x *ListTensorsRequest) Reset() {
 	*x = ListTensorsRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2238,7 @@ func (x *ListTensorsRequest) String() string {
 func (*ListTensorsRequest) ProtoMessage() {}
 
 func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2251,7 @@ func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsRequest.ProtoReflect.Descriptor instead.
 func (*ListTensorsRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTensorsRequest) GetSession() string {
@@ -2221,7 +2288,7 @@ type ListTensorsResponse struct {
 
 func (x *ListTensorsResponse) Reset() {
 	*x = ListTensorsResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2300,7 @@ func (x *ListTensorsResponse) String() string {
 func (*ListTensorsResponse) ProtoMessage() {}
 
 func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2313,7 @@ func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsResponse.ProtoReflect.Descriptor instead.
 func (*ListTensorsResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTensorsResponse) GetTensors() []*ZtensorInfo {
@@ -2316,7 +2383,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\xda\x06\n" +
+	"\x15_parmblk_formats_mask\"\x9b\a\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2343,8 +2410,12 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
-	"\x0eserver_version\x18\x12 \x01(\tR\rserverVersionB\x0e\n" +
-	"\f_status_diag\"\x89\x02\n" +
+	"\x0eserver_version\x18\x12 \x01(\tR\rserverVersion\x12?\n" +
+	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemoryB\x0e\n" +
+	"\f_status_diag\"6\n" +
+	"\fSharedMemory\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"\x89\x02\n" +
 	"\rSessionLimits\x12(\n" +
 	"\x10max_inline_bytes\x18\x01 \x01(\x04R\x0emaxInlineBytes\x12*\n" +
 	"\x11max_message_bytes\x18\x02 \x01(\x04R\x0fmaxMessageBytes\x12\x1f\n" +
@@ -2489,7 +2560,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_accelerator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(MachineModel)(0),             // 0: nnpa.zdnn.v1.MachineModel
 	(ProgramCheckAction)(0),       // 1: nnpa.zdnn.v1.ProgramCheckAction
@@ -2499,108 +2570,110 @@ var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(*Machine)(nil),               // 5: nnpa.zdnn.v1.Machine
 	(*MachineSpec)(nil),           // 6: nnpa.zdnn.v1.MachineSpec
 	(*Session)(nil),               // 7: nnpa.zdnn.v1.Session
-	(*SessionLimits)(nil),         // 8: nnpa.zdnn.v1.SessionLimits
-	(*ListMachinesRequest)(nil),   // 9: nnpa.zdnn.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),  // 10: nnpa.zdnn.v1.ListMachinesResponse
-	(*GetMachineRequest)(nil),     // 11: nnpa.zdnn.v1.GetMachineRequest
-	(*CreateSessionRequest)(nil),  // 12: nnpa.zdnn.v1.CreateSessionRequest
-	(*GetSessionRequest)(nil),     // 13: nnpa.zdnn.v1.GetSessionRequest
-	(*UpdateSessionRequest)(nil),  // 14: nnpa.zdnn.v1.UpdateSessionRequest
-	(*DeleteSessionRequest)(nil),  // 15: nnpa.zdnn.v1.DeleteSessionRequest
-	(*ExecuteRequest)(nil),        // 16: nnpa.zdnn.v1.ExecuteRequest
-	(*ExecuteResponse)(nil),       // 17: nnpa.zdnn.v1.ExecuteResponse
-	(*WriteTensorRequest)(nil),    // 18: nnpa.zdnn.v1.WriteTensorRequest
-	(*WriteTensorHeader)(nil),     // 19: nnpa.zdnn.v1.WriteTensorHeader
-	(*WriteArrays)(nil),           // 20: nnpa.zdnn.v1.WriteArrays
-	(*WriteSticks)(nil),           // 21: nnpa.zdnn.v1.WriteSticks
-	(*WriteTensorResponse)(nil),   // 22: nnpa.zdnn.v1.WriteTensorResponse
-	(*ReadTensorRequest)(nil),     // 23: nnpa.zdnn.v1.ReadTensorRequest
-	(*ReadSticks)(nil),            // 24: nnpa.zdnn.v1.ReadSticks
-	(*ReadTensorResponse)(nil),    // 25: nnpa.zdnn.v1.ReadTensorResponse
-	(*ReadTensorHeader)(nil),      // 26: nnpa.zdnn.v1.ReadTensorHeader
-	(*ListTensorsRequest)(nil),    // 27: nnpa.zdnn.v1.ListTensorsRequest
-	(*ListTensorsResponse)(nil),   // 28: nnpa.zdnn.v1.ListTensorsResponse
-	(NnpaFunctionCode)(0),         // 29: nnpa.zdnn.v1.NnpaFunctionCode
-	(NnpaParmblkFormat)(0),        // 30: nnpa.zdnn.v1.NnpaParmblkFormat
-	(NnpaDataType)(0),             // 31: nnpa.zdnn.v1.NnpaDataType
-	(NnpaLayoutFormat)(0),         // 32: nnpa.zdnn.v1.NnpaLayoutFormat
-	(NnpaBfpFormat)(0),            // 33: nnpa.zdnn.v1.NnpaBfpFormat
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 36: google.protobuf.FieldMask
-	(*Operation)(nil),             // 37: nnpa.zdnn.v1.Operation
-	(*OperationResult)(nil),       // 38: nnpa.zdnn.v1.OperationResult
-	(*Ztensor)(nil),               // 39: nnpa.zdnn.v1.Ztensor
-	(ByteOrder)(0),                // 40: nnpa.zdnn.v1.ByteOrder
-	(*ZtensorInfo)(nil),           // 41: nnpa.zdnn.v1.ZtensorInfo
-	(*emptypb.Empty)(nil),         // 42: google.protobuf.Empty
+	(*SharedMemory)(nil),          // 8: nnpa.zdnn.v1.SharedMemory
+	(*SessionLimits)(nil),         // 9: nnpa.zdnn.v1.SessionLimits
+	(*ListMachinesRequest)(nil),   // 10: nnpa.zdnn.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),  // 11: nnpa.zdnn.v1.ListMachinesResponse
+	(*GetMachineRequest)(nil),     // 12: nnpa.zdnn.v1.GetMachineRequest
+	(*CreateSessionRequest)(nil),  // 13: nnpa.zdnn.v1.CreateSessionRequest
+	(*GetSessionRequest)(nil),     // 14: nnpa.zdnn.v1.GetSessionRequest
+	(*UpdateSessionRequest)(nil),  // 15: nnpa.zdnn.v1.UpdateSessionRequest
+	(*DeleteSessionRequest)(nil),  // 16: nnpa.zdnn.v1.DeleteSessionRequest
+	(*ExecuteRequest)(nil),        // 17: nnpa.zdnn.v1.ExecuteRequest
+	(*ExecuteResponse)(nil),       // 18: nnpa.zdnn.v1.ExecuteResponse
+	(*WriteTensorRequest)(nil),    // 19: nnpa.zdnn.v1.WriteTensorRequest
+	(*WriteTensorHeader)(nil),     // 20: nnpa.zdnn.v1.WriteTensorHeader
+	(*WriteArrays)(nil),           // 21: nnpa.zdnn.v1.WriteArrays
+	(*WriteSticks)(nil),           // 22: nnpa.zdnn.v1.WriteSticks
+	(*WriteTensorResponse)(nil),   // 23: nnpa.zdnn.v1.WriteTensorResponse
+	(*ReadTensorRequest)(nil),     // 24: nnpa.zdnn.v1.ReadTensorRequest
+	(*ReadSticks)(nil),            // 25: nnpa.zdnn.v1.ReadSticks
+	(*ReadTensorResponse)(nil),    // 26: nnpa.zdnn.v1.ReadTensorResponse
+	(*ReadTensorHeader)(nil),      // 27: nnpa.zdnn.v1.ReadTensorHeader
+	(*ListTensorsRequest)(nil),    // 28: nnpa.zdnn.v1.ListTensorsRequest
+	(*ListTensorsResponse)(nil),   // 29: nnpa.zdnn.v1.ListTensorsResponse
+	(NnpaFunctionCode)(0),         // 30: nnpa.zdnn.v1.NnpaFunctionCode
+	(NnpaParmblkFormat)(0),        // 31: nnpa.zdnn.v1.NnpaParmblkFormat
+	(NnpaDataType)(0),             // 32: nnpa.zdnn.v1.NnpaDataType
+	(NnpaLayoutFormat)(0),         // 33: nnpa.zdnn.v1.NnpaLayoutFormat
+	(NnpaBfpFormat)(0),            // 34: nnpa.zdnn.v1.NnpaBfpFormat
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 37: google.protobuf.FieldMask
+	(*Operation)(nil),             // 38: nnpa.zdnn.v1.Operation
+	(*OperationResult)(nil),       // 39: nnpa.zdnn.v1.OperationResult
+	(*Ztensor)(nil),               // 40: nnpa.zdnn.v1.Ztensor
+	(ByteOrder)(0),                // 41: nnpa.zdnn.v1.ByteOrder
+	(*ZtensorInfo)(nil),           // 42: nnpa.zdnn.v1.ZtensorInfo
+	(*emptypb.Empty)(nil),         // 43: google.protobuf.Empty
 }
 var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.Machine.model:type_name -> nnpa.zdnn.v1.MachineModel
-	29, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	30, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
-	31, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
-	32, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
-	33, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
+	30, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	31, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
+	32, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
+	33, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
+	34, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
 	0,  // 6: nnpa.zdnn.v1.MachineSpec.model:type_name -> nnpa.zdnn.v1.MachineModel
-	29, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	29, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	30, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	30, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
 	6,  // 9: nnpa.zdnn.v1.Session.machine_spec:type_name -> nnpa.zdnn.v1.MachineSpec
 	5,  // 10: nnpa.zdnn.v1.Session.machine:type_name -> nnpa.zdnn.v1.Machine
 	1,  // 11: nnpa.zdnn.v1.Session.program_check_action:type_name -> nnpa.zdnn.v1.ProgramCheckAction
 	2,  // 12: nnpa.zdnn.v1.Session.log_level:type_name -> nnpa.zdnn.v1.LogLevel
 	3,  // 13: nnpa.zdnn.v1.Session.numerics:type_name -> nnpa.zdnn.v1.Numerics
 	4,  // 14: nnpa.zdnn.v1.Session.accumulate:type_name -> nnpa.zdnn.v1.Accumulate
-	8,  // 15: nnpa.zdnn.v1.Session.limits:type_name -> nnpa.zdnn.v1.SessionLimits
-	34, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	34, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
-	35, // 18: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 19: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
-	7,  // 20: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	7,  // 21: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	36, // 22: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	37, // 23: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
-	38, // 24: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
-	19, // 25: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
-	20, // 26: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
-	21, // 27: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
-	37, // 28: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
-	39, // 29: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	40, // 30: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	38, // 31: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
-	37, // 32: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
-	24, // 33: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
-	40, // 34: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	26, // 35: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
-	38, // 36: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
-	41, // 37: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	9,  // 38: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
-	11, // 39: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
-	12, // 40: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
-	13, // 41: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
-	14, // 42: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
-	15, // 43: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
-	16, // 44: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	16, // 45: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	18, // 46: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
-	23, // 47: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
-	27, // 48: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
-	10, // 49: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
-	5,  // 50: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
-	7,  // 51: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 52: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 53: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
-	42, // 54: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
-	17, // 55: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	17, // 56: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	22, // 57: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
-	25, // 58: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
-	28, // 59: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
-	49, // [49:60] is the sub-list for method output_type
-	38, // [38:49] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	9,  // 15: nnpa.zdnn.v1.Session.limits:type_name -> nnpa.zdnn.v1.SessionLimits
+	35, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	35, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	8,  // 18: nnpa.zdnn.v1.Session.shared_memory:type_name -> nnpa.zdnn.v1.SharedMemory
+	36, // 19: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 20: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
+	7,  // 21: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	7,  // 22: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	37, // 23: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	38, // 24: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
+	39, // 25: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
+	20, // 26: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
+	21, // 27: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
+	22, // 28: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
+	38, // 29: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
+	40, // 30: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	41, // 31: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	39, // 32: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
+	38, // 33: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
+	25, // 34: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
+	41, // 35: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	27, // 36: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
+	39, // 37: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
+	42, // 38: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	10, // 39: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
+	12, // 40: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
+	13, // 41: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
+	14, // 42: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
+	15, // 43: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
+	16, // 44: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
+	17, // 45: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	17, // 46: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	19, // 47: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
+	24, // 48: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
+	28, // 49: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
+	11, // 50: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
+	5,  // 51: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
+	7,  // 52: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 53: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 54: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
+	43, // 55: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
+	18, // 56: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	18, // 57: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	23, // 58: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
+	26, // 59: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
+	29, // 60: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
+	50, // [50:61] is the sub-list for method output_type
+	39, // [39:50] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_accelerator_proto_init() }
@@ -2612,20 +2685,20 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[1].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[2].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14].OneofWrappers = []any{
 		(*WriteTensorRequest_Header)(nil),
 		(*WriteTensorRequest_Chunk)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15].OneofWrappers = []any{
 		(*WriteTensorHeader_Arrays)(nil),
 		(*WriteTensorHeader_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19].OneofWrappers = []any{
 		(*ReadTensorRequest_Operation)(nil),
 		(*ReadTensorRequest_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21].OneofWrappers = []any{
 		(*ReadTensorResponse_Header)(nil),
 		(*ReadTensorResponse_Chunk)(nil),
 	}
@@ -2635,7 +2708,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_accelerator_proto_rawDesc), len(file_nnpa_zdnn_v1_accelerator_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

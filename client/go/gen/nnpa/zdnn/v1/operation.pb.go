@@ -1113,8 +1113,13 @@ type Operation struct {
 	// True when the caller's work_area is not NULL and not on a 4 KiB boundary. Read by lstm, gru and
 	// quantized_matmul_op, which answer ZDNN_MISALIGNED_TENSOR. Default false.
 	WorkAreaMisaligned bool `protobuf:"varint,202,opt,name=work_area_misaligned,json=workAreaMisaligned,proto3" json:"work_area_misaligned,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Arrays in the session's shared memory: of a transform, the user's arrays in the place of `data`;
+	// of transform_origtensor, one extent with the size of the array that it writes, and
+	// OperationResult.shared tells that it did. FIELD_INVALID for other operations, with `data`, and
+	// for a place outside of the memory. Default: arrays travel.
+	SharedData    []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
@@ -1679,6 +1684,13 @@ func (x *Operation) GetWorkAreaMisaligned() bool {
 	return false
 }
 
+func (x *Operation) GetSharedData() []*Extent {
+	if x != nil {
+		return x.SharedData
+	}
+	return nil
+}
+
 type isOperation_Operation interface {
 	isOperation_Operation()
 }
@@ -2101,6 +2113,7 @@ type OperationResult struct {
 	//	*OperationResult_Number
 	//	*OperationResult_Range
 	//	*OperationResult_Data
+	//	*OperationResult_Shared
 	Value isOperationResult_Value `protobuf_oneof:"value"`
 	// The ztensors that the operation created, wrote, or changed the state of, in C parameter order.
 	// Tensors named by `id` and only written to are included without sticks.
@@ -2220,6 +2233,15 @@ func (x *OperationResult) GetData() []byte {
 	return nil
 }
 
+func (x *OperationResult) GetShared() *Extent {
+	if x != nil {
+		if x, ok := x.Value.(*OperationResult_Shared); ok {
+			return x.Shared
+		}
+	}
+	return nil
+}
+
 func (x *OperationResult) GetOutputs() []*ZtensorInfo {
 	if x != nil {
 		return x.Outputs
@@ -2259,6 +2281,12 @@ type OperationResult_Data struct {
 	Data []byte `protobuf:"bytes,9,opt,name=data,proto3,oneof"`
 }
 
+type OperationResult_Shared struct {
+	// transform_origtensor with Operation.shared_data: where the array is. A server that has no
+	// storage behind the place answers with `data`.
+	Shared *Extent `protobuf:"bytes,12,opt,name=shared,proto3,oneof"`
+}
+
 func (*OperationResult_Boolean) isOperationResult_Value() {}
 
 func (*OperationResult_Number) isOperationResult_Value() {}
@@ -2266,6 +2294,8 @@ func (*OperationResult_Number) isOperationResult_Value() {}
 func (*OperationResult_Range) isOperationResult_Value() {}
 
 func (*OperationResult_Data) isOperationResult_Value() {}
+
+func (*OperationResult_Shared) isOperationResult_Value() {}
 
 // A text that the library prints.
 type Diagnostic struct {
@@ -6335,7 +6365,7 @@ var File_nnpa_zdnn_v1_operation_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xbe\x1e\n" +
+	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xf6\x1e\n" +
 	"\tOperation\x12>\n" +
 	"\finit_ztensor\x18\x01 \x01(\v2\x19.nnpa.zdnn.v1.InitZtensorH\x00R\vinitZtensor\x12Z\n" +
 	"\x16init_quantized_ztensor\x18\x02 \x01(\v2\".nnpa.zdnn.v1.InitQuantizedZtensorH\x00R\x14initQuantizedZtensor\x12S\n" +
@@ -6397,8 +6427,10 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x18get_max_runnable_version\x18p \x01(\v2#.nnpa.zdnn.v1.GetMaxRunnableVersionH\x00R\x15getMaxRunnableVersion\x12,\n" +
 	"\x11buffer_misaligned\x18\xc8\x01 \x01(\bR\x10bufferMisaligned\x121\n" +
 	"\x14save_area_misaligned\x18\xc9\x01 \x01(\bR\x12saveAreaMisaligned\x121\n" +
-	"\x14work_area_misaligned\x18\xca\x01 \x01(\bR\x12workAreaMisalignedB\v\n" +
-	"\toperation\"\xe4\x03\n" +
+	"\x14work_area_misaligned\x18\xca\x01 \x01(\bR\x12workAreaMisaligned\x126\n" +
+	"\vshared_data\x18\xcb\x01 \x03(\v2\x14.nnpa.zdnn.v1.ExtentR\n" +
+	"sharedDataB\v\n" +
+	"\toperation\"\x94\x04\n" +
 	"\x0fOperationResult\x12\x1f\n" +
 	"\vzdnn_status\x18\x01 \x01(\rR\n" +
 	"zdnnStatus\x12%\n" +
@@ -6409,7 +6441,8 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\aboolean\x18\x06 \x01(\bH\x00R\aboolean\x12\x18\n" +
 	"\x06number\x18\a \x01(\x04H\x00R\x06number\x120\n" +
 	"\x05range\x18\b \x01(\v2\x18.nnpa.zdnn.v1.FloatRangeH\x00R\x05range\x12\x14\n" +
-	"\x04data\x18\t \x01(\fH\x00R\x04data\x123\n" +
+	"\x04data\x18\t \x01(\fH\x00R\x04data\x12.\n" +
+	"\x06shared\x18\f \x01(\v2\x14.nnpa.zdnn.v1.ExtentH\x00R\x06shared\x123\n" +
 	"\aoutputs\x18\n" +
 	" \x03(\v2\x19.nnpa.zdnn.v1.ZtensorInfoR\aoutputs\x12:\n" +
 	"\vdiagnostics\x18\v \x03(\v2\x18.nnpa.zdnn.v1.DiagnosticR\vdiagnosticsB\a\n" +
@@ -6938,10 +6971,11 @@ var file_nnpa_zdnn_v1_operation_proto_goTypes = []any{
 	(*RefreshNnpaQueryResult)(nil),         // 76: nnpa.zdnn.v1.RefreshNnpaQueryResult
 	(*IsVersionRunnable)(nil),              // 77: nnpa.zdnn.v1.IsVersionRunnable
 	(*GetMaxRunnableVersion)(nil),          // 78: nnpa.zdnn.v1.GetMaxRunnableVersion
-	(*Refusal)(nil),                        // 79: nnpa.zdnn.v1.Refusal
-	(*ZtensorInfo)(nil),                    // 80: nnpa.zdnn.v1.ZtensorInfo
-	(*TensorDesc)(nil),                     // 81: nnpa.zdnn.v1.TensorDesc
-	(*TensorRef)(nil),                      // 82: nnpa.zdnn.v1.TensorRef
+	(*Extent)(nil),                         // 79: nnpa.zdnn.v1.Extent
+	(*Refusal)(nil),                        // 80: nnpa.zdnn.v1.Refusal
+	(*ZtensorInfo)(nil),                    // 81: nnpa.zdnn.v1.ZtensorInfo
+	(*TensorDesc)(nil),                     // 82: nnpa.zdnn.v1.TensorDesc
+	(*TensorRef)(nil),                      // 83: nnpa.zdnn.v1.TensorRef
 }
 var file_nnpa_zdnn_v1_operation_proto_depIdxs = []int32{
 	23,  // 0: nnpa.zdnn.v1.Operation.init_ztensor:type_name -> nnpa.zdnn.v1.InitZtensor
@@ -7000,148 +7034,150 @@ var file_nnpa_zdnn_v1_operation_proto_depIdxs = []int32{
 	76,  // 53: nnpa.zdnn.v1.Operation.refresh_nnpa_query_result:type_name -> nnpa.zdnn.v1.RefreshNnpaQueryResult
 	77,  // 54: nnpa.zdnn.v1.Operation.is_version_runnable:type_name -> nnpa.zdnn.v1.IsVersionRunnable
 	78,  // 55: nnpa.zdnn.v1.Operation.get_max_runnable_version:type_name -> nnpa.zdnn.v1.GetMaxRunnableVersion
-	79,  // 56: nnpa.zdnn.v1.OperationResult.refusal:type_name -> nnpa.zdnn.v1.Refusal
-	20,  // 57: nnpa.zdnn.v1.OperationResult.range_violation:type_name -> nnpa.zdnn.v1.RangeViolation
-	19,  // 58: nnpa.zdnn.v1.OperationResult.range:type_name -> nnpa.zdnn.v1.FloatRange
-	80,  // 59: nnpa.zdnn.v1.OperationResult.outputs:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	18,  // 60: nnpa.zdnn.v1.OperationResult.diagnostics:type_name -> nnpa.zdnn.v1.Diagnostic
-	14,  // 61: nnpa.zdnn.v1.Diagnostic.stream:type_name -> nnpa.zdnn.v1.DiagnosticStream
-	15,  // 62: nnpa.zdnn.v1.Diagnostic.kind:type_name -> nnpa.zdnn.v1.DiagnosticKind
-	8,   // 63: nnpa.zdnn.v1.RangeViolation.function:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	21,  // 64: nnpa.zdnn.v1.RangeViolation.operands:type_name -> nnpa.zdnn.v1.OperandViolation
-	22,  // 65: nnpa.zdnn.v1.OperandViolation.elements:type_name -> nnpa.zdnn.v1.ViolatingElement
-	81,  // 66: nnpa.zdnn.v1.InitZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	81,  // 67: nnpa.zdnn.v1.InitZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	81,  // 68: nnpa.zdnn.v1.InitQuantizedZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	81,  // 69: nnpa.zdnn.v1.InitQuantizedZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	82,  // 70: nnpa.zdnn.v1.AllochelperZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 71: nnpa.zdnn.v1.ResetZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 72: nnpa.zdnn.v1.FreeZtensorBuffer.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 73: nnpa.zdnn.v1.TransformZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 74: nnpa.zdnn.v1.TransformZtensorWithSaturation.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 75: nnpa.zdnn.v1.TransformQuantizedZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 76: nnpa.zdnn.v1.TransformOrigtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 77: nnpa.zdnn.v1.ReshapeZtensor.src:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 78: nnpa.zdnn.v1.ReshapeZtensor.dest:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 79: nnpa.zdnn.v1.GetrangeZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 80: nnpa.zdnn.v1.Add.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 81: nnpa.zdnn.v1.Add.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 82: nnpa.zdnn.v1.Add.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 83: nnpa.zdnn.v1.Sub.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 84: nnpa.zdnn.v1.Sub.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 85: nnpa.zdnn.v1.Sub.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 86: nnpa.zdnn.v1.Mul.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 87: nnpa.zdnn.v1.Mul.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 88: nnpa.zdnn.v1.Mul.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 89: nnpa.zdnn.v1.Div.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 90: nnpa.zdnn.v1.Div.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 91: nnpa.zdnn.v1.Div.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 92: nnpa.zdnn.v1.Min.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 93: nnpa.zdnn.v1.Min.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 94: nnpa.zdnn.v1.Min.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 95: nnpa.zdnn.v1.Max.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 96: nnpa.zdnn.v1.Max.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 97: nnpa.zdnn.v1.Max.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 98: nnpa.zdnn.v1.Log.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 99: nnpa.zdnn.v1.Log.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 100: nnpa.zdnn.v1.Exp.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 101: nnpa.zdnn.v1.Exp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 102: nnpa.zdnn.v1.Sqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 103: nnpa.zdnn.v1.Sqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 104: nnpa.zdnn.v1.Invsqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 105: nnpa.zdnn.v1.Invsqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 106: nnpa.zdnn.v1.Relu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 107: nnpa.zdnn.v1.Relu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 108: nnpa.zdnn.v1.LeakyRelu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 109: nnpa.zdnn.v1.LeakyRelu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 110: nnpa.zdnn.v1.Tanh.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 111: nnpa.zdnn.v1.Tanh.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 112: nnpa.zdnn.v1.Sigmoid.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 113: nnpa.zdnn.v1.Sigmoid.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 114: nnpa.zdnn.v1.Softmax.input:type_name -> nnpa.zdnn.v1.TensorRef
-	3,   // 115: nnpa.zdnn.v1.Softmax.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
-	82,  // 116: nnpa.zdnn.v1.Softmax.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 117: nnpa.zdnn.v1.SoftmaxMask.input:type_name -> nnpa.zdnn.v1.TensorRef
-	3,   // 118: nnpa.zdnn.v1.SoftmaxMask.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
-	82,  // 119: nnpa.zdnn.v1.SoftmaxMask.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 120: nnpa.zdnn.v1.Gelu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 121: nnpa.zdnn.v1.Gelu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 122: nnpa.zdnn.v1.Batchnorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 123: nnpa.zdnn.v1.Batchnorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 124: nnpa.zdnn.v1.Batchnorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 125: nnpa.zdnn.v1.Batchnorm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 126: nnpa.zdnn.v1.Norm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 127: nnpa.zdnn.v1.Norm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 128: nnpa.zdnn.v1.Norm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 129: nnpa.zdnn.v1.Moments.input:type_name -> nnpa.zdnn.v1.TensorRef
-	6,   // 130: nnpa.zdnn.v1.Moments.bessel_correction_type:type_name -> nnpa.zdnn.v1.MomentsBessel
-	82,  // 131: nnpa.zdnn.v1.Moments.output_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 132: nnpa.zdnn.v1.Moments.output_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 133: nnpa.zdnn.v1.Layernorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 134: nnpa.zdnn.v1.Layernorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 135: nnpa.zdnn.v1.Layernorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 136: nnpa.zdnn.v1.Layernorm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 137: nnpa.zdnn.v1.Meanreduce2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 138: nnpa.zdnn.v1.Meanreduce2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 139: nnpa.zdnn.v1.Reduce.input:type_name -> nnpa.zdnn.v1.TensorRef
-	5,   // 140: nnpa.zdnn.v1.Reduce.op_type:type_name -> nnpa.zdnn.v1.ReduceOps
-	82,  // 141: nnpa.zdnn.v1.Reduce.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 142: nnpa.zdnn.v1.MatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 143: nnpa.zdnn.v1.MatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 144: nnpa.zdnn.v1.MatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 145: nnpa.zdnn.v1.MatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	82,  // 146: nnpa.zdnn.v1.MatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 147: nnpa.zdnn.v1.MatmulBcastOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 148: nnpa.zdnn.v1.MatmulBcastOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 149: nnpa.zdnn.v1.MatmulBcastOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	2,   // 150: nnpa.zdnn.v1.MatmulBcastOp.op_type:type_name -> nnpa.zdnn.v1.MatmulBcastOps
-	82,  // 151: nnpa.zdnn.v1.MatmulBcastOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 152: nnpa.zdnn.v1.MatmulTransposeOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 153: nnpa.zdnn.v1.MatmulTransposeOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 154: nnpa.zdnn.v1.MatmulTransposeOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 155: nnpa.zdnn.v1.MatmulTransposeOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	82,  // 156: nnpa.zdnn.v1.MatmulTransposeOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 157: nnpa.zdnn.v1.QuantizedMatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 158: nnpa.zdnn.v1.QuantizedMatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 159: nnpa.zdnn.v1.QuantizedMatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 160: nnpa.zdnn.v1.QuantizedMatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	82,  // 161: nnpa.zdnn.v1.QuantizedMatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 162: nnpa.zdnn.v1.Avgpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 163: nnpa.zdnn.v1.Avgpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	82,  // 164: nnpa.zdnn.v1.Avgpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 165: nnpa.zdnn.v1.Maxpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 166: nnpa.zdnn.v1.Maxpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	82,  // 167: nnpa.zdnn.v1.Maxpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 168: nnpa.zdnn.v1.Conv2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 169: nnpa.zdnn.v1.Conv2d.kernel:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 170: nnpa.zdnn.v1.Conv2d.bias:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 171: nnpa.zdnn.v1.Conv2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	4,   // 172: nnpa.zdnn.v1.Conv2d.act_func:type_name -> nnpa.zdnn.v1.Conv2dAct
-	82,  // 173: nnpa.zdnn.v1.Conv2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 174: nnpa.zdnn.v1.Lstm.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 175: nnpa.zdnn.v1.Lstm.h0:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 176: nnpa.zdnn.v1.Lstm.c0:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 177: nnpa.zdnn.v1.Lstm.weights:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 178: nnpa.zdnn.v1.Lstm.biases:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 179: nnpa.zdnn.v1.Lstm.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 180: nnpa.zdnn.v1.Lstm.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
-	7,   // 181: nnpa.zdnn.v1.Lstm.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
-	82,  // 182: nnpa.zdnn.v1.Lstm.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 183: nnpa.zdnn.v1.Lstm.cf_output:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 184: nnpa.zdnn.v1.Gru.input:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 185: nnpa.zdnn.v1.Gru.h0:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 186: nnpa.zdnn.v1.Gru.weights:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 187: nnpa.zdnn.v1.Gru.biases:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 188: nnpa.zdnn.v1.Gru.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
-	82,  // 189: nnpa.zdnn.v1.Gru.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
-	7,   // 190: nnpa.zdnn.v1.Gru.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
-	82,  // 191: nnpa.zdnn.v1.Gru.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
-	10,  // 192: nnpa.zdnn.v1.IsNnpaConversionInstalled.type:type_name -> nnpa.zdnn.v1.NnpaDataType
-	193, // [193:193] is the sub-list for method output_type
-	193, // [193:193] is the sub-list for method input_type
-	193, // [193:193] is the sub-list for extension type_name
-	193, // [193:193] is the sub-list for extension extendee
-	0,   // [0:193] is the sub-list for field type_name
+	79,  // 56: nnpa.zdnn.v1.Operation.shared_data:type_name -> nnpa.zdnn.v1.Extent
+	80,  // 57: nnpa.zdnn.v1.OperationResult.refusal:type_name -> nnpa.zdnn.v1.Refusal
+	20,  // 58: nnpa.zdnn.v1.OperationResult.range_violation:type_name -> nnpa.zdnn.v1.RangeViolation
+	19,  // 59: nnpa.zdnn.v1.OperationResult.range:type_name -> nnpa.zdnn.v1.FloatRange
+	79,  // 60: nnpa.zdnn.v1.OperationResult.shared:type_name -> nnpa.zdnn.v1.Extent
+	81,  // 61: nnpa.zdnn.v1.OperationResult.outputs:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	18,  // 62: nnpa.zdnn.v1.OperationResult.diagnostics:type_name -> nnpa.zdnn.v1.Diagnostic
+	14,  // 63: nnpa.zdnn.v1.Diagnostic.stream:type_name -> nnpa.zdnn.v1.DiagnosticStream
+	15,  // 64: nnpa.zdnn.v1.Diagnostic.kind:type_name -> nnpa.zdnn.v1.DiagnosticKind
+	8,   // 65: nnpa.zdnn.v1.RangeViolation.function:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	21,  // 66: nnpa.zdnn.v1.RangeViolation.operands:type_name -> nnpa.zdnn.v1.OperandViolation
+	22,  // 67: nnpa.zdnn.v1.OperandViolation.elements:type_name -> nnpa.zdnn.v1.ViolatingElement
+	82,  // 68: nnpa.zdnn.v1.InitZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	82,  // 69: nnpa.zdnn.v1.InitZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	82,  // 70: nnpa.zdnn.v1.InitQuantizedZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	82,  // 71: nnpa.zdnn.v1.InitQuantizedZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	83,  // 72: nnpa.zdnn.v1.AllochelperZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 73: nnpa.zdnn.v1.ResetZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 74: nnpa.zdnn.v1.FreeZtensorBuffer.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 75: nnpa.zdnn.v1.TransformZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 76: nnpa.zdnn.v1.TransformZtensorWithSaturation.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 77: nnpa.zdnn.v1.TransformQuantizedZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 78: nnpa.zdnn.v1.TransformOrigtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 79: nnpa.zdnn.v1.ReshapeZtensor.src:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 80: nnpa.zdnn.v1.ReshapeZtensor.dest:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 81: nnpa.zdnn.v1.GetrangeZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 82: nnpa.zdnn.v1.Add.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 83: nnpa.zdnn.v1.Add.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 84: nnpa.zdnn.v1.Add.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 85: nnpa.zdnn.v1.Sub.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 86: nnpa.zdnn.v1.Sub.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 87: nnpa.zdnn.v1.Sub.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 88: nnpa.zdnn.v1.Mul.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 89: nnpa.zdnn.v1.Mul.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 90: nnpa.zdnn.v1.Mul.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 91: nnpa.zdnn.v1.Div.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 92: nnpa.zdnn.v1.Div.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 93: nnpa.zdnn.v1.Div.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 94: nnpa.zdnn.v1.Min.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 95: nnpa.zdnn.v1.Min.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 96: nnpa.zdnn.v1.Min.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 97: nnpa.zdnn.v1.Max.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 98: nnpa.zdnn.v1.Max.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 99: nnpa.zdnn.v1.Max.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 100: nnpa.zdnn.v1.Log.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 101: nnpa.zdnn.v1.Log.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 102: nnpa.zdnn.v1.Exp.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 103: nnpa.zdnn.v1.Exp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 104: nnpa.zdnn.v1.Sqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 105: nnpa.zdnn.v1.Sqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 106: nnpa.zdnn.v1.Invsqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 107: nnpa.zdnn.v1.Invsqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 108: nnpa.zdnn.v1.Relu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 109: nnpa.zdnn.v1.Relu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 110: nnpa.zdnn.v1.LeakyRelu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 111: nnpa.zdnn.v1.LeakyRelu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 112: nnpa.zdnn.v1.Tanh.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 113: nnpa.zdnn.v1.Tanh.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 114: nnpa.zdnn.v1.Sigmoid.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 115: nnpa.zdnn.v1.Sigmoid.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 116: nnpa.zdnn.v1.Softmax.input:type_name -> nnpa.zdnn.v1.TensorRef
+	3,   // 117: nnpa.zdnn.v1.Softmax.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
+	83,  // 118: nnpa.zdnn.v1.Softmax.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 119: nnpa.zdnn.v1.SoftmaxMask.input:type_name -> nnpa.zdnn.v1.TensorRef
+	3,   // 120: nnpa.zdnn.v1.SoftmaxMask.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
+	83,  // 121: nnpa.zdnn.v1.SoftmaxMask.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 122: nnpa.zdnn.v1.Gelu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 123: nnpa.zdnn.v1.Gelu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 124: nnpa.zdnn.v1.Batchnorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 125: nnpa.zdnn.v1.Batchnorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 126: nnpa.zdnn.v1.Batchnorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 127: nnpa.zdnn.v1.Batchnorm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 128: nnpa.zdnn.v1.Norm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 129: nnpa.zdnn.v1.Norm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 130: nnpa.zdnn.v1.Norm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 131: nnpa.zdnn.v1.Moments.input:type_name -> nnpa.zdnn.v1.TensorRef
+	6,   // 132: nnpa.zdnn.v1.Moments.bessel_correction_type:type_name -> nnpa.zdnn.v1.MomentsBessel
+	83,  // 133: nnpa.zdnn.v1.Moments.output_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 134: nnpa.zdnn.v1.Moments.output_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 135: nnpa.zdnn.v1.Layernorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 136: nnpa.zdnn.v1.Layernorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 137: nnpa.zdnn.v1.Layernorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 138: nnpa.zdnn.v1.Layernorm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 139: nnpa.zdnn.v1.Meanreduce2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 140: nnpa.zdnn.v1.Meanreduce2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 141: nnpa.zdnn.v1.Reduce.input:type_name -> nnpa.zdnn.v1.TensorRef
+	5,   // 142: nnpa.zdnn.v1.Reduce.op_type:type_name -> nnpa.zdnn.v1.ReduceOps
+	83,  // 143: nnpa.zdnn.v1.Reduce.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 144: nnpa.zdnn.v1.MatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 145: nnpa.zdnn.v1.MatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 146: nnpa.zdnn.v1.MatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 147: nnpa.zdnn.v1.MatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	83,  // 148: nnpa.zdnn.v1.MatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 149: nnpa.zdnn.v1.MatmulBcastOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 150: nnpa.zdnn.v1.MatmulBcastOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 151: nnpa.zdnn.v1.MatmulBcastOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	2,   // 152: nnpa.zdnn.v1.MatmulBcastOp.op_type:type_name -> nnpa.zdnn.v1.MatmulBcastOps
+	83,  // 153: nnpa.zdnn.v1.MatmulBcastOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 154: nnpa.zdnn.v1.MatmulTransposeOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 155: nnpa.zdnn.v1.MatmulTransposeOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 156: nnpa.zdnn.v1.MatmulTransposeOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 157: nnpa.zdnn.v1.MatmulTransposeOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	83,  // 158: nnpa.zdnn.v1.MatmulTransposeOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 159: nnpa.zdnn.v1.QuantizedMatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 160: nnpa.zdnn.v1.QuantizedMatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 161: nnpa.zdnn.v1.QuantizedMatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 162: nnpa.zdnn.v1.QuantizedMatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	83,  // 163: nnpa.zdnn.v1.QuantizedMatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 164: nnpa.zdnn.v1.Avgpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 165: nnpa.zdnn.v1.Avgpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	83,  // 166: nnpa.zdnn.v1.Avgpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 167: nnpa.zdnn.v1.Maxpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 168: nnpa.zdnn.v1.Maxpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	83,  // 169: nnpa.zdnn.v1.Maxpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 170: nnpa.zdnn.v1.Conv2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 171: nnpa.zdnn.v1.Conv2d.kernel:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 172: nnpa.zdnn.v1.Conv2d.bias:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 173: nnpa.zdnn.v1.Conv2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	4,   // 174: nnpa.zdnn.v1.Conv2d.act_func:type_name -> nnpa.zdnn.v1.Conv2dAct
+	83,  // 175: nnpa.zdnn.v1.Conv2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 176: nnpa.zdnn.v1.Lstm.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 177: nnpa.zdnn.v1.Lstm.h0:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 178: nnpa.zdnn.v1.Lstm.c0:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 179: nnpa.zdnn.v1.Lstm.weights:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 180: nnpa.zdnn.v1.Lstm.biases:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 181: nnpa.zdnn.v1.Lstm.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 182: nnpa.zdnn.v1.Lstm.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
+	7,   // 183: nnpa.zdnn.v1.Lstm.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
+	83,  // 184: nnpa.zdnn.v1.Lstm.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 185: nnpa.zdnn.v1.Lstm.cf_output:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 186: nnpa.zdnn.v1.Gru.input:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 187: nnpa.zdnn.v1.Gru.h0:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 188: nnpa.zdnn.v1.Gru.weights:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 189: nnpa.zdnn.v1.Gru.biases:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 190: nnpa.zdnn.v1.Gru.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
+	83,  // 191: nnpa.zdnn.v1.Gru.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
+	7,   // 192: nnpa.zdnn.v1.Gru.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
+	83,  // 193: nnpa.zdnn.v1.Gru.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
+	10,  // 194: nnpa.zdnn.v1.IsNnpaConversionInstalled.type:type_name -> nnpa.zdnn.v1.NnpaDataType
+	195, // [195:195] is the sub-list for method output_type
+	195, // [195:195] is the sub-list for method input_type
+	195, // [195:195] is the sub-list for extension type_name
+	195, // [195:195] is the sub-list for extension extendee
+	0,   // [0:195] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_operation_proto_init() }
@@ -7214,6 +7250,7 @@ func file_nnpa_zdnn_v1_operation_proto_init() {
 		(*OperationResult_Number)(nil),
 		(*OperationResult_Range)(nil),
 		(*OperationResult_Data)(nil),
+		(*OperationResult_Shared)(nil),
 	}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[3].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[4].OneofWrappers = []any{}

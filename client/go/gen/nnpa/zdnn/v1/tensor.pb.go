@@ -504,6 +504,7 @@ type Ztensor struct {
 	//
 	//	*Ztensor_Sticks
 	//	*Ztensor_Cached
+	//	*Ztensor_Shared
 	Contents isZtensor_Contents `protobuf_oneof:"contents"`
 	// Byte order of the elements in `sticks`, and, for an inline output, the order wanted in the
 	// result. Default little-endian.
@@ -514,7 +515,11 @@ type Ztensor struct {
 	// bytes (128 bits or more of BLAKE3 or SHA-256), what it gets by a name never used before. The
 	// cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
 	// the session needs the room; what does not fit is not kept. Default empty: do not keep.
-	CacheAs       []byte `protobuf:"bytes,11,opt,name=cache_as,json=cacheAs,proto3" json:"cache_as,omitempty"`
+	CacheAs []byte `protobuf:"bytes,11,opt,name=cache_as,json=cacheAs,proto3" json:"cache_as,omitempty"`
+	// Where the result's sticks are to go in the session's shared memory, for an inline output; the
+	// result then has `shared` in the place of `sticks`. A server that has no storage behind the place
+	// answers with `sticks` nevertheless. Of any size. Default: they travel.
+	SticksTo      *Extent `protobuf:"bytes,13,opt,name=sticks_to,json=sticksTo,proto3" json:"sticks_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +628,15 @@ func (x *Ztensor) GetCached() []byte {
 	return nil
 }
 
+func (x *Ztensor) GetShared() *Extent {
+	if x != nil {
+		if x, ok := x.Contents.(*Ztensor_Shared); ok {
+			return x.Shared
+		}
+	}
+	return nil
+}
+
 func (x *Ztensor) GetByteOrder() ByteOrder {
 	if x != nil {
 		return x.ByteOrder
@@ -633,6 +647,13 @@ func (x *Ztensor) GetByteOrder() ByteOrder {
 func (x *Ztensor) GetCacheAs() []byte {
 	if x != nil {
 		return x.CacheAs
+	}
+	return nil
+}
+
+func (x *Ztensor) GetSticksTo() *Extent {
+	if x != nil {
+		return x.SticksTo
 	}
 	return nil
 }
@@ -657,9 +678,74 @@ type Ztensor_Cached struct {
 	Cached []byte `protobuf:"bytes,10,opt,name=cached,proto3,oneof"`
 }
 
+type Ztensor_Shared struct {
+	// Instead of the sticks, where they lie in the session's shared memory: exactly as many bytes as
+	// the transformed descriptor calls for, else DATA_SIZE_MISMATCH; a place outside of it is
+	// FIELD_INVALID. Of any size.
+	Shared *Extent `protobuf:"bytes,12,opt,name=shared,proto3,oneof"`
+}
+
 func (*Ztensor_Sticks) isZtensor_Contents() {}
 
 func (*Ztensor_Cached) isZtensor_Contents() {}
+
+func (*Ztensor_Shared) isZtensor_Contents() {}
+
+// Names a part of the shared memory of a session, see Session.shared_memory. The server copies it
+// before it looks at it.
+type Extent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first byte, from the beginning of the shared memory.
+	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Bytes.
+	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Extent) Reset() {
+	*x = Extent{}
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Extent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Extent) ProtoMessage() {}
+
+func (x *Extent) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Extent.ProtoReflect.Descriptor instead.
+func (*Extent) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Extent) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Extent) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
 
 // Names a tensor operand.
 //
@@ -682,7 +768,7 @@ type TensorRef struct {
 
 func (x *TensorRef) Reset() {
 	*x = TensorRef{}
-	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[2]
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +780,7 @@ func (x *TensorRef) String() string {
 func (*TensorRef) ProtoMessage() {}
 
 func (x *TensorRef) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[2]
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +793,7 @@ func (x *TensorRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorRef.ProtoReflect.Descriptor instead.
 func (*TensorRef) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP(), []int{2}
+	return file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TensorRef) GetTensor() isTensorRef_Tensor {
@@ -790,7 +876,7 @@ type ZtensorInfo struct {
 
 func (x *ZtensorInfo) Reset() {
 	*x = ZtensorInfo{}
-	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +888,7 @@ func (x *ZtensorInfo) String() string {
 func (*ZtensorInfo) ProtoMessage() {}
 
 func (x *ZtensorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_tensor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +901,7 @@ func (x *ZtensorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ZtensorInfo.ProtoReflect.Descriptor instead.
 func (*ZtensorInfo) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP(), []int{3}
+	return file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ZtensorInfo) GetId() uint64 {
@@ -855,7 +941,7 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x04dim1\x18\a \x01(\rR\x04dim1B\t\n" +
 	"\a_layoutB\t\n" +
 	"\a_formatB\a\n" +
-	"\x05_type\"\xe0\x03\n" +
+	"\x05_type\"\xc3\x04\n" +
 	"\aZtensor\x12J\n" +
 	"\x14pre_transformed_desc\x18\x01 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x12preTransformedDesc\x12C\n" +
 	"\x10transformed_desc\x18\x02 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc\x12$\n" +
@@ -868,13 +954,18 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x06offset\x18\a \x01(\x02R\x06offset\x12\x18\n" +
 	"\x06sticks\x18\b \x01(\fH\x00R\x06sticks\x12\x18\n" +
 	"\x06cached\x18\n" +
-	" \x01(\fH\x00R\x06cached\x126\n" +
+	" \x01(\fH\x00R\x06cached\x12.\n" +
+	"\x06shared\x18\f \x01(\v2\x14.nnpa.zdnn.v1.ExtentH\x00R\x06shared\x126\n" +
 	"\n" +
 	"byte_order\x18\t \x01(\x0e2\x17.nnpa.zdnn.v1.ByteOrderR\tbyteOrder\x12\x19\n" +
-	"\bcache_as\x18\v \x01(\fR\acacheAsB\n" +
+	"\bcache_as\x18\v \x01(\fR\acacheAs\x121\n" +
+	"\tsticks_to\x18\r \x01(\v2\x14.nnpa.zdnn.v1.ExtentR\bsticksToB\n" +
 	"\n" +
 	"\bcontentsB\x0e\n" +
-	"\f_buffer_size\"\x80\x01\n" +
+	"\f_buffer_size\"4\n" +
+	"\x06Extent\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"\x80\x01\n" +
 	"\tTensorRef\x12\x10\n" +
 	"\x02id\x18\x01 \x01(\x04H\x00R\x02id\x12\x17\n" +
 	"\x06new_id\x18\x02 \x01(\x04H\x00R\x05newId\x12>\n" +
@@ -939,7 +1030,7 @@ func file_nnpa_zdnn_v1_tensor_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_nnpa_zdnn_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_nnpa_zdnn_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_nnpa_zdnn_v1_tensor_proto_goTypes = []any{
 	(DataLayouts)(0),             // 0: nnpa.zdnn.v1.DataLayouts
 	(DataFormats)(0),             // 1: nnpa.zdnn.v1.DataFormats
@@ -948,23 +1039,26 @@ var file_nnpa_zdnn_v1_tensor_proto_goTypes = []any{
 	(ByteOrder)(0),               // 4: nnpa.zdnn.v1.ByteOrder
 	(*TensorDesc)(nil),           // 5: nnpa.zdnn.v1.TensorDesc
 	(*Ztensor)(nil),              // 6: nnpa.zdnn.v1.Ztensor
-	(*TensorRef)(nil),            // 7: nnpa.zdnn.v1.TensorRef
-	(*ZtensorInfo)(nil),          // 8: nnpa.zdnn.v1.ZtensorInfo
+	(*Extent)(nil),               // 7: nnpa.zdnn.v1.Extent
+	(*TensorRef)(nil),            // 8: nnpa.zdnn.v1.TensorRef
+	(*ZtensorInfo)(nil),          // 9: nnpa.zdnn.v1.ZtensorInfo
 }
 var file_nnpa_zdnn_v1_tensor_proto_depIdxs = []int32{
-	0, // 0: nnpa.zdnn.v1.TensorDesc.layout:type_name -> nnpa.zdnn.v1.DataLayouts
-	1, // 1: nnpa.zdnn.v1.TensorDesc.format:type_name -> nnpa.zdnn.v1.DataFormats
-	2, // 2: nnpa.zdnn.v1.TensorDesc.type:type_name -> nnpa.zdnn.v1.DataTypes
-	5, // 3: nnpa.zdnn.v1.Ztensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	5, // 4: nnpa.zdnn.v1.Ztensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	4, // 5: nnpa.zdnn.v1.Ztensor.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	6, // 6: nnpa.zdnn.v1.TensorRef.inline_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	6, // 7: nnpa.zdnn.v1.ZtensorInfo.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	0,  // 0: nnpa.zdnn.v1.TensorDesc.layout:type_name -> nnpa.zdnn.v1.DataLayouts
+	1,  // 1: nnpa.zdnn.v1.TensorDesc.format:type_name -> nnpa.zdnn.v1.DataFormats
+	2,  // 2: nnpa.zdnn.v1.TensorDesc.type:type_name -> nnpa.zdnn.v1.DataTypes
+	5,  // 3: nnpa.zdnn.v1.Ztensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	5,  // 4: nnpa.zdnn.v1.Ztensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	7,  // 5: nnpa.zdnn.v1.Ztensor.shared:type_name -> nnpa.zdnn.v1.Extent
+	4,  // 6: nnpa.zdnn.v1.Ztensor.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	7,  // 7: nnpa.zdnn.v1.Ztensor.sticks_to:type_name -> nnpa.zdnn.v1.Extent
+	6,  // 8: nnpa.zdnn.v1.TensorRef.inline_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	6,  // 9: nnpa.zdnn.v1.ZtensorInfo.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_tensor_proto_init() }
@@ -976,8 +1070,9 @@ func file_nnpa_zdnn_v1_tensor_proto_init() {
 	file_nnpa_zdnn_v1_tensor_proto_msgTypes[1].OneofWrappers = []any{
 		(*Ztensor_Sticks)(nil),
 		(*Ztensor_Cached)(nil),
+		(*Ztensor_Shared)(nil),
 	}
-	file_nnpa_zdnn_v1_tensor_proto_msgTypes[2].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_tensor_proto_msgTypes[3].OneofWrappers = []any{
 		(*TensorRef_Id)(nil),
 		(*TensorRef_NewId)(nil),
 		(*TensorRef_InlineZtensor)(nil),
@@ -988,7 +1083,7 @@ func file_nnpa_zdnn_v1_tensor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_tensor_proto_rawDesc), len(file_nnpa_zdnn_v1_tensor_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -442,6 +442,7 @@ class Session(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    SHARED_MEMORY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -494,6 +495,13 @@ class Session(_message.Message):
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the session ends unless it is used before. Output only."""
 
+    @_builtins.property
+    def shared_memory(self) -> Global___SharedMemory:
+        """Memory that client and server share. Wanted at creation by a client that made it; told if the
+        server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
+        there is none. Cannot be updated; released with the session.
+        """
+
     def __init__(
         self,
         *,
@@ -515,16 +523,45 @@ class Session(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         server_version: _builtins.str = ...,
+        shared_memory: Global___SharedMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "status_diag", b"status_diag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__status_diag) -> _WhichOneofReturnType__status_diag | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class SharedMemory(_message.Message):
+    """An object of POSIX shared memory, which belongs to the user of both client and server. Once the
+    session is created its name may be unlinked.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -."""
+    size: _builtins.int
+    """Bytes; the object is that large. The server neither shortens nor extends it."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedMemory: _TypeAlias = SharedMemory  # noqa: Y015
 
 @_typing.final
 class SessionLimits(_message.Message):

@@ -639,6 +639,7 @@ class Operation(_message.Message):
     BUFFER_MISALIGNED_FIELD_NUMBER: _builtins.int
     SAVE_AREA_MISALIGNED_FIELD_NUMBER: _builtins.int
     WORK_AREA_MISALIGNED_FIELD_NUMBER: _builtins.int
+    SHARED_DATA_FIELD_NUMBER: _builtins.int
     buffer_misaligned: _builtins.bool
     """True when the address of a ztensor's buffer is not on a 4 KiB boundary in the caller's memory:
     the machine answers ZDNN_MISALIGNED_TENSOR, a transform ZDNN_INVALID_BUFFER. Default false.
@@ -875,6 +876,14 @@ class Operation(_message.Message):
     def get_max_runnable_version(self) -> Global___GetMaxRunnableVersion:
         """zdnn_get_max_runnable_version."""
 
+    @_builtins.property
+    def shared_data(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Extent]:
+        """Arrays in the session's shared memory: of a transform, the user's arrays in the place of `data`;
+        of transform_origtensor, one extent with the size of the array that it writes, and
+        OperationResult.shared tells that it did. FIELD_INVALID for other operations, with `data`, and
+        for a place outside of the memory. Default: arrays travel.
+        """
+
     def __init__(
         self,
         *,
@@ -937,10 +946,11 @@ class Operation(_message.Message):
         buffer_misaligned: _builtins.bool = ...,
         save_area_misaligned: _builtins.bool = ...,
         work_area_misaligned: _builtins.bool = ...,
+        shared_data: _abc.Iterable[_tensor_pb2.Extent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "sigmoid", b"sigmoid", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "buffer_misaligned", b"buffer_misaligned", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "save_area_misaligned", b"save_area_misaligned", "sigmoid", b"sigmoid", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation", "work_area_misaligned", b"work_area_misaligned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "buffer_misaligned", b"buffer_misaligned", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "save_area_misaligned", b"save_area_misaligned", "shared_data", b"shared_data", "sigmoid", b"sigmoid", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation", "work_area_misaligned", b"work_area_misaligned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["init_ztensor", "init_quantized_ztensor", "allochelper_ztensor", "reset_ztensor", "free_ztensor_buffer", "transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor", "transform_origtensor", "reshape_ztensor", "getrange_ztensor", "add", "sub", "mul", "div", "min", "max", "log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu", "tanh", "sigmoid", "softmax", "softmax_mask", "gelu", "batchnorm", "norm", "moments", "layernorm", "meanreduce2d", "reduce", "matmul_op", "matmul_bcast_op", "matmul_transpose_op", "quantized_matmul_op", "avgpool2d", "maxpool2d", "conv2d", "lstm", "gru", "init", "is_nnpa_installed", "is_nnpa_function_installed", "is_nnpa_parmblk_fmt_installed", "is_nnpa_datatype_installed", "is_nnpa_layout_fmt_installed", "is_nnpa_conversion_installed", "get_nnpa_max_dim_idx_size", "get_max_for_dim", "get_nnpa_max_tensor_size", "refresh_nnpa_query_result", "is_version_runnable", "get_max_runnable_version"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
@@ -963,6 +973,7 @@ class OperationResult(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     RANGE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     zdnn_status: _builtins.int
@@ -999,6 +1010,12 @@ class OperationResult(_message.Message):
         """getrange_ztensor."""
 
     @_builtins.property
+    def shared(self) -> _tensor_pb2.Extent:
+        """transform_origtensor with Operation.shared_data: where the array is. A server that has no
+        storage behind the place answers with `data`.
+        """
+
+    @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.ZtensorInfo]:
         """The ztensors that the operation created, wrote, or changed the state of, in C parameter order.
         Tensors named by `id` and only written to are included without sticks.
@@ -1022,14 +1039,15 @@ class OperationResult(_message.Message):
         number: _builtins.int = ...,
         range: Global___FloatRange | None = ...,
         data: _builtins.bytes = ...,
+        shared: _tensor_pb2.Extent | None = ...,
         outputs: _abc.Iterable[_tensor_pb2.ZtensorInfo] | None = ...,
         diagnostics: _abc.Iterable[Global___Diagnostic] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "number", b"number", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "number", b"number", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "shared", b"shared", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "diagnostics", b"diagnostics", "fp_flags", b"fp_flags", "number", b"number", "outputs", b"outputs", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "status_message", b"status_message", "value", b"value", "zdnn_status", b"zdnn_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "data", b"data", "diagnostics", b"diagnostics", "fp_flags", b"fp_flags", "number", b"number", "outputs", b"outputs", "range", b"range", "range_violation", b"range_violation", "refusal", b"refusal", "shared", b"shared", "status_message", b"status_message", "value", b"value", "zdnn_status", b"zdnn_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["boolean", "number", "range", "data"]  # noqa: Y015
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["boolean", "number", "range", "data", "shared"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 

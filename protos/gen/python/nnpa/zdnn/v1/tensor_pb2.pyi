@@ -304,8 +304,10 @@ class Ztensor(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     STICKS_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
     BYTE_ORDER_FIELD_NUMBER: _builtins.int
     CACHE_AS_FIELD_NUMBER: _builtins.int
+    STICKS_TO_FIELD_NUMBER: _builtins.int
     buffer_size: _builtins.int
     """The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
     the size that the transformed descriptor calls for. Absent: exactly that size.
@@ -355,6 +357,20 @@ class Ztensor(_message.Message):
     def transformed_desc(self) -> Global___TensorDesc:
         """The accelerator's view. Absent is FIELD_UNSPECIFIED."""
 
+    @_builtins.property
+    def shared(self) -> Global___Extent:
+        """Instead of the sticks, where they lie in the session's shared memory: exactly as many bytes as
+        the transformed descriptor calls for, else DATA_SIZE_MISMATCH; a place outside of it is
+        FIELD_INVALID. Of any size.
+        """
+
+    @_builtins.property
+    def sticks_to(self) -> Global___Extent:
+        """Where the result's sticks are to go in the session's shared memory, for an inline output; the
+        result then has `shared` in the place of `sticks`. A server that has no storage behind the place
+        answers with `sticks` nevertheless. Of any size. Default: they travel.
+        """
+
     def __init__(
         self,
         *,
@@ -367,16 +383,18 @@ class Ztensor(_message.Message):
         offset: _builtins.float = ...,
         sticks: _builtins.bytes = ...,
         cached: _builtins.bytes = ...,
+        shared: Global___Extent | None = ...,
         byte_order: Global___ByteOrder.ValueType = ...,
         cache_as: _builtins.bytes = ...,
+        sticks_to: Global___Extent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "cached", b"cached", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "cached", b"cached", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "sticks", b"sticks", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buffer_size: _TypeAlias = _typing.Literal["buffer_size"]  # noqa: Y015
     _WhichOneofArgType__buffer_size: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size"]  # noqa: Y015
-    _WhichOneofReturnType_contents: _TypeAlias = _typing.Literal["sticks", "cached"]  # noqa: Y015
+    _WhichOneofReturnType_contents: _TypeAlias = _typing.Literal["sticks", "cached", "shared"]  # noqa: Y015
     _WhichOneofArgType_contents: _TypeAlias = _typing.Literal["contents", b"contents"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__buffer_size) -> _WhichOneofReturnType__buffer_size | None: ...
@@ -384,6 +402,34 @@ class Ztensor(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_contents) -> _WhichOneofReturnType_contents | None: ...
 
 Global___Ztensor: _TypeAlias = Ztensor  # noqa: Y015
+
+@_typing.final
+class Extent(_message.Message):
+    """Names a part of the shared memory of a session, see Session.shared_memory. The server copies it
+    before it looks at it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """The first byte, from the beginning of the shared memory."""
+    size: _builtins.int
+    """Bytes."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Extent: _TypeAlias = Extent  # noqa: Y015
 
 @_typing.final
 class TensorRef(_message.Message):

@@ -21,7 +21,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/accelerator.proto.
  */
 export const file_nnpa_zdnn_v1_accelerator: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2sihAUKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJQg4KDF9zdGF0dXNfZGlhZyK2AQoNU2Vzc2lvbkxpbWl0cxIYChBtYXhfaW5saW5lX2J5dGVzGAEgASgEEhkKEW1heF9tZXNzYWdlX2J5dGVzGAIgASgEEhMKC21heF90ZW5zb3JzGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X2NhY2hlX2J5dGVzGAYgASgEIjwKE0xpc3RNYWNoaW5lc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWAoUTGlzdE1hY2hpbmVzUmVzcG9uc2USJwoIbWFjaGluZXMYASADKAsyFS5ubnBhLnpkbm4udjEuTWFjaGluZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIQoRR2V0TWFjaGluZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI+ChRDcmVhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24iIQoRR2V0U2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJvChRVcGRhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24SLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIiQKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiTgoORXhlY3V0ZVJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIrCgpvcGVyYXRpb25zGAIgAygLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbiJBCg9FeGVjdXRlUmVzcG9uc2USLgoHcmVzdWx0cxgBIAMoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQiYwoSV3JpdGVUZW5zb3JSZXF1ZXN0EjEKBmhlYWRlchgBIAEoCzIfLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSKIAQoRV3JpdGVUZW5zb3JIZWFkZXISDwoHc2Vzc2lvbhgBIAEoCRIrCgZhcnJheXMYAiABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVBcnJheXNIABIrCgZzdGlja3MYAyABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVTdGlja3NIAEIICgZ0YXJnZXQiTgoLV3JpdGVBcnJheXMSKgoJb3BlcmF0aW9uGAEgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbhITCgthcnJheV9ieXRlcxgCIAMoBCK3AQoLV3JpdGVTdGlja3MSCgoCaWQYASABKAQSKgoLbmV3X3p0ZW5zb3IYAiABKAsyFS5ubnBhLnpkbm4udjEuWnRlbnNvchITCgt0b3RhbF9ieXRlcxgDIAEoBBIrCgpieXRlX29yZGVyGAQgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIbCg5pc190cmFuc2Zvcm1lZBgFIAEoCEgAiAEBQhEKD19pc190cmFuc2Zvcm1lZCJEChNXcml0ZVRlbnNvclJlc3BvbnNlEi0KBnJlc3VsdBgBIAEoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQiiAEKEVJlYWRUZW5zb3JSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSLAoJb3BlcmF0aW9uGAIgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbkgAEioKBnN0aWNrcxgDIAEoCzIYLm5ucGEuemRubi52MS5SZWFkU3RpY2tzSABCCAoGc291cmNlIlcKClJlYWRTdGlja3MSCgoCaWQYASABKAQSKwoKYnl0ZV9vcmRlchgCIAEoDjIXLm5ucGEuemRubi52MS5CeXRlT3JkZXISEAoIY2FjaGVfYXMYAyABKAwiYgoSUmVhZFRlbnNvclJlc3BvbnNlEjAKBmhlYWRlchgBIAEoCzIeLm5ucGEuemRubi52MS5SZWFkVGVuc29ySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIJCgdtZXNzYWdlIlYKEFJlYWRUZW5zb3JIZWFkZXISLQoGcmVzdWx0GAEgASgLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdBITCgt0b3RhbF9ieXRlcxgCIAEoBCJMChJMaXN0VGVuc29yc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSJaChNMaXN0VGVuc29yc1Jlc3BvbnNlEioKB3RlbnNvcnMYASADKAsyGS5ubnBhLnpkbm4udjEuWnRlbnNvckluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJKroBCgxNYWNoaW5lTW9kZWwSHQoZTUFDSElORV9NT0RFTF9VTlNQRUNJRklFRBAAEhgKFE1BQ0hJTkVfTU9ERUxfVEVMVU0xEAESGAoUTUFDSElORV9NT0RFTF9URUxVTTIQAhIVChFNQUNISU5FX01PREVMX1oxNRADEh8KG01BQ0hJTkVfTU9ERUxfVEVMVU0xX05PTk5QQRAEEh8KG01BQ0hJTkVfTU9ERUxfVEVMVU0yX05PTk5QQRAFKnsKElByb2dyYW1DaGVja0FjdGlvbhIkCiBQUk9HUkFNX0NIRUNLX0FDVElPTl9VTlNQRUNJRklFRBAAEh4KGlBST0dSQU1fQ0hFQ0tfQUNUSU9OX0FCT1JUEAESHwobUFJPR1JBTV9DSEVDS19BQ1RJT05fU1RBVFVTEAIqtAEKCExvZ0xldmVsEhkKFUxPR19MRVZFTF9VTlNQRUNJRklFRBAAEhEKDUxPR19MRVZFTF9PRkYQARITCg9MT0dfTEVWRUxfRkFUQUwQAhITCg9MT0dfTEVWRUxfRVJST1IQAxISCg5MT0dfTEVWRUxfV0FSThAEEhIKDkxPR19MRVZFTF9JTkZPEAUSEwoPTE9HX0xFVkVMX0RFQlVHEAYSEwoPTE9HX0xFVkVMX1RSQUNFEAcqTQoITnVtZXJpY3MSGAoUTlVNRVJJQ1NfVU5TUEVDSUZJRUQQABISCg5OVU1FUklDU19FWEFDVBABEhMKD05VTUVSSUNTX0pJVFRFUhACKlIKCkFjY3VtdWxhdGUSGgoWQUNDVU1VTEFURV9VTlNQRUNJRklFRBAAEhMKD0FDQ1VNVUxBVEVfRlAzMhABEhMKD0FDQ1VNVUxBVEVfRlA2NBACMvMGChJBY2NlbGVyYXRvclNlcnZpY2USVQoMTGlzdE1hY2hpbmVzEiEubm5wYS56ZG5uLnYxLkxpc3RNYWNoaW5lc1JlcXVlc3QaIi5ubnBhLnpkbm4udjEuTGlzdE1hY2hpbmVzUmVzcG9uc2USRAoKR2V0TWFjaGluZRIfLm5ucGEuemRubi52MS5HZXRNYWNoaW5lUmVxdWVzdBoVLm5ucGEuemRubi52MS5NYWNoaW5lEkoKDUNyZWF0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJECgpHZXRTZXNzaW9uEh8ubm5wYS56ZG5uLnYxLkdldFNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SSgoNVXBkYXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEksKDURlbGV0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuRGVsZXRlU2Vzc2lvblJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkSRgoHRXhlY3V0ZRIcLm5ucGEuemRubi52MS5FeGVjdXRlUmVxdWVzdBodLm5ucGEuemRubi52MS5FeGVjdXRlUmVzcG9uc2USUAoNRXhlY3V0ZVN0cmVhbRIcLm5ucGEuemRubi52MS5FeGVjdXRlUmVxdWVzdBodLm5ucGEuemRubi52MS5FeGVjdXRlUmVzcG9uc2UoATABElQKC1dyaXRlVGVuc29yEiAubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVxdWVzdBohLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvclJlc3BvbnNlKAESUQoKUmVhZFRlbnNvchIfLm5ucGEuemRubi52MS5SZWFkVGVuc29yUmVxdWVzdBogLm5ucGEuemRubi52MS5SZWFkVGVuc29yUmVzcG9uc2UwARJSCgtMaXN0VGVuc29ycxIgLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1JlcXVlc3QaIS5ubnBhLnpkbm4udjEuTGlzdFRlbnNvcnNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2sitwUKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5Qg4KDF9zdGF0dXNfZGlhZyIqCgxTaGFyZWRNZW1vcnkSDAoEbmFtZRgBIAEoCRIMCgRzaXplGAIgASgEIrYBCg1TZXNzaW9uTGltaXRzEhgKEG1heF9pbmxpbmVfYnl0ZXMYASABKAQSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYAiABKAQSEwoLbWF4X3RlbnNvcnMYAyABKAQSEQoJbWF4X2J5dGVzGAQgASgEEi8KDGlkbGVfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIXCg9tYXhfY2FjaGVfYnl0ZXMYBiABKAQiPAoTTGlzdE1hY2hpbmVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCSJYChRMaXN0TWFjaGluZXNSZXNwb25zZRInCghtYWNoaW5lcxgBIAMoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIhChFHZXRNYWNoaW5lUmVxdWVzdBIMCgRuYW1lGAEgASgJIj4KFENyZWF0ZVNlc3Npb25SZXF1ZXN0EiYKB3Nlc3Npb24YASABKAsyFS5ubnBhLnpkbm4udjEuU2Vzc2lvbiIhChFHZXRTZXNzaW9uUmVxdWVzdBIMCgRuYW1lGAEgASgJIm8KFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EiYKB3Nlc3Npb24YASABKAsyFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siJAoURGVsZXRlU2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJOCg5FeGVjdXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEisKCm9wZXJhdGlvbnMYAiADKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uIkEKD0V4ZWN1dGVSZXNwb25zZRIuCgdyZXN1bHRzGAEgAygLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCJjChJXcml0ZVRlbnNvclJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8ubm5wYS56ZG5uLnYxLldyaXRlVGVuc29ySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIJCgdtZXNzYWdlIogBChFXcml0ZVRlbnNvckhlYWRlchIPCgdzZXNzaW9uGAEgASgJEisKBmFycmF5cxgCIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZUFycmF5c0gAEisKBnN0aWNrcxgDIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZVN0aWNrc0gAQggKBnRhcmdldCJOCgtXcml0ZUFycmF5cxIqCglvcGVyYXRpb24YASABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uEhMKC2FycmF5X2J5dGVzGAIgAygEIrcBCgtXcml0ZVN0aWNrcxIKCgJpZBgBIAEoBBIqCgtuZXdfenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yEhMKC3RvdGFsX2J5dGVzGAMgASgEEisKCmJ5dGVfb3JkZXIYBCABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhsKDmlzX3RyYW5zZm9ybWVkGAUgASgISACIAQFCEQoPX2lzX3RyYW5zZm9ybWVkIkQKE1dyaXRlVGVuc29yUmVzcG9uc2USLQoGcmVzdWx0GAEgASgLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCKIAQoRUmVhZFRlbnNvclJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIsCglvcGVyYXRpb24YAiABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uSAASKgoGc3RpY2tzGAMgASgLMhgubm5wYS56ZG5uLnYxLlJlYWRTdGlja3NIAEIICgZzb3VyY2UiVwoKUmVhZFN0aWNrcxIKCgJpZBgBIAEoBBIrCgpieXRlX29yZGVyGAIgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIQCghjYWNoZV9hcxgDIAEoDCJiChJSZWFkVGVuc29yUmVzcG9uc2USMAoGaGVhZGVyGAEgASgLMh4ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgkKB21lc3NhZ2UiVgoQUmVhZFRlbnNvckhlYWRlchItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0EhMKC3RvdGFsX2J5dGVzGAIgASgEIkwKEkxpc3RUZW5zb3JzUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJIloKE0xpc3RUZW5zb3JzUmVzcG9uc2USKgoHdGVuc29ycxgBIAMoCzIZLm5ucGEuemRubi52MS5adGVuc29ySW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkqugEKDE1hY2hpbmVNb2RlbBIdChlNQUNISU5FX01PREVMX1VOU1BFQ0lGSUVEEAASGAoUTUFDSElORV9NT0RFTF9URUxVTTEQARIYChRNQUNISU5FX01PREVMX1RFTFVNMhACEhUKEU1BQ0hJTkVfTU9ERUxfWjE1EAMSHwobTUFDSElORV9NT0RFTF9URUxVTTFfTk9OTlBBEAQSHwobTUFDSElORV9NT0RFTF9URUxVTTJfTk9OTlBBEAUqewoSUHJvZ3JhbUNoZWNrQWN0aW9uEiQKIFBST0dSQU1fQ0hFQ0tfQUNUSU9OX1VOU1BFQ0lGSUVEEAASHgoaUFJPR1JBTV9DSEVDS19BQ1RJT05fQUJPUlQQARIfChtQUk9HUkFNX0NIRUNLX0FDVElPTl9TVEFUVVMQAiq0AQoITG9nTGV2ZWwSGQoVTE9HX0xFVkVMX1VOU1BFQ0lGSUVEEAASEQoNTE9HX0xFVkVMX09GRhABEhMKD0xPR19MRVZFTF9GQVRBTBACEhMKD0xPR19MRVZFTF9FUlJPUhADEhIKDkxPR19MRVZFTF9XQVJOEAQSEgoOTE9HX0xFVkVMX0lORk8QBRITCg9MT0dfTEVWRUxfREVCVUcQBhITCg9MT0dfTEVWRUxfVFJBQ0UQBypNCghOdW1lcmljcxIYChROVU1FUklDU19VTlNQRUNJRklFRBAAEhIKDk5VTUVSSUNTX0VYQUNUEAESEwoPTlVNRVJJQ1NfSklUVEVSEAIqUgoKQWNjdW11bGF0ZRIaChZBQ0NVTVVMQVRFX1VOU1BFQ0lGSUVEEAASEwoPQUNDVU1VTEFURV9GUDMyEAESEwoPQUNDVU1VTEFURV9GUDY0EAIy8wYKEkFjY2VsZXJhdG9yU2VydmljZRJVCgxMaXN0TWFjaGluZXMSIS5ubnBhLnpkbm4udjEuTGlzdE1hY2hpbmVzUmVxdWVzdBoiLm5ucGEuemRubi52MS5MaXN0TWFjaGluZXNSZXNwb25zZRJECgpHZXRNYWNoaW5lEh8ubm5wYS56ZG5uLnYxLkdldE1hY2hpbmVSZXF1ZXN0GhUubm5wYS56ZG5uLnYxLk1hY2hpbmUSSgoNQ3JlYXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEkQKCkdldFNlc3Npb24SHy5ubnBhLnpkbm4udjEuR2V0U2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJKCg1VcGRhdGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SSwoNRGVsZXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eRJGCgdFeGVjdXRlEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZRJQCg1FeGVjdXRlU3RyZWFtEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZSgBMAESVAoLV3JpdGVUZW5zb3ISIC5ubnBhLnpkbm4udjEuV3JpdGVUZW5zb3JSZXF1ZXN0GiEubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVzcG9uc2UoARJRCgpSZWFkVGVuc29yEh8ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXF1ZXN0GiAubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXNwb25zZTABElIKC0xpc3RUZW5zb3JzEiAubm5wYS56ZG5uLnYxLkxpc3RUZW5zb3JzUmVxdWVzdBohLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * Tells what a machine is and can do: the NNPA-QAF result, as fields and raw.
@@ -434,6 +434,15 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
    * @generated from field: string server_version = 18;
    */
   serverVersion: string;
+
+  /**
+   * Memory that client and server share. Wanted at creation by a client that made it; told if the
+   * server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
+   * there is none. Cannot be updated; released with the session.
+   *
+   * @generated from field: nnpa.zdnn.v1.SharedMemory shared_memory = 19;
+   */
+  sharedMemory?: SharedMemory | undefined;
 };
 
 /**
@@ -442,6 +451,35 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_accelerator, 2);
+
+/**
+ * An object of POSIX shared memory, which belongs to the user of both client and server. Once the
+ * session is created its name may be unlinked.
+ *
+ * @generated from message nnpa.zdnn.v1.SharedMemory
+ */
+export type SharedMemory = Message<"nnpa.zdnn.v1.SharedMemory"> & {
+  /**
+   * Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Bytes; the object is that large. The server neither shortens nor extends it.
+   *
+   * @generated from field: uint64 size = 2;
+   */
+  size: bigint;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.SharedMemory.
+ * Use `create(SharedMemorySchema)` to create a new message.
+ */
+export const SharedMemorySchema: GenMessage<SharedMemory> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 3);
 
 /**
  * Limits of a session.
@@ -499,7 +537,7 @@ export type SessionLimits = Message<"nnpa.zdnn.v1.SessionLimits"> & {
  * Use `create(SessionLimitsSchema)` to create a new message.
  */
 export const SessionLimitsSchema: GenMessage<SessionLimits> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 3);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 4);
 
 /**
  * Request of ListMachines.
@@ -527,7 +565,7 @@ export type ListMachinesRequest = Message<"nnpa.zdnn.v1.ListMachinesRequest"> & 
  * Use `create(ListMachinesRequestSchema)` to create a new message.
  */
 export const ListMachinesRequestSchema: GenMessage<ListMachinesRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 4);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 5);
 
 /**
  * Response of ListMachines.
@@ -555,7 +593,7 @@ export type ListMachinesResponse = Message<"nnpa.zdnn.v1.ListMachinesResponse"> 
  * Use `create(ListMachinesResponseSchema)` to create a new message.
  */
 export const ListMachinesResponseSchema: GenMessage<ListMachinesResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 5);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 6);
 
 /**
  * Request of GetMachine.
@@ -576,7 +614,7 @@ export type GetMachineRequest = Message<"nnpa.zdnn.v1.GetMachineRequest"> & {
  * Use `create(GetMachineRequestSchema)` to create a new message.
  */
 export const GetMachineRequestSchema: GenMessage<GetMachineRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 6);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 7);
 
 /**
  * Request of CreateSession.
@@ -597,7 +635,7 @@ export type CreateSessionRequest = Message<"nnpa.zdnn.v1.CreateSessionRequest"> 
  * Use `create(CreateSessionRequestSchema)` to create a new message.
  */
 export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 7);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 8);
 
 /**
  * Request of GetSession.
@@ -618,7 +656,7 @@ export type GetSessionRequest = Message<"nnpa.zdnn.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 8);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 9);
 
 /**
  * Request of UpdateSession.
@@ -649,7 +687,7 @@ export type UpdateSessionRequest = Message<"nnpa.zdnn.v1.UpdateSessionRequest"> 
  * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
 export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 9);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 10);
 
 /**
  * Request of DeleteSession.
@@ -670,7 +708,7 @@ export type DeleteSessionRequest = Message<"nnpa.zdnn.v1.DeleteSessionRequest"> 
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 10);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 11);
 
 /**
  * Request of Execute and ExecuteStream.
@@ -698,7 +736,7 @@ export type ExecuteRequest = Message<"nnpa.zdnn.v1.ExecuteRequest"> & {
  * Use `create(ExecuteRequestSchema)` to create a new message.
  */
 export const ExecuteRequestSchema: GenMessage<ExecuteRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 11);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 12);
 
 /**
  * Response of Execute and ExecuteStream.
@@ -720,7 +758,7 @@ export type ExecuteResponse = Message<"nnpa.zdnn.v1.ExecuteResponse"> & {
  * Use `create(ExecuteResponseSchema)` to create a new message.
  */
 export const ExecuteResponseSchema: GenMessage<ExecuteResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 12);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
 
 /**
  * Request of WriteTensor: first a header, then chunks.
@@ -757,7 +795,7 @@ export type WriteTensorRequest = Message<"nnpa.zdnn.v1.WriteTensorRequest"> & {
  * Use `create(WriteTensorRequestSchema)` to create a new message.
  */
 export const WriteTensorRequestSchema: GenMessage<WriteTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
 
 /**
  * Says what the chunks of WriteTensor are.
@@ -802,7 +840,7 @@ export type WriteTensorHeader = Message<"nnpa.zdnn.v1.WriteTensorHeader"> & {
  * Use `create(WriteTensorHeaderSchema)` to create a new message.
  */
 export const WriteTensorHeaderSchema: GenMessage<WriteTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
 
 /**
  * Streams the user arrays of a transform.
@@ -831,7 +869,7 @@ export type WriteArrays = Message<"nnpa.zdnn.v1.WriteArrays"> & {
  * Use `create(WriteArraysSchema)` to create a new message.
  */
 export const WriteArraysSchema: GenMessage<WriteArrays> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
 
 /**
  * Streams the contents of a buffer.
@@ -884,7 +922,7 @@ export type WriteSticks = Message<"nnpa.zdnn.v1.WriteSticks"> & {
  * Use `create(WriteSticksSchema)` to create a new message.
  */
 export const WriteSticksSchema: GenMessage<WriteSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
 
 /**
  * Response of WriteTensor.
@@ -905,7 +943,7 @@ export type WriteTensorResponse = Message<"nnpa.zdnn.v1.WriteTensorResponse"> & 
  * Use `create(WriteTensorResponseSchema)` to create a new message.
  */
 export const WriteTensorResponseSchema: GenMessage<WriteTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
 
 /**
  * Request of ReadTensor.
@@ -949,7 +987,7 @@ export type ReadTensorRequest = Message<"nnpa.zdnn.v1.ReadTensorRequest"> & {
  * Use `create(ReadTensorRequestSchema)` to create a new message.
  */
 export const ReadTensorRequestSchema: GenMessage<ReadTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
 
 /**
  * Asks for the contents of a buffer. A tensor without one answers ZDNN_INVALID_BUFFER.
@@ -984,7 +1022,7 @@ export type ReadSticks = Message<"nnpa.zdnn.v1.ReadSticks"> & {
  * Use `create(ReadSticksSchema)` to create a new message.
  */
 export const ReadSticksSchema: GenMessage<ReadSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
 
 /**
  * Response of ReadTensor: first a header, then chunks.
@@ -1021,7 +1059,7 @@ export type ReadTensorResponse = Message<"nnpa.zdnn.v1.ReadTensorResponse"> & {
  * Use `create(ReadTensorResponseSchema)` to create a new message.
  */
 export const ReadTensorResponseSchema: GenMessage<ReadTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
 
 /**
  * Says what the chunks of ReadTensor are.
@@ -1049,7 +1087,7 @@ export type ReadTensorHeader = Message<"nnpa.zdnn.v1.ReadTensorHeader"> & {
  * Use `create(ReadTensorHeaderSchema)` to create a new message.
  */
 export const ReadTensorHeaderSchema: GenMessage<ReadTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
 
 /**
  * Request of ListTensors.
@@ -1084,7 +1122,7 @@ export type ListTensorsRequest = Message<"nnpa.zdnn.v1.ListTensorsRequest"> & {
  * Use `create(ListTensorsRequestSchema)` to create a new message.
  */
 export const ListTensorsRequestSchema: GenMessage<ListTensorsRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
 
 /**
  * Response of ListTensors.
@@ -1112,7 +1150,7 @@ export type ListTensorsResponse = Message<"nnpa.zdnn.v1.ListTensorsResponse"> & 
  * Use `create(ListTensorsResponseSchema)` to create a new message.
  */
 export const ListTensorsResponseSchema: GenMessage<ListTensorsResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
 
 /**
  * Models of machines.

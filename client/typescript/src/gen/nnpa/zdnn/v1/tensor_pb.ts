@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/tensor.proto.
  */
 export const file_nnpa_zdnn_v1_tensor: GenFile = /*@__PURE__*/
-  fileDesc("ChlubnBhL3pkbm4vdjEvdGVuc29yLnByb3RvEgxubnBhLnpkbm4udjEi7wEKClRlbnNvckRlc2MSLgoGbGF5b3V0GAEgASgOMhkubm5wYS56ZG5uLnYxLkRhdGFMYXlvdXRzSACIAQESLgoGZm9ybWF0GAIgASgOMhkubm5wYS56ZG5uLnYxLkRhdGFGb3JtYXRzSAGIAQESKgoEdHlwZRgDIAEoDjIXLm5ucGEuemRubi52MS5EYXRhVHlwZXNIAogBARIMCgRkaW00GAQgASgNEgwKBGRpbTMYBSABKA0SDAoEZGltMhgGIAEoDRIMCgRkaW0xGAcgASgNQgkKB19sYXlvdXRCCQoHX2Zvcm1hdEIHCgVfdHlwZSLeAgoHWnRlbnNvchI2ChRwcmVfdHJhbnNmb3JtZWRfZGVzYxgBIAEoCzIYLm5ucGEuemRubi52MS5UZW5zb3JEZXNjEjIKEHRyYW5zZm9ybWVkX2Rlc2MYAiABKAsyGC5ubnBhLnpkbm4udjEuVGVuc29yRGVzYxIYCgtidWZmZXJfc2l6ZRgDIAEoBEgBiAEBEhMKC251bGxfYnVmZmVyGAQgASgIEhYKDmlzX3RyYW5zZm9ybWVkGAUgASgIEhEKCXJlY19zY2FsZRgGIAEoAhIOCgZvZmZzZXQYByABKAISEAoGc3RpY2tzGAggASgMSAASEAoGY2FjaGVkGAogASgMSAASKwoKYnl0ZV9vcmRlchgJIAEoDjIXLm5ucGEuemRubi52MS5CeXRlT3JkZXISEAoIY2FjaGVfYXMYCyABKAxCCgoIY29udGVudHNCDgoMX2J1ZmZlcl9zaXplImYKCVRlbnNvclJlZhIMCgJpZBgBIAEoBEgAEhAKBm5ld19pZBgCIAEoBEgAEi8KDmlubGluZV96dGVuc29yGAMgASgLMhUubm5wYS56ZG5uLnYxLlp0ZW5zb3JIAEIICgZ0ZW5zb3IiUgoLWnRlbnNvckluZm8SCgoCaWQYASABKAQSDwoHb3BlcmFuZBgCIAEoCRImCgd6dGVuc29yGAMgASgLMhUubm5wYS56ZG5uLnYxLlp0ZW5zb3Iq3gEKC0RhdGFMYXlvdXRzEgsKB1pETk5fMUQQABILCgdaRE5OXzJEEAESDAoIWkROTl8yRFMQAhILCgdaRE5OXzNEEAMSDAoIWkROTl8zRFMQBBIMCghaRE5OX1pSSBAFEgsKB1pETk5fNEQQBhIMCghaRE5OXzREUxAHEg0KCVpETk5fTkhXQxAIEg0KCVpETk5fTkNIVxAJEg0KCVpETk5fRklDTxAKEg0KCVpETk5fSFdDSxALEhIKDlpETk5fQklESVJfWlJIEAwSEwoPWkROTl9CSURJUl9GSUNPEA0qeAoLRGF0YUZvcm1hdHMSGQoVWkROTl9GT1JNQVRfNERGRUFUVVJFEAASGAoUWkROTl9GT1JNQVRfNERLRVJORUwQARIZChVaRE5OX0ZPUk1BVF80RFdFSUdIVFMQAhIZChVaRE5OX0ZPUk1BVF80REdFTkVSSUMQHyqcAQoJRGF0YVR5cGVzEhIKDlpETk5fRExGTE9BVDE2EAASFAoQWkROTl9CSU5BUllfRlAzMhAGEhQKEFpETk5fQklOQVJZX0lOVDgQCBIVChFaRE5OX0JJTkFSWV9JTlQzMhAKEgkKBElOVDgQ+wESCgoFSU5UMzIQ/AESCwoGQkZMT0FUEP0BEgkKBEZQMTYQ/gESCQoERlAzMhD/ASpiChdRdWFudGl6ZWRUcmFuc2Zvcm1UeXBlcxIXChNRVUFOVElaRURfRExGTE9BVDE2EAASEgoOUVVBTlRJWkVEX0lOVDgQARIaChZRVUFOVElaRURfV0VJR0hUU19JTlQ4EAIqYAoJQnl0ZU9yZGVyEhoKFkJZVEVfT1JERVJfVU5TUEVDSUZJRUQQABIcChhCWVRFX09SREVSX0xJVFRMRV9FTkRJQU4QARIZChVCWVRFX09SREVSX0JJR19FTkRJQU4QAmIGcHJvdG8z");
+  fileDesc("ChlubnBhL3pkbm4vdjEvdGVuc29yLnByb3RvEgxubnBhLnpkbm4udjEi7wEKClRlbnNvckRlc2MSLgoGbGF5b3V0GAEgASgOMhkubm5wYS56ZG5uLnYxLkRhdGFMYXlvdXRzSACIAQESLgoGZm9ybWF0GAIgASgOMhkubm5wYS56ZG5uLnYxLkRhdGFGb3JtYXRzSAGIAQESKgoEdHlwZRgDIAEoDjIXLm5ucGEuemRubi52MS5EYXRhVHlwZXNIAogBARIMCgRkaW00GAQgASgNEgwKBGRpbTMYBSABKA0SDAoEZGltMhgGIAEoDRIMCgRkaW0xGAcgASgNQgkKB19sYXlvdXRCCQoHX2Zvcm1hdEIHCgVfdHlwZSKvAwoHWnRlbnNvchI2ChRwcmVfdHJhbnNmb3JtZWRfZGVzYxgBIAEoCzIYLm5ucGEuemRubi52MS5UZW5zb3JEZXNjEjIKEHRyYW5zZm9ybWVkX2Rlc2MYAiABKAsyGC5ubnBhLnpkbm4udjEuVGVuc29yRGVzYxIYCgtidWZmZXJfc2l6ZRgDIAEoBEgBiAEBEhMKC251bGxfYnVmZmVyGAQgASgIEhYKDmlzX3RyYW5zZm9ybWVkGAUgASgIEhEKCXJlY19zY2FsZRgGIAEoAhIOCgZvZmZzZXQYByABKAISEAoGc3RpY2tzGAggASgMSAASEAoGY2FjaGVkGAogASgMSAASJgoGc2hhcmVkGAwgASgLMhQubm5wYS56ZG5uLnYxLkV4dGVudEgAEisKCmJ5dGVfb3JkZXIYCSABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhAKCGNhY2hlX2FzGAsgASgMEicKCXN0aWNrc190bxgNIAEoCzIULm5ucGEuemRubi52MS5FeHRlbnRCCgoIY29udGVudHNCDgoMX2J1ZmZlcl9zaXplIiYKBkV4dGVudBIOCgZvZmZzZXQYASABKAQSDAoEc2l6ZRgCIAEoBCJmCglUZW5zb3JSZWYSDAoCaWQYASABKARIABIQCgZuZXdfaWQYAiABKARIABIvCg5pbmxpbmVfenRlbnNvchgDIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29ySABCCAoGdGVuc29yIlIKC1p0ZW5zb3JJbmZvEgoKAmlkGAEgASgEEg8KB29wZXJhbmQYAiABKAkSJgoHenRlbnNvchgDIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yKt4BCgtEYXRhTGF5b3V0cxILCgdaRE5OXzFEEAASCwoHWkROTl8yRBABEgwKCFpETk5fMkRTEAISCwoHWkROTl8zRBADEgwKCFpETk5fM0RTEAQSDAoIWkROTl9aUkgQBRILCgdaRE5OXzREEAYSDAoIWkROTl80RFMQBxINCglaRE5OX05IV0MQCBINCglaRE5OX05DSFcQCRINCglaRE5OX0ZJQ08QChINCglaRE5OX0hXQ0sQCxISCg5aRE5OX0JJRElSX1pSSBAMEhMKD1pETk5fQklESVJfRklDTxANKngKC0RhdGFGb3JtYXRzEhkKFVpETk5fRk9STUFUXzRERkVBVFVSRRAAEhgKFFpETk5fRk9STUFUXzRES0VSTkVMEAESGQoVWkROTl9GT1JNQVRfNERXRUlHSFRTEAISGQoVWkROTl9GT1JNQVRfNERHRU5FUklDEB8qnAEKCURhdGFUeXBlcxISCg5aRE5OX0RMRkxPQVQxNhAAEhQKEFpETk5fQklOQVJZX0ZQMzIQBhIUChBaRE5OX0JJTkFSWV9JTlQ4EAgSFQoRWkROTl9CSU5BUllfSU5UMzIQChIJCgRJTlQ4EPsBEgoKBUlOVDMyEPwBEgsKBkJGTE9BVBD9ARIJCgRGUDE2EP4BEgkKBEZQMzIQ/wEqYgoXUXVhbnRpemVkVHJhbnNmb3JtVHlwZXMSFwoTUVVBTlRJWkVEX0RMRkxPQVQxNhAAEhIKDlFVQU5USVpFRF9JTlQ4EAESGgoWUVVBTlRJWkVEX1dFSUdIVFNfSU5UOBACKmAKCUJ5dGVPcmRlchIaChZCWVRFX09SREVSX1VOU1BFQ0lGSUVEEAASHAoYQllURV9PUkRFUl9MSVRUTEVfRU5ESUFOEAESGQoVQllURV9PUkRFUl9CSUdfRU5ESUFOEAJiBnByb3RvMw");
 
 /**
  * Describes a tensor: zdnn_tensor_desc (zDNN API Reference 1.2.0, "zTensor descriptors").
@@ -174,6 +174,16 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
      */
     value: Uint8Array;
     case: "cached";
+  } | {
+    /**
+     * Instead of the sticks, where they lie in the session's shared memory: exactly as many bytes as
+     * the transformed descriptor calls for, else DATA_SIZE_MISMATCH; a place outside of it is
+     * FIELD_INVALID. Of any size.
+     *
+     * @generated from field: nnpa.zdnn.v1.Extent shared = 12;
+     */
+    value: Extent;
+    case: "shared";
   } | { case: undefined; value?: undefined };
 
   /**
@@ -195,6 +205,15 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
    * @generated from field: bytes cache_as = 11;
    */
   cacheAs: Uint8Array;
+
+  /**
+   * Where the result's sticks are to go in the session's shared memory, for an inline output; the
+   * result then has `shared` in the place of `sticks`. A server that has no storage behind the place
+   * answers with `sticks` nevertheless. Of any size. Default: they travel.
+   *
+   * @generated from field: nnpa.zdnn.v1.Extent sticks_to = 13;
+   */
+  sticksTo?: Extent | undefined;
 };
 
 /**
@@ -203,6 +222,35 @@ export type Ztensor = Message<"nnpa.zdnn.v1.Ztensor"> & {
  */
 export const ZtensorSchema: GenMessage<Ztensor> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_tensor, 1);
+
+/**
+ * Names a part of the shared memory of a session, see Session.shared_memory. The server copies it
+ * before it looks at it.
+ *
+ * @generated from message nnpa.zdnn.v1.Extent
+ */
+export type Extent = Message<"nnpa.zdnn.v1.Extent"> & {
+  /**
+   * The first byte, from the beginning of the shared memory.
+   *
+   * @generated from field: uint64 offset = 1;
+   */
+  offset: bigint;
+
+  /**
+   * Bytes.
+   *
+   * @generated from field: uint64 size = 2;
+   */
+  size: bigint;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.Extent.
+ * Use `create(ExtentSchema)` to create a new message.
+ */
+export const ExtentSchema: GenMessage<Extent> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_tensor, 2);
 
 /**
  * Names a tensor operand.
@@ -255,7 +303,7 @@ export type TensorRef = Message<"nnpa.zdnn.v1.TensorRef"> & {
  * Use `create(TensorRefSchema)` to create a new message.
  */
 export const TensorRefSchema: GenMessage<TensorRef> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_tensor, 2);
+  messageDesc(file_nnpa_zdnn_v1_tensor, 3);
 
 /**
  * Tells about a tensor of the session, or about the output of an operation.
@@ -292,7 +340,7 @@ export type ZtensorInfo = Message<"nnpa.zdnn.v1.ZtensorInfo"> & {
  * Use `create(ZtensorInfoSchema)` to create a new message.
  */
 export const ZtensorInfoSchema: GenMessage<ZtensorInfo> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_tensor, 3);
+  messageDesc(file_nnpa_zdnn_v1_tensor, 4);
 
 /**
  * Layouts of tensors: zdnn_data_layouts (zDNN API Reference 1.2.0, "Data layouts"). The comment

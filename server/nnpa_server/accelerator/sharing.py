@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays and sticks that an operation finds, or leaves, in the memory that a session shares."""
+
+from collections.abc import Iterable
+
+from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa_emulator import Ztensor, stick
+
+from nnpa_server.accelerator.answers import dense, describe_inline, describe_ztensor, in_order
+from nnpa_server.accelerator.operands import check_extent, read_shared
+from nnpa_server.store import Session, staging
+
+
+def read_arrays(
+    session: Session, extents: Iterable[tensor_pb2.Extent], path: str
+) -> list[memoryview]:
+    """Return copies of user arrays in shared memory, once the quota has room for all of them."""
+    arrays: list[memoryview] = []
+    for index, extent in enumerate(extents):
+        check_extent(session, extent, extent.size, f"{path}[{index}]")
+        session.reserve(extent.size)
+        array = staging(extent.size)
+        session.pending_bytes += extent.size
+        read_shared(session, extent, array, f"{path}[{index}]")
+        arrays.append(array.data)
+    return arrays
+
+
+def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
+    """Write an array where the client wants it, and tell whether there was storage for it."""
+    check_extent(session, extent, array.nbytes, path)
+    return session.shared is not None and session.shared.write(extent.offset, array, path)
+
+
+def put_array(
+    session: Session,
+    place: tensor_pb2.Extent | None,
+    array: stick.Array,
+    result: operation_pb2.OperationResult,
+    path: str,
+) -> bool:
+    """Put a user array where the client wants it, if it does; tell, and have the result tell it."""
+    if place is None or not _put(session, place, dense(array), path):
+        return False
+    result.shared.CopyFrom(place)
+    return True
+
+
+def describe_output(
+    session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor, filled: bool
+) -> tuple[tensor_pb2.Ztensor, stick.Array | None]:
+    """Return the structure of an inline output, and large sticks that travel beside it."""
+    if not (filled and tensor.buffer is not None and wanted.HasField("sticks_to")):
+        return describe_inline(tensor, wanted.byte_order, filled)
+    if not _put(session, wanted.sticks_to, in_order(tensor, wanted.byte_order), "sticks_to"):
+        return describe_inline(tensor, wanted.byte_order, filled)
+    message = describe_ztensor(tensor)
+    message.byte_order = wanted.byte_order
+    message.shared.CopyFrom(wanted.sticks_to)
+    return message, None

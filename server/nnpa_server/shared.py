@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that a session shares with its client on the same host.
+
+The client makes an object of POSIX shared memory and names it; the server opens it once. Contents
+are read and written through the file, not mapped: what a client does to its object meanwhile can
+spoil its own data, or be an error, and nothing else. What is read is a copy before it is looked at.
+Source: shm_overview(7): objects are files in /dev/shm.
+"""
+
+import os
+import re
+import stat
+
+from nnpa_emulator.machine import Memory
+
+from nnpa_server.errors import CallRefused, invalid
+
+_OBJECTS = "/dev/shm"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
+
+
+class SharedMemory:
+    """An open object of `size` bytes; used and closed under its session's lock."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self._file = _open(name)
+        found = os.fstat(self._file).st_size
+        if found < size:
+            self.close()
+            raise invalid("session.shared_memory.size", size, f"at most {found}, the object's size")
+
+    def close(self) -> None:
+        """Release the object."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def require(self, offset: int, size: int, path: str) -> None:
+        """Refuse a place that is not in the memory."""
+        if offset + size > self.size:
+            limit = f"inside the {self.size} bytes of shared memory"
+            raise invalid(path, f"{size} bytes at {offset}", limit)
+
+    def read(self, offset: int, target: Memory, path: str) -> None:
+        """Fill `target`; the object may have been shortened since it was opened."""
+        self.require(offset, target.nbytes, path)
+        for start in range(0, target.nbytes, _PIECE):
+            piece = target[start : start + _PIECE]
+            if (got := os.preadv(self._file, [piece.data], offset + start)) < piece.nbytes:
+                limit = f"{piece.nbytes}: the object is too short"
+                raise invalid(path, f"{got} bytes at {offset + start}", limit)
+
+    def write(self, offset: int, source: Memory, path: str) -> bool:
+        """Write `source`, and tell whether there was storage for all of it; nothing grows."""
+        self.require(offset, source.nbytes, path)
+        if os.fstat(self._file).st_size < offset + source.nbytes:
+            return False
+        try:
+            return all(
+                os.pwritev(self._file, [piece.data], offset + start) == piece.nbytes
+                for start in range(0, source.nbytes, _PIECE)
+                for piece in (source[start : start + _PIECE],)
+            )
+        except OSError:
+            return False
+
+
+def _open(name: str) -> int:
+    """Open an object of this user; no name leads out of the folder of objects."""
+    path = "session.shared_memory.name"
+    if _NAME.fullmatch(name) is None or name in (".", ".."):
+        raise invalid(path, repr(name[:80]), "1 to 64 of A-Z a-z 0-9 . _ -")
+    folder = os.open(_OBJECTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        raise invalid(path, name, "an object of shared memory of this user") from error
+    finally:
+        os.close(folder)
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(file)
+        raise invalid(path, name, "an object of shared memory of this user")
+    return file
+
+
+def open_for(peer: str, name: str, size: int) -> SharedMemory | None:
+    """Open what the client at `peer` wants to share; none where the server cannot reach it.
+
+    A client elsewhere may name what it cannot know is somebody else's: only those on a Unix socket,
+    which the system lets near, share anything.
+    """
+    if not peer.startswith("unix:") or not size:
+        return None
+    try:
+        return SharedMemory(name, size)
+    except CallRefused:
+        return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa demo`: digits read by two networks on both Telums."""
+"""`nnpa demo`: digits read by two networks on both Telums, and by a hosted ONNX model."""
 
 import json
 
@@ -42,6 +42,14 @@ def test_report(server_target: str) -> None:
         assert cnn["stick_bytes"] == 360 * 8 * 4096
         assert lstm["stick_bytes"] == 8 * 12 * 4096
         assert (cnn["accuracy"] >= 0.97, lstm["accuracy"] >= 0.95) == (True, True)
+        model = report["model"]
+        assert (model["digits"], model["shape"]) == (360, [360, 1, 8, 8])
+        assert model["on_accelerator"] >= 7
+        assert model["accuracy"] >= 0.97
+        assert model["accuracy"] >= model["reference_accuracy"] - 0.01
+        assert model["same_answers"] >= 356
+        assert model["worst_difference"] < 0.05
+        assert model["violations"] == 0
         # source in 3 calls, 7 layers of which reshape allocates in 2, back in 1; LSTM: 3 layers
         assert (cnn["calls"], lstm["calls"]) == (3 + 7 + 2 + 1, 3 + 3 + 1)
 
@@ -54,7 +62,7 @@ def test_table(server_target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [line.split() for line in result.stdout.splitlines()]
     assert ["as", "promised", "yes", "yes"] in rows
     assert ["range", "violations", "0", "0"] in rows
-    assert sum(row[:1] == ["accuracy"] for row in rows) == 4
+    assert sum(row[:1] == ["accuracy"] for row in rows) == 6
     assert sum(row[:2] == ["slowest,", "ms"] for row in rows) == 2
     assert "…" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80

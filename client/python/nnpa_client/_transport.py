@@ -2,7 +2,7 @@
 """The one seam between this client and a server: the rpcs it uses, with errors of our own."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -15,6 +15,7 @@ from nnpa.mli.v1.mli_pb2 import (
     RunKernelResponse,
 )
 from nnpa.mli.v1.mli_pb2_grpc import MliServiceStub
+from nnpa.network.v1.network_pb2_grpc import NetworkServiceStub
 from nnpa.zdnn.v1.accelerator_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
@@ -43,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 class Transport(Protocol):
-    """The methods of nnpa.zdnn.v1.AcceleratorService and nnpa.mli.v1.MliService that it uses.
+    """The methods of the services of nnpa.zdnn.v1, nnpa.mli.v1 and nnpa.network.v1 that it uses.
 
     Each raises `TransportError`, or `ProgramCheck` where the machine would end the program.
     """
@@ -101,6 +102,10 @@ class Transport(Protocol):
         """List one page of MLI kernels."""
         ...
 
+    def network(self, method: str, request: Any) -> Any:
+        """Call a method of nnpa.network.v1.NetworkService; streams are iterators of messages."""
+        ...
+
     def close(self) -> None:
         """Give up the connection."""
         ...
@@ -139,9 +144,10 @@ class GrpcTransport:
         self._metadata = (
             (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else None
         )
-        self._channel = _channel(endpoint)
+        self._channel = open_channel(endpoint)
         self._stub = AcceleratorServiceStub(self._channel)
         self._mli = MliServiceStub(self._channel)
+        self._networks = NetworkServiceStub(self._channel)
         self._execute: Callable[..., Answered] = self._channel.unary_unary(
             f"{_SERVICE}/Execute", apart.serialize, apart.parse
         )
@@ -217,12 +223,26 @@ class GrpcTransport:
         """List one page of MLI kernels."""
         return self._call(self._mli.ListKernels, request, self._connect_timeout)
 
+    def network(self, method: str, request: Any) -> Any:
+        """Call a method of NetworkService; streams are iterators of messages."""
+        answer: Any = self._call(getattr(self._networks, method), request, self._timeout)
+        return self._streamed(answer) if hasattr(answer, "__next__") else answer
+
+    def _streamed(self, stream: Any) -> Iterator[Any]:
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, self.target) from error
+        finally:
+            stream.cancel()
+
     def close(self) -> None:
         """Give up the connection."""
         self._channel.close()
 
 
-def _channel(endpoint: Endpoint) -> grpc.Channel:
+def open_channel(endpoint: Endpoint) -> grpc.Channel:
+    """Return a channel to a server, with its certificates where it wants them."""
     options = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),

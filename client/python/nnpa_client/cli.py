@@ -149,8 +149,9 @@ def _functions_table(machines: list[Machine]) -> Table:
 def run_demo(target: str | None, as_json: bool) -> None:
     """Read handwritten digits with two trained networks on both Telums.
 
-    Each inference is one list of zDNN calls; accuracy is compared with the same networks in NumPy
-    FP32. Exit code 1 when it is not as promised.
+    Each inference is one list of zDNN calls; then the server hosts one of the networks, an ONNX
+    file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
+    networks in NumPy FP32. Exit code 1 when it is not as promised.
     """
     reports: list[demo.Report] = _reported(lambda: demo.run(target))
     if as_json:
@@ -177,6 +178,10 @@ def _demo_table(reports: list[demo.Report]) -> Table:
             heading = "  slowest, ms" if place == 0 else ""
             table.add_row(heading, *(_slow(one.slowest[place]) for one in found))
     table.add_section()
+    table.add_row(f"[bold]{reports[0].model.title}[/bold]")
+    for heading, model_cell in _MODEL_ROWS:
+        table.add_row(f"  {heading}", *(model_cell(report.model) for report in reports))
+    table.add_section()
     table.add_row("as promised", *("yes" if one.as_promised else "NO" for one in reports))
     return table
 
@@ -194,6 +199,17 @@ _DEMO_ROWS: tuple[tuple[str, Callable[[demo.NetworkReport], str]], ...] = (
     ("likelihoods off by", lambda one: f"{one.worst_difference:.2g}"),
     ("range violations", lambda one: str(one.violations)),
     ("calls in one list", lambda one: f"{one.calls} in {one.round_trip_ms:.1f} ms"),
+)
+
+_MODEL_ROWS: tuple[tuple[str, Callable[[demo.ModelReport], str]], ...] = (
+    ("your data, FP32", lambda one: _times(one.shape)),
+    ("nodes", lambda one: f"{one.on_accelerator} NNPA, {one.on_host} host"),
+    ("accuracy", lambda one: f"{one.accuracy:.2%}"),
+    ("accuracy in FP32", lambda one: f"{one.reference_accuracy:.2%}"),
+    ("answers as in FP32", lambda one: f"{one.same_answers} of {one.digits}"),
+    ("likelihoods off by", lambda one: f"{one.worst_difference:.2g}"),
+    ("range violations", lambda one: str(one.violations)),
+    ("one ModelInfer", lambda one: f"{one.round_trip_ms:.1f} ms"),
 )
 
 

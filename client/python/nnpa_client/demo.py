@@ -3,9 +3,11 @@
 
 A convolutional network and an LSTM (networks/README.md) classify 360 digits that they have not
 seen, the whole inference as one list of zDNN calls, and the answers are compared with the same
-networks in NumPy FP32 and with the truth.
+networks in NumPy FP32 and with the truth. Then the server hosts the convolutional network, an ONNX
+file, and reads the digits as any client of the Open Inference Protocol has it do.
 """
 
+import secrets
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ import numpy as np
 from nnpa_client import zdnn
 from nnpa_client.connection import connect
 from nnpa_client.errors import ZdnnWarning
-from nnpa_client.networks import NETWORKS, Digits, Layer, Network, held_out
+from nnpa_client.inference import ModelClient
+from nnpa_client.networks import NETWORKS, Digits, Layer, Network, held_out, onnx_cnn
 from nnpa_client.networks.digits import Floats
 from nnpa_client.session import Session
 from nnpa_client.ztensor import Ztensor
@@ -77,6 +80,33 @@ class NetworkReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What the ONNX file did on one machine, hosted by the server.
+
+    `shape` is that of all digits in one request; `on_accelerator` and `on_host` count nodes of the
+    model by where they ran. The rest is as in NetworkReport.
+    """
+
+    title: str
+    digits: int
+    shape: tuple[int, ...]
+    on_accelerator: int
+    on_host: int
+    accuracy: float
+    reference_accuracy: float
+    same_answers: int
+    worst_difference: float
+    violations: int
+    round_trip_ms: float
+
+    @property
+    def as_promised(self) -> bool:
+        """Tell whether the accuracy is, for itself and next to that of FP32."""
+        kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
+        return kept and self.accuracy >= PROMISED["cnn"]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What the demo found on one machine."""
 
@@ -84,6 +114,7 @@ class Report:
     display_name: str
     as_promised: bool
     networks: tuple[NetworkReport, ...]
+    model: ModelReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +131,47 @@ def run(target: str | None = None) -> list[Report]:
     """Run the demo on both Telums of a server; None starts a private one."""
     digits = held_out()
     reports: list[Report] = []
-    with connect(target) as first:
+    with connect(target) as first, ModelClient(first.target) as models:
         for machine in MACHINES:
             with connect(first.target, machine) as session:
                 found = tuple(_report(session, network, digits) for network in NETWORKS)
-                promised = all(one.as_promised for one in found)
                 name = session.machine.display_name
-                reports.append(Report(machine, name, promised, found))
+            model = _hosted(models, machine, digits)
+            promised = model.as_promised and all(one.as_promised for one in found)
+            reports.append(Report(machine, name, promised, found, model))
     return reports
+
+
+def _hosted(models: ModelClient, machine: str, digits: Digits) -> ModelReport:
+    """Have the server host the ONNX file for a machine, and read all digits in each request."""
+    name, images = f"demo-{secrets.token_hex(4)}", digits.images[:, None]
+    models.load(name, onnx_cnn(), machine)
+    try:
+        properties = models.properties(name)
+        answer, times = models.infer(name, {"image": images}), list[float]()
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            models.infer(name, {"image": images})
+            times.append(1000 * (time.perf_counter() - start))
+    finally:
+        models.unload(name)
+    (network,) = (one for one in NETWORKS if one.name == "cnn")
+    likelihoods = _likelihoods(answer.outputs["logits"])
+    expected = _likelihoods(network.reference(digits.images))
+    answers, reference = likelihoods.argmax(axis=1), expected.argmax(axis=1)
+    return ModelReport(
+        "the same, ONNX hosted",
+        len(digits.labels),
+        images.shape,
+        int(properties["nodes_accelerator"]),
+        int(properties["nodes_host"]),
+        float((answers == digits.labels).mean()),
+        float((reference == digits.labels).mean()),
+        int((answers == reference).sum()),
+        float(np.abs(likelihoods - expected).max()),
+        answer.range_violations,
+        median(times),
+    )
 
 
 def _report(session: Session, network: Network, digits: Digits) -> NetworkReport:

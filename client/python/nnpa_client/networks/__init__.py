@@ -5,6 +5,6 @@ Trained once on 80 % of the digits; the other 20 % come with them (README.md in 
 """
 
 from nnpa_client.networks.accelerated import NETWORKS, Layer, Network
-from nnpa_client.networks.digits import Digits, held_out, weights
+from nnpa_client.networks.digits import Digits, held_out, onnx_cnn, weights
 
-__all__ = ["NETWORKS", "Digits", "Layer", "Network", "held_out", "weights"]
+__all__ = ["NETWORKS", "Digits", "Layer", "Network", "held_out", "onnx_cnn", "weights"]

@@ -46,3 +46,8 @@ def weights(network: str) -> Mapping[str, Floats]:
     if not found:
         raise ValueError(f"network: {network!r}, expected 'cnn' or 'lstm'")
     return MappingProxyType(found)
+
+
+def onnx_cnn() -> bytes:
+    """Return the convolutional network as an ONNX file: image (batch, 1, 8, 8), logits."""
+    return (files("nnpa_client.networks") / "digits_cnn.onnx").read_bytes()

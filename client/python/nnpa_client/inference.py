@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of a server through the Open Inference Protocol: load, infer, unload, with NumPy arrays.
+
+Any client of the protocol does; this one needs nothing beside what the package needs anyway. Its
+message classes live in a descriptor pool of their own: the package `inference` is registered by
+every client of the protocol, and a process has only one place for it.
+Source: Open Inference Protocol, version 2, in Triton's dialect.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from nnpa_client._transport import error_from_rpc, open_channel
+from nnpa_client.config import endpoint
+
+_SERVICE = "inference.GRPCInferenceService"
+_DESCRIPTOR = "open_inference_grpc.binpb"
+_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {
+        name: np.dtype(kind)
+        for name, kind in (
+            ("BOOL", "?"), ("UINT8", "u1"), ("UINT16", "<u2"), ("UINT32", "<u4"),
+            ("UINT64", "<u8"), ("INT8", "i1"), ("INT16", "<i2"), ("INT32", "<i4"),
+            ("INT64", "<i8"), ("FP16", "<f2"), ("FP32", "<f4"), ("FP64", "<f8"),
+        )
+    }
+)  # fmt: skip
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    """Return the protocol's messages, known to this module only."""
+    pool = descriptor_pool.DescriptorPool()
+    data = (files("nnpa.oip") / _DESCRIPTOR).read_bytes()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
+        pool.Add(file)
+    return pool
+
+
+@cache
+def _message(name: str) -> Any:
+    """Return the class of a message of the protocol."""
+    found = _pool().FindMessageTypeByName(f"inference.{name}")
+    return message_factory.GetMessageClass(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What a model answered: outputs by name, how many operations met a range violation."""
+
+    outputs: Mapping[str, npt.NDArray[Any]]
+    range_violations: int
+
+
+class ModelClient:
+    """The models of a server; close it, or use it in a `with` statement.
+
+    `target` is host:port or unix:/path. Every method raises `TransportError`.
+    """
+
+    def __init__(self, target: str, timeout: float | None = None) -> None:
+        place = endpoint(target)
+        self.target = place.target
+        self._timeout = timeout
+        self._metadata = (("authorization", f"Bearer {place.token}"),) if place.token else None
+        self._channel = open_channel(place)
+
+    def _call(self, method: str, request: Any) -> Any:
+        described: Any = _pool().FindServiceByName(_SERVICE).methods_by_name[method]
+        answer = _message(described.output_type.name)
+        call: Any = self._channel.unary_unary(
+            f"/{_SERVICE}/{method}", type(request).SerializeToString, answer.FromString
+        )
+        try:
+            return call(request, timeout=self._timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, self.target) from error
+
+    def load(self, name: str, model: bytes, machine: str = "telum2") -> None:
+        """Load an ONNX file for a machine, and publish it under a name."""
+        request = _message("RepositoryModelLoadRequest")(model_name=name)
+        config = {"parameters": {"machine": {"string_value": machine}}}
+        request.parameters["config"].string_param = json.dumps(config)
+        request.parameters["file:1/model.onnx"].bytes_param = model
+        self._call("RepositoryModelLoad", request)
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
+        request = _message("RepositoryModelUnloadRequest")(model_name=name)
+        self._call("RepositoryModelUnload", request)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """Return what the server tells of a model: its machine, where its nodes run."""
+        request = _message("ModelMetadataRequest")(name=name)
+        return dict(self._call("ModelMetadata", request).properties)
+
+    def infer(self, name: str, inputs: Mapping[str, npt.NDArray[Any]]) -> Inferred:
+        """Run a model on arrays of its element types and shapes."""
+        request = _message("ModelInferRequest")(model_name=name)
+        request.parameters["nnpa_max_response_bytes"].int64_param = 0
+        for key, array in inputs.items():
+            dense = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            if dense.dtype not in _NAMES:
+                raise ValueError(f"input {key} is {array.dtype}, must be one of {list(_DTYPES)}")
+            request.inputs.add(name=key, datatype=_NAMES[dense.dtype], shape=array.shape)
+            request.raw_input_contents.append(dense.tobytes())
+        response = self._call("ModelInfer", request)
+        outputs = {
+            one.name: np.frombuffer(raw, _DTYPES[one.datatype]).reshape(one.shape)
+            for one, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        }
+        return Inferred(outputs, response.parameters["nnpa_range_violations"].int64_param)
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()

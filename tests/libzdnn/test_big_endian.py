@@ -9,6 +9,7 @@ import pytest
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import LIBRARY, Prefix
+from tests.vector_runner import VECTORS
 
 TARGET = "s390x-unknown-linux-gnu"
 CROSS = "s390x-linux-gnu-"
@@ -50,3 +51,25 @@ def test_same_results(
     expected = toolchain.run([str(here)], ZDNN_SERVER=server)
     assert toolchain.run([*qemu, str(there)], ZDNN_SERVER=server) == expected
     assert len(expected.splitlines()) >= 15
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("file", ["conv2d", "transform_ztensor", "quantized_matmul_op", "reduce"])
+def test_same_answers_to_vectors(
+    file: str, big_endian: Prefix, prefix: Prefix, server: str
+) -> None:
+    """Words of sticks and arrays are those of a little-endian machine, most significant first."""
+    qemu = ["qemu-s390x", "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT / 'lib'}"]
+    path = str(VECTORS / f"{file}.jsonl")
+    told = [
+        subprocess.run(
+            [*emulator, str(one.path / "bin/zdnn-testee"), "--emulated", path],
+            env={**os.environ, "ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        ).stdout
+        for emulator, one in ((qemu, big_endian), ([], prefix))
+    ]
+    assert told[0] == told[1]
+    assert '"steps"' in told[0]

@@ -2,7 +2,7 @@
 """The client's transport without a network: it calls the server's service directly."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -15,6 +15,8 @@ from nnpa_server.accelerator.transfer import parse_write
 from nnpa_server.config import Limits
 from nnpa_server.errors import from_exception
 from nnpa_server.mli import MliService
+from nnpa_server.network import make_service
+from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 
 Answer = TypeVar("Answer")
@@ -49,6 +51,7 @@ class InProcessTransport:
         self.calls = 0
         self._service = AcceleratorService(store)
         self._mli = MliService(Limits(), calls=1)
+        self._networks = make_service(store, Repository(4), None)
 
     def _call(self, method: Callable[..., Answer], request: object) -> Answer:
         self.calls += 1
@@ -110,6 +113,20 @@ class InProcessTransport:
     def list_kernels(self, request: mli_pb2.ListKernelsRequest) -> mli_pb2.ListKernelsResponse:
         """List one page of MLI kernels."""
         return self._call(self._mli.ListKernels, request)
+
+    def network(self, method: str, request: Any) -> Any:
+        """Call a method of NetworkService; streams are iterators of messages."""
+        answer: Any = self._call(getattr(self._networks, method), request)
+        return self._streamed(answer) if hasattr(answer, "__next__") else answer
+
+    def _streamed(self, stream: Any) -> Iterator[Any]:
+        try:
+            yield from stream
+        except GeneratorExit:
+            stream.close()
+            raise
+        except Exception as error:
+            raise as_client_error(error) from error
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

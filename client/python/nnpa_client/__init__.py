@@ -13,15 +13,23 @@ from importlib.metadata import version
 
 from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
-from nnpa_client import mli, zdnn
+from nnpa_client import mli, network, zdnn
 from nnpa_client.connection import connect, list_machines
-from nnpa_client.errors import NnpaError, ProgramCheck, TransportError, ZdnnError, ZdnnWarning
+from nnpa_client.errors import (
+    NetworkError,
+    NnpaError,
+    ProgramCheck,
+    TransportError,
+    ZdnnError,
+    ZdnnWarning,
+)
 from nnpa_client.session import Pipeline, Session
 from nnpa_client.status import Status
 from nnpa_client.ztensor import Ztensor
 
 __all__ = [
     "MachineSpec",
+    "NetworkError",
     "NnpaError",
     "Pipeline",
     "ProgramCheck",
@@ -35,6 +43,7 @@ __all__ = [
     "connect",
     "list_machines",
     "mli",
+    "network",
     "zdnn",
 ]
 

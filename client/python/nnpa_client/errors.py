@@ -4,6 +4,7 @@
     NnpaError                 everything that this package raises on purpose
       ZdnnError               the accelerator or the library answered with an error status
       ProgramCheck            the machine would have ended the program
+      NetworkError            the client API of a hosted network refuses
       TransportError          the call did not reach the accelerator, or its answer got lost
     ZdnnWarning (UserWarning) the accelerator answered with a warning; outputs are valid
 
@@ -96,6 +97,14 @@ class ProgramCheck(NnpaError):
         self.operation_index = int(index) if index else None
         hint = "" if self.precheck_status is None else _precheck_hint(int(self.precheck_status))
         super().__init__(f"{message}{hint}")
+
+
+class NetworkError(NnpaError):
+    """The client API of a hosted network refuses; `error` has type and code as ST numbers them."""
+
+    def __init__(self, error: object) -> None:
+        self.error = error
+        super().__init__(str(error))
 
 
 class TransportError(NnpaError):

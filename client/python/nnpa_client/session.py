@@ -4,7 +4,7 @@
 import contextlib
 from collections.abc import Generator, Sequence
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
@@ -58,6 +58,10 @@ from nnpa_client.options import (
     session_options,
 )
 from nnpa_client.ztensor import Ztensor
+
+if TYPE_CHECKING:
+    from nnpa_client.network.calls import Model
+    from nnpa_client.network.hosted import Network
 
 _LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}
 _entered: ContextVar[tuple["Session", ...]] = ContextVar("nnpa_sessions", default=())
@@ -289,6 +293,16 @@ class Session:
         """
         self._guest.flush()
         return self._guest.execute([Call("", one) for one in operations]).whole()
+
+    def load(self, model: "Model | None" = None, **options: Any) -> "Network":
+        """Host an ONNX model and return it, ready to be called like a function.
+
+        `model` is the path of an ONNX file, its bytes, or an onnx.ModelProto; the other arguments
+        are those of `nnpa_client.network.load`.
+        """
+        from nnpa_client.network.hosted import load  # which needs this class
+
+        return load(self, model, **options)
 
     def new_id(self) -> int:
         """Return an id that no tensor of the session has had."""

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client API under its own names: create, init, run, get_error, get_info, destroy.
+
+As in C: create returns an error and a handle, init whether it succeeded, run the number of batches,
+and get_error says why. Memory of outputs is filled in place. A call that does not reach the network
+raises `TransportError`. Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from nnpa.network.v1 import network_pb2 as pb
+
+from nnpa_client.network.buffers import (
+    AiError,
+    Buffer,
+    MetaInfo,
+    NetworkParams,
+    error_from_wire,
+    from_wire,
+    to_wire,
+    write_back,
+)
+from nnpa_client.session import Session
+
+CHUNK_BYTES = 1 << 20
+TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
+# sizeof of ai_i8 ... ai_u64, ai_float, ai_size, bit 7 set for unsigned types.
+TYPE_SIZES = bytes((0x01, 0x81, 0x02, 0x82, 0x04, 0x84, 0x08, 0x88, 0x04, 0x84))
+_OVERFLOW = {"saturate": pb.OVERFLOW_SATURATE, "ninf": pb.OVERFLOW_NINF}
+
+
+@runtime_checkable
+class Serializable(Protocol):
+    """What can be written as bytes, such as an onnx.ModelProto."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        """Return the file's bytes."""
+        ...
+
+
+Model = str | PathLike[str] | bytes | Serializable
+"""An ONNX model: the path of its file, the file's bytes, or an onnx.ModelProto."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What create gives: the session and the name of a network in it."""
+
+    session: Session
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile a model and what to allocate.
+
+    `strict_placement` refuses a model of which any node would run on the host; `offload_integer`
+    has integer products run on the accelerator, which rounds; `overflow` is what values beyond
+    DLFLOAT16 become: the greatest number ("saturate"), or no number ("ninf").
+    `allocate_inputs`, `allocate_outputs`, `split_weights` are those of ST's generator. `strict`
+    refuses what would wait: a second create of a C name, a run during a run. `formats` gives inputs
+    and outputs of a float model another format, with scale and zero point or None for fixed point;
+    `shapes` those with free dims a shape. For tests of clients: `failing_node` is the c_idx of a
+    node that fails, `device_gate_closed` has create fail.
+    """
+
+    strict_placement: bool = False
+    offload_integer: bool = False
+    overflow: Literal["saturate", "ninf"] = "saturate"
+    allocate_inputs: bool = False
+    allocate_outputs: bool = False
+    split_weights: bool = False
+    strict: bool = True
+    formats: Mapping[str, tuple[int, MetaInfo | None]] | None = None
+    shapes: Mapping[str, Sequence[int]] | None = None
+    failing_node: int | None = None
+    device_gate_closed: bool = False
+
+
+DEFAULT = Options()
+
+
+def _options(options: Options) -> pb.CreateOptions:
+    if options.overflow not in _OVERFLOW:
+        raise ValueError(f"overflow: {options.overflow!r}, expected one of {', '.join(_OVERFLOW)}")
+    formats = [
+        pb.TensorFormat(name=name, format=fmt, meta_info=_meta(meta))
+        for name, (fmt, meta) in (options.formats or {}).items()
+    ]
+    return pb.CreateOptions(
+        strict_placement=options.strict_placement,
+        offload_integer=options.offload_integer,
+        overflow=_OVERFLOW[options.overflow],
+        allocate_inputs=options.allocate_inputs,
+        allocate_outputs=options.allocate_outputs,
+        split_weights=options.split_weights,
+        strict=options.strict,
+        formats=formats,
+        failing_node=options.failing_node,
+        device_gate_closed=options.device_gate_closed,
+        shapes=input_shapes(options.shapes),
+    )
+
+
+def _meta(meta: MetaInfo | None) -> pb.MetaInfo | None:
+    return None if meta is None else pb.MetaInfo(scale=meta.scale, zero_point=meta.zero_point)
+
+
+def input_shapes(shapes: Mapping[str, Sequence[int]] | None) -> list[pb.InputShape]:
+    """Return shapes as messages."""
+    return [pb.InputShape(name=name, shape=shape) for name, shape in (shapes or {}).items()]
+
+
+def create_message(
+    session: Session,
+    model: Model | None,
+    c_name: str,
+    options: Options,
+    *,
+    program: bytes | None = None,
+    published: str | None = None,
+    publish_as: str = "",
+    tools_api_version: tuple[int, int, int] | None = TOOLS_API_VERSION,
+) -> pb.CreateNetworkResponse:
+    """Upload a model, or name what the server has, and return the server's answer."""
+    if [model, program, published].count(None) != 2:
+        raise ValueError("model, program, published: expected exactly one of them")
+    data = program if program is not None else b"" if model is None else _bytes_of(model)
+    header = pb.CreateNetworkHeader(
+        session=session.name,
+        c_name=c_name,
+        options=_options(options),
+        publish_as=publish_as,
+        type_sizes=TYPE_SIZES,
+    )
+    if published is not None:
+        header.published = published
+    elif program is not None:
+        header.program_bytes = len(data)
+    else:
+        header.onnx_bytes = len(data)
+    if tools_api_version is not None:
+        major, minor, micro = tools_api_version
+        header.tools_api_version.CopyFrom(pb.Version(major=major, minor=minor, micro=micro))
+
+    def parts() -> Iterator[pb.CreateNetworkRequest]:
+        yield pb.CreateNetworkRequest(header=header)
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield pb.CreateNetworkRequest(chunk=data[start : start + CHUNK_BYTES])
+
+    answer: pb.CreateNetworkResponse = session.transport.network("CreateNetwork", parts())
+    return answer
+
+
+def _bytes_of(model: Model) -> bytes:
+    if isinstance(model, bytes):
+        return model
+    if isinstance(model, Serializable):
+        return model.SerializeToString()
+    return Path(model).read_bytes()
+
+
+def create(
+    session: Session,
+    model: Model | None = None,
+    c_name: str = "network",
+    options: Options = DEFAULT,
+    **source: Any,
+) -> tuple[AiError, Handle | None]:
+    """Create a network: ai_<name>_create. Return an error, and the handle where there is none.
+
+    In place of `model`: `program`, the bytes of a serialised nnpa.network.v1.Program, or
+    `published`, the name of a model that the server offers. `publish_as` offers the model to
+    everybody. `tools_api_version` is what the caller was generated for.
+    """
+    answer = create_message(session, model, c_name, options, **source)
+    if answer.HasField("error"):
+        return error_from_wire(answer.error), None
+    return AiError(), Handle(session, answer.network.name)
+
+
+def init(
+    network: Handle,
+    params: NetworkParams | None,
+    *,
+    model_signature: str = "",
+    shared_activations: str = "",
+) -> bool:
+    """Bind weights and activations: ai_<name>_init; False: ask `get_error`.
+
+    Networks with the same `shared_activations` use the same memory, one at a time.
+    """
+    message = None
+    if params is not None:
+        message = pb.NetworkParams(
+            params=to_wire(params.params), activations=to_wire(params.activations)
+        )
+    request = pb.InitNetworkRequest(
+        session=network.session.name,
+        network=network.name,
+        params=message,
+        model_signature=model_signature,
+        shared_activations=shared_activations,
+    )
+    answer: pb.InitNetworkResponse = network.session.transport.network("InitNetwork", request)
+    return answer.ok
+
+
+def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buffer] | None) -> int:
+    """Process the batches of the inputs: ai_<name>_run. Return how many; <= 0: ask `get_error`.
+
+    Results are written to the outputs' memory; one that lies in the activations gets its results
+    as new `data`.
+    """
+    request = pb.RunNetworkRequest(
+        session=network.session.name,
+        network=network.name,
+        inputs=map(to_wire, inputs or ()),
+        outputs=[to_wire(one, output=True) for one in outputs or ()],
+    )
+    answer: pb.RunNetworkResponse = network.session.transport.network("RunNetwork", request)
+    for buffer, made in zip(outputs or (), answer.outputs, strict=False):
+        if buffer.data is None or made.HasField("activations_offset"):
+            buffer.data, buffer.activations_offset = made.data, made.activations_offset
+        else:
+            write_back(buffer, made.data)
+    return answer.n_batches
+
+
+def forward(network: Handle, inputs: Sequence[Buffer] | None) -> int:
+    """Process the batches of the inputs and drop the results: ai_<name>_forward."""
+    request = pb.RunNetworkRequest(
+        session=network.session.name,
+        network=network.name,
+        inputs=map(to_wire, inputs or ()),
+        forward=True,
+    )
+    answer: pb.RunNetworkResponse = network.session.transport.network("RunNetwork", request)
+    return answer.n_batches
+
+
+def get_error(network: Handle, sequence: int = 0) -> AiError:
+    """Return the first error and clear it: ai_<name>_get_error.
+
+    Asked again with the same `sequence`, not 0, it gives the same answer and clears nothing.
+    """
+    request = pb.GetNetworkErrorRequest(
+        session=network.session.name, network=network.name, sequence=sequence
+    )
+    answer: pb.GetNetworkErrorResponse = network.session.transport.network(
+        "GetNetworkError", request
+    )
+    return error_from_wire(answer.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`ai_network_report`: buffers as this module has them, `message` everything else."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    activations: Buffer
+    params: Buffer
+    message: pb.NetworkReport
+
+
+def get_info(network: Handle) -> Report | None:
+    """Describe a network: ai_<name>_get_info; None: ask `get_error`."""
+    request = pb.GetNetworkInfoRequest(session=network.session.name, network=network.name)
+    answer: pb.GetNetworkInfoResponse = network.session.transport.network("GetNetworkInfo", request)
+    if not answer.ok:
+        return None
+    report = answer.report
+    return Report(
+        tuple(map(from_wire, report.inputs)),
+        tuple(map(from_wire, report.outputs)),
+        from_wire(report.activations),
+        from_wire(report.params),
+        report,
+    )
+
+
+def destroy(network: Handle) -> Handle | None:
+    """End a network: ai_<name>_destroy. Return None, or the handle where it was not destroyed."""
+    request = pb.DestroyNetworkRequest(session=network.session.name, network=network.name)
+    answer: pb.DestroyNetworkResponse = network.session.transport.network("DestroyNetwork", request)
+    return network if answer.network else None
+
+
+def node_info(network: Handle, c_idx: int) -> pb.ObserverNode | None:
+    """Describe a node: ai_platform_observer_node_info; None: ask `get_error`."""
+    request = pb.GetNodeInfoRequest(session=network.session.name, network=network.name, c_idx=c_idx)
+    answer: pb.GetNodeInfoResponse = network.session.transport.network("GetNodeInfo", request)
+    return answer.node if answer.ok else None
+
+
+def observe(
+    network: Handle,
+    events: int = 0,
+    *,
+    tensors: bool = False,
+    nodes: Sequence[int] = (),
+    block: bool = False,
+) -> Iterator[pb.ObserverEvent] | None:
+    """Register the observer and return its events: ai_platform_observer_register.
+
+    None: ask `get_error`. `events` is a mask of 1 (init), 2 (before a node), 4 (after), 0 all;
+    `block` has runs wait for whoever reads, instead of dropping events. The iterator lasts as long
+    as the network; closing it unregisters.
+    """
+    request = pb.ObserveNetworkRequest(
+        session=network.session.name,
+        network=network.name,
+        events=events,
+        tensors=tensors,
+        nodes=nodes,
+        block=block,
+    )
+    stream: Iterator[pb.ObserveNetworkResponse] = network.session.transport.network(
+        "ObserveNetwork", request
+    )
+    if not next(stream).registered.ok:
+        return None
+    return (one.event for one in stream)

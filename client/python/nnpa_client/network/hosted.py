@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short way: load a model, call it like a function over NumPy arrays."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1 import program_pb2
+
+from nnpa_client.errors import NetworkError, ZdnnWarning
+from nnpa_client.network import calls
+from nnpa_client.network.buffers import (
+    NetworkParams,
+    activations,
+    default_weights,
+    error_from_wire,
+)
+from nnpa_client.network.calls import DEFAULT, Handle, Model, Options
+from nnpa_client.session import Session
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output in the model's terms; -1 in `shape` is a dim that is free."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What one run gave: outputs by name, and what happened on the way.
+
+    `violations` are values that the accelerator used or stored and that are no numbers, `nans` the
+    NaN elements of each output, `calls` how often each zDNN function was called.
+    """
+
+    outputs: Mapping[str, Array]
+    violations: tuple[pb.NodeViolation, ...]
+    nans: Mapping[str, int]
+    calls: Mapping[str, int]
+
+
+class Network:
+    """A model on the accelerator, ready to be called.
+
+        with session.load("model.onnx") as net:
+            y = net(x)                      # the model's own names, shapes and types
+            total, most = net(a=a, b=b)     # several inputs by name, several outputs as a tuple
+
+    It ends with `close`, its `with` block, or its session.
+    """
+
+    def __init__(self, handle: Handle, message: pb.Network) -> None:
+        self.handle = handle
+        self.inputs = tuple(_port(one) for one in message.inputs)
+        self.outputs = tuple(_port(one) for one in message.outputs)
+        self.c_name = message.c_name
+        self.model_signature = message.model_signature
+        self.machine = message.machine
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Return the output's array, or a tuple of the outputs in the model's order.
+
+        Arrays come in the order of the inputs, or by name. What is no array yet gets the input's
+        type; an array of another type is a TypeError. Range violations are a `ZdnnWarning`.
+        """
+        result = self.infer(*arrays, **named)
+        for one in result.violations[:1]:
+            text = f"{one.function} (node {one.node})"
+            warnings.warn(ZdnnWarning(one.zdnn_status, text), stacklevel=2)
+        outputs = tuple(result.outputs.values())
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def infer(self, *arrays: Any, **named: Any) -> Inference:
+        """Run once and return outputs with what happened on the way; no warning is raised."""
+        feeds = dict(zip((one.name for one in self.inputs), arrays, strict=False))
+        twice = feeds.keys() & named.keys()
+        if len(arrays) > len(self.inputs) or twice:
+            given = f"{len(arrays)} arrays and {sorted(named)}"
+            raise TypeError(f"inputs: {given}, expected {[one.name for one in self.inputs]}")
+        request = pb.InferNetworkRequest(
+            session=self.handle.session.name,
+            network=self.handle.name,
+            inputs=self.named_arrays({**feeds, **named}),
+        )
+        answer: pb.InferNetworkResponse = self._ask("InferNetwork", request)
+        return Inference(
+            {one.name: array_of(one) for one in answer.outputs},
+            tuple(answer.violations),
+            dict(answer.nans),
+            dict(answer.calls),
+        )
+
+    def named_arrays(self, feeds: Mapping[str, Any]) -> list[pb.NamedArray]:
+        """Return inputs as messages; TypeError for an array of another type than the input's."""
+        types = {one.name: one.dtype for one in self.inputs}
+        return [_named(name, value, types.get(name)) for name, value in feeds.items()]
+
+    def _ask(self, method: str, request: Any) -> Any:
+        return self.handle.session.transport.network(method, request)
+
+    def report(self) -> pb.NetworkReport:
+        """Return what the network says of itself, with the placement of every node."""
+        report = calls.get_info(self.handle)
+        if report is None:
+            raise NetworkError(calls.get_error(self.handle))
+        return report.message
+
+    def export_program(self, shapes: Mapping[str, Sequence[int]] | None = None) -> bytes:
+        """Return the compiled network as a serialised nnpa.network.v1.Program."""
+        request = pb.ExportProgramRequest(
+            session=self.handle.session.name,
+            network=self.handle.name,
+            shapes=calls.input_shapes(shapes),
+        )
+        parts: Iterator[pb.ExportProgramResponse] = self._ask("ExportProgram", request)
+        return b"".join(one.chunk for one in parts)
+
+    def close(self) -> None:
+        """Destroy the network. May be repeated."""
+        calls.destroy(self.handle)
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ins, outs = (", ".join(f"{p.name} {p.dtype}{list(p.shape)}" for p in ports)
+                     for ports in (self.inputs, self.outputs))  # fmt: skip
+        return f"<Network {self.c_name} on {self.machine}: {ins} -> {outs}>"
+
+
+def load(
+    session: Session,
+    model: Model | None = None,
+    c_name: str | None = None,
+    options: Options = DEFAULT,
+    **source: Any,
+) -> Network:
+    """Create and initialise a network; arguments as in `create`.
+
+    Without `c_name` it gets one that the session has not used. Raises `NetworkError` for what the
+    client API refuses, `TransportError` for a model that cannot be hosted.
+    """
+    name = c_name or f"network_{session.new_id()}"
+    answer = calls.create_message(session, model, name, options, **source)
+    if answer.HasField("error"):
+        raise NetworkError(error_from_wire(answer.error))
+    handle = Handle(session, answer.network.name)
+    try:
+        report = calls.get_info(handle)
+        size = 0 if report is None else report.activations.channels
+        if not calls.init(handle, NetworkParams(default_weights(), activations(size))):
+            raise NetworkError(calls.get_error(handle))
+    except BaseException:
+        calls.destroy(handle)
+        raise
+    return Network(handle, answer.network)
+
+
+def array_of(message: pb.NamedArray) -> Array:
+    """Return the array that a message holds."""
+    if message.dtype == "bfloat16":
+        import ml_dtypes
+
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    else:
+        dtype = np.dtype(message.dtype)
+    array: Array = np.frombuffer(message.data, dtype).reshape(list(message.shape)).copy()
+    return array
+
+
+def _port(message: program_pb2.Port) -> Port:
+    return Port(message.name, message.dtype, tuple(message.shape))
+
+
+def _named(name: str, value: Any, dtype: str | None) -> pb.NamedArray:
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if dtype is not None and array.dtype.name != dtype:
+            raise TypeError(f"input {name}: {array.dtype.name} array, expected {dtype}")
+    else:
+        array = np.asarray(value, None if dtype in (None, "bfloat16") else dtype)
+    dense = np.ascontiguousarray(array)
+    little = dense.astype(dense.dtype.newbyteorder("<"), copy=False)
+    return pb.NamedArray(
+        name=name, dtype=array.dtype.name, shape=array.shape, data=little.tobytes()
+    )

@@ -4,8 +4,14 @@ package zdnn
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
@@ -88,5 +94,47 @@ func TestInitPreTransformedDesc(t *testing.T) {
 	desc, err := InitPreTransformedDesc(ZDNN_2D, FP32, 3, 4, 5)
 	if err != nil || desc.Dim2 != 3 || desc.Dim1 != 4 || desc.Dim4 != 0 {
 		t.Error(desc, err)
+	}
+}
+
+// forgetful is a service that has lost the tensors of the first list, and counts what it runs.
+type forgetful struct {
+	zdnnv1.AcceleratorServiceClient
+	lists []int
+}
+
+func (f *forgetful) Execute(
+	_ context.Context, request *zdnnv1.ExecuteRequest, _ ...grpc.CallOption,
+) (*zdnnv1.ExecuteResponse, error) {
+	f.lists = append(f.lists, len(request.Operations))
+	if len(f.lists) > 1 {
+		return &zdnnv1.ExecuteResponse{Results: make([]*zdnnv1.OperationResult, len(request.Operations))}, nil
+	}
+	told, err := status.New(codes.NotFound, "operations[0]: no tensor 7").WithDetails(&errdetails.ErrorInfo{
+		Domain: "nnpa", Reason: "TENSOR_NOT_FOUND", Metadata: map[string]string{"tensor": "7"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return nil, told.Err()
+}
+
+func (f *forgetful) ListTensors(
+	context.Context, *zdnnv1.ListTensorsRequest, ...grpc.CallOption,
+) (*zdnnv1.ListTensorsResponse, error) {
+	return &zdnnv1.ListTensorsResponse{}, nil
+}
+
+// A dropped tensor that the server has freed already does not keep the caller's calls from running.
+func TestDroppedAndFreedAlready(t *testing.T) {
+	service := &forgetful{}
+	s := &Session{client: service, message: &zdnnv1.Session{Name: "sessions/x"}}
+	s.drop(7)
+	results, err := s.Execute(context.Background(), &zdnnv1.Operation{})
+	if err != nil || len(results) != 1 {
+		t.Fatal(results, err)
+	}
+	if len(service.lists) != 2 || service.lists[0] != 2 || service.lists[1] != 1 {
+		t.Error(service.lists)
 	}
 }

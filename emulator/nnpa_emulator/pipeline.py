@@ -274,8 +274,8 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
         for tensor in entry.written:
             if tensor in arguments:
                 widened.written(arguments[tensor].buffer)
-    if outcome is OK and not guest.precheck and guest.log_level is None:
-        return OK
+    if outcome.status == Status.ZDNN_OK and not guest.precheck and guest.log_level is None:
+        return outcome
     return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))
 
 
@@ -430,8 +430,12 @@ def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:
 
     Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
     """
-    require_transformed_desc(ztensor.transformed_desc, guest, label)
-    size = getsize_ztensor(ztensor.transformed_desc)
+    desc = ztensor.transformed_desc
+    key = ("allocatable", id(guest.machine), id(guest.cached), id(desc))
+    if key not in guest.accepted:
+        require_transformed_desc(desc, guest, label)
+        remember_accepted(guest, key, None, [guest.machine, guest.cached, desc])
+    size = getsize_ztensor(desc)
     ztensor.buffer = guest.allocate(size) if size else None
     if ztensor.buffer is None:
         raise Refused(

@@ -14,6 +14,7 @@ elements like all others.
 Source: zDNN API Reference 1.2.0, "Data Transformation"; order of checks as in the library.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -33,7 +34,13 @@ from nnpa_emulator.checks import (
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.instruction import require_storage, require_vector_nnp, response
 from nnpa_emulator.machine import FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Call, Outcome, function, require_facility
+from nnpa_emulator.pipeline import (
+    Call,
+    Outcome,
+    function,
+    remember_accepted,
+    require_facility,
+)
 from nnpa_emulator.status import Malformed, Refused, Status
 from nnpa_emulator.stick import Conversion
 from nnpa_emulator.ztensor import (
@@ -115,9 +122,16 @@ def _pre_layout(ztensor: Ztensor) -> int:
 
 
 def _require_transformable(call: Call, ztensor: Ztensor) -> None:
-    """Check descriptors, limits, buffer and state, in this order."""
-    _require_float_descs(ztensor)
-    require_limits(ztensor.transformed_desc, call.guest, "c2")
+    """Check descriptors, limits, buffer and state, in this order.
+
+    The guest remembers descriptors that passed, as it does those of operations.
+    """
+    guest, desc, pre = call.guest, ztensor.transformed_desc, ztensor.pre_transformed_desc
+    key = ("transformable", id(guest.machine), id(guest.cached), id(desc), id(pre))
+    if key not in guest.accepted:
+        _require_float_descs(ztensor)
+        require_limits(desc, guest, "c2")
+        remember_accepted(guest, key, None, [guest.machine, guest.cached, desc, pre])
     require_buffer(ztensor, call.alignment.buffer_misaligned, "c3")
     require_state(ztensor, "ztensor", False, "c4")
     require_storage({"ztensor": ztensor})
@@ -184,7 +198,7 @@ def _raw(one: Any) -> memoryview:
 
 
 def _elements(dims: Sequence[int]) -> int:
-    return int(np.prod(np.array(dims, dtype=object)))
+    return math.prod(dims)
 
 
 def _transform_plain(

@@ -165,12 +165,14 @@ class Executor:
 
     def _read(self, run: _Run, name: str) -> Array | None:
         """Return a named value in the model's shape; transforms for it are not counted."""
-        place = self.program.places.get(name)
-        if place is None or place.id not in run.values:
+        places = self.program.places.get(name, ())
+        place = next((one for one in places if one.id in run.values), None)
+        if place is None:
             return None
         value = run.values[place.id]
         if not isinstance(value, Ztensor):
-            return np.asarray(value)
+            known = -1 not in place.shape
+            return arrange(value, place.shape, place.order) if known else np.asarray(value)
         outcome = call(self.guest, "transform_origtensor", {"ztensor": value})
         return arrange(np.asarray(outcome.value), place.shape, place.order)
 
@@ -235,15 +237,15 @@ class Executor:
         tensors = {name: step.arguments[name] for name in function.tensors}
         others = {name: one for name, one in step.arguments.items() if name not in tensors}
         data: tuple[int, ...] = others.pop("data", ())
-        made = {number: program.tensors[number] for number in set(writes(step))
+        made = {number: _described(program.tensors[number]) for number in set(writes(step))
                 if number in program.tensors}  # fmt: skip
         result = program.arrays.get(step.result)
         transforms = step.verb in _TRANSFORMS
 
         def take(run: _Run) -> None:
             values = run.values
-            for number, info in made.items():
-                values[number] = self._allocate(step, info)
+            for number, described in made.items():
+                values[number] = self._allocate(step, described)
             arguments: dict[str, Any] = {name: values[one] for name, one in tensors.items()}
             arguments.update(others)
             if data:
@@ -265,9 +267,14 @@ class Executor:
         except (ProgramCheck, NotInLibrary, Malformed) as error:
             raise StepFailed(self._name(step.node), step.verb, 0, str(error)) from error
 
-    def _allocate(self, step: AcceleratorStep, info: TensorInfo) -> Ztensor:
-        pre, transformed = info.pre_transformed_desc, info.transformed_desc
-        tensor = init_quantized_ztensor(pre, transformed, info.scale, info.offset)
+    def _allocate(self, step: AcceleratorStep, described: Ztensor) -> Ztensor:
+        """Return a tensor like one that was described, with storage of its own."""
+        tensor = Ztensor(
+            described.pre_transformed_desc,
+            described.transformed_desc,
+            rec_scale=described.rec_scale,
+            offset=described.offset,
+        )
         try:
             allocate_sticks(self.guest, tensor, "allochelper_ztensor_c1")
         except Refused as refused:
@@ -283,6 +290,12 @@ class Executor:
             return
         reason = f"{get_status_message(status)}: {outcome.refusal}"
         raise StepFailed(self._name(step.node), step.verb, status, reason)
+
+
+def _described(info: TensorInfo) -> Ztensor:
+    """Return a tensor without storage."""
+    pre, transformed = info.pre_transformed_desc, info.transformed_desc
+    return init_quantized_ztensor(pre, transformed, info.scale, info.offset)
 
 
 def check_feed(

@@ -30,5 +30,5 @@ def prefix() -> Prefix:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server process, as ZDNN_SERVER takes it."""
     socket = Path(tmp_path_factory.mktemp("libzdnn")) / "nnpa.sock"
-    with serving([f"unix:{socket}"], "--max-sessions", "256") as targets:
+    with serving([f"unix:{socket}"], "--max-sessions", "256", "--shared-memory") as targets:
         yield targets[0]

@@ -4,7 +4,7 @@
 import socket
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PIECE = 1 << 18
@@ -33,22 +33,25 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.socket(socket.AF_UNIX)
+            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
             server.connect(self._target)
-            for source, target, counter in ((client, server, "sent"), (server, client, "answered")):
-                pump = threading.Thread(
-                    target=self._pump, args=(source, target, counter), daemon=True
-                )
-                pump.start()
+            back = threading.Thread(
+                target=self._pump, args=(server, client, "answered"), daemon=True
+            )
+            back.start()
+            self._pump(client, server, "sent")
+            back.join()
 
     def _pump(self, source: socket.socket, target: socket.socket, counter: str) -> None:
-        try:
+        with suppress(OSError):
             while piece := source.recv(_PIECE):
                 setattr(self, counter, getattr(self, counter) + len(piece))
                 target.sendall(piece)
+        with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
-        except OSError:
-            target.close()
 
 
 @contextmanager

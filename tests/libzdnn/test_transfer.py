@@ -8,7 +8,7 @@ import pytest
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.relay import relaying
-from tests.libzdnn.toolchain import Prefix
+from tests.libzdnn.toolchain import TRANSFERS, Prefix
 from tests.server.process import serving
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -33,17 +33,18 @@ def repeat(prefix: Prefix, tmp_path: Path) -> Repeat:
 
 
 def test_sticks_travel_once(repeat: Repeat, server: str, tmp_path: Path) -> None:
-    """With the cache a tensor goes up when it is new, and not when only its place is."""
+    """With the cache what is new goes up, and no more; in shared memory nothing travels at all."""
     told: dict[str, tuple[list[str], int, int]] = {}
-    for transfer in ("sticks", "cache"):
+    for transfer in TRANSFERS:
         with relaying(tmp_path / transfer, server) as relay:
             told[transfer] = repeat(relay.address, transfer), relay.sent, relay.answered
-    assert told["cache"][0] == told["sticks"][0]
+    assert told["shm"][0] == told["cache"][0] == told["sticks"][0]
     assert len(told["cache"][0]) == ROUNDS + 1
     array, changes = 2 * STICKS, 1 + (ROUNDS - 2) // 3
     assert told["sticks"][1] > array + 2 * ROUNDS * STICKS
     assert told["cache"][1] < array + changes * STICKS + MIB // 4
     assert told["cache"][2] < told["sticks"][2] + MIB // 4
+    assert sum(told["shm"][1:]) < MIB // 4
 
 
 @pytest.mark.parametrize(("rows", "tensors"), [(ROWS, 3.5), (8192 + 64, 4.5)])
@@ -68,10 +69,26 @@ def test_server_without_a_cache(repeat: Repeat, server: str, tmp_path: Path) -> 
         assert "CACHE_MISS" not in none.log_text()
 
 
+def test_memory_is_shared_only_where_it_can_be(repeat: Repeat, server: str, tmp_path: Path) -> None:
+    """Over TCP, and of a server that was not told to, sticks travel; no object is left behind."""
+    before = set(Path("/dev/shm").glob("nnpa-libzdnn-*"))
+    flags = ("--listen", f"unix:{tmp_path}/plain.sock", "--listen", "127.0.0.1:0")
+    wanted = repeat(server, "shm")
+    with serving(tmp_path, *flags, listeners=2) as plain:
+        for address in plain.addresses:
+            assert repeat(address, "shm") == wanted
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--shared-memory") as far:
+        assert repeat(far.address, "shm") == wanted
+    assert set(Path("/dev/shm").glob("nnpa-libzdnn-*")) == before
+
+
 def test_large_tensors_need_not_travel(repeat: Repeat, server: str, tmp_path: Path) -> None:
-    """Tensors that go in chunks are cached as others are."""
+    """Tensors that go in chunks are cached as others are, and pass in shared memory whole."""
     rows = 8192 + 64
+    wanted = repeat(server, "sticks", rows)
     with relaying(tmp_path / "relay", server) as relay:
-        told = repeat(relay.address, "cache", rows)
+        assert repeat(relay.address, "cache", rows) == wanted
         assert relay.sent < rows * 1024 * (4 + 2 * (1 + (ROUNDS - 2) // 3)) + MIB
-    assert told == repeat(server, "sticks", rows)
+        travelled = relay.sent + relay.answered
+        assert repeat(relay.address, "shm", rows) == wanted
+        assert relay.sent + relay.answered < travelled + MIB

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "client/libzdnn"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nnpa-libzdnn"
 CARGO_TARGET = _CACHE / "target"
-TRANSFERS = ("sticks", "cache")
+TRANSFERS = ("sticks", "cache", "shm")
 """How sticks may travel: ZDNN_TRANSFER. The first is the oracle of the others."""
 _BUILD_SECONDS = 1800
 _KEPT = 3

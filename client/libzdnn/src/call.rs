@@ -43,6 +43,7 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         buffer_misaligned: operands.misaligned,
         save_area_misaligned: lent.save_area_misaligned,
         work_area_misaligned: lent.work_area_misaligned,
+        shared_data: operands.shared_data.clone(),
     }
 }
 

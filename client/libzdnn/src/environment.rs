@@ -46,6 +46,8 @@ pub enum Transfer {
     Sticks,
     /// Once; then by name.
     Cache,
+    /// As with the cache; what would travel passes in shared memory, where the server shares any.
+    Shared,
 }
 
 /// What the variables say. An option that was never set is None, or the default.
@@ -107,6 +109,7 @@ fn transfer(text: &str) -> Option<Transfer> {
     match text {
         "sticks" => Some(Transfer::Sticks),
         "cache" => Some(Transfer::Cache),
+        "shm" => Some(Transfer::Shared),
         _ => None,
     }
 }
@@ -139,7 +142,7 @@ impl Settings {
             log_level: None,
             log_module: String::new(),
             program_check_status: false,
-            transfer: Transfer::Cache,
+            transfer: Transfer::Shared,
         };
         settings.read();
         settings

@@ -28,6 +28,7 @@ mod operation;
 mod query;
 mod rpc;
 mod session;
+mod shared;
 mod socket;
 mod status;
 mod text;

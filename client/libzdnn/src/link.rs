@@ -77,7 +77,10 @@ fn open(settings: &Settings, known: Option<&Arc<Session>>) -> Result<Session, Fa
 }
 
 fn initialize(settings: &Settings, session: &Arc<Session>) -> Result<Session, Failure> {
-    if session.place != settings.place || session.library != settings.library {
+    let is_same = session.place == settings.place
+        && session.library == settings.library
+        && session.transfer == settings.transfer;
+    if !is_same {
         return open(settings, Some(session));
     }
     match session.initialized(settings) {

@@ -8,6 +8,7 @@ use crate::contents::{self, Digest};
 use crate::descriptor::stick_bytes;
 use crate::rpc::Failure;
 use crate::session::{Session, new_id};
+use crate::shared::Room;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
 use crate::wire::{self, TensorRef};
@@ -31,6 +32,8 @@ struct Output {
     id: u64,
     /// What the server's cache calls what is written; empty where it keeps nothing.
     name_there: Bytes,
+    /// Where it goes in shared memory; none where it travels.
+    place: Option<wire::Extent>,
 }
 
 /// Sticks that the server's cache has once the call has succeeded.
@@ -48,6 +51,9 @@ pub struct Operands<'a> {
     temporaries: Vec<u64>,
     sent: Vec<Sent>,
     room: u64,
+    beside: Option<Room<'a>>,
+    /// Where arrays of the program lie in shared memory, or go to.
+    pub shared_data: Vec<wire::Extent>,
 }
 
 fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor {
@@ -62,6 +68,7 @@ fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor
         byte_order: byte_order(),
         contents: None,
         cache_as: Bytes::new(),
+        sticks_to: None,
     }
 }
 
@@ -75,6 +82,8 @@ impl<'a> Operands<'a> {
             outputs: Vec::new(),
             temporaries: Vec::new(),
             sent: Vec::new(),
+            beside: session.shared.as_ref().and_then(|shared| shared.room()),
+            shared_data: Vec::new(),
             room: session
                 .limits
                 .max_message_bytes
@@ -129,6 +138,11 @@ impl<'a> Operands<'a> {
                 true => self.uploaded(message, &[]),
                 false => inline(message),
             };
+        }
+        let beside = self.beside.as_mut().filter(|_| !stored);
+        if let Some(place) = beside.and_then(|room| room.put(sticks)) {
+            message.contents = Some(Contents::Shared(place));
+            return inline(message);
         }
         if stored || size > self.session.limits.max_inline_bytes || size > self.room {
             return self.uploaded(message, sticks);
@@ -220,7 +234,12 @@ impl<'a> Operands<'a> {
             Bytes::new()
         };
         message.cache_as = name_there.clone();
-        let reference = match (large || stored) && fits && !ztensor.buffer.is_null() {
+        if fits && !stored && !ztensor.buffer.is_null() {
+            message.sticks_to = self.beside.as_mut().and_then(|room| room.place(size));
+        }
+        let place = message.sticks_to;
+        let chunked = (large && place.is_none()) || stored;
+        let reference = match chunked && fits && !ztensor.buffer.is_null() {
             true => self.uploaded(message, &[]),
             false => inline(message),
         };
@@ -233,6 +252,7 @@ impl<'a> Operands<'a> {
             ztensor: target,
             id,
             name_there,
+            place,
         });
         reference
     }
@@ -247,6 +267,55 @@ impl<'a> Operands<'a> {
         Some(TensorRef {
             tensor: Some(Tensor::Id(id)),
         })
+    }
+
+    /// Puts arrays of the program into shared memory; tells whether all of them are there.
+    pub fn share(&mut self, arrays: &[&[u8]]) -> bool {
+        let room = self.beside.as_mut();
+        let places = room.map(|room| arrays.iter().map_while(|one| room.put(one)));
+        self.shared_data = places.into_iter().flatten().collect();
+        if self.shared_data.len() < arrays.len() {
+            self.shared_data.clear();
+        }
+        !self.shared_data.is_empty()
+    }
+
+    /// Finds a place in shared memory for an array that the server writes.
+    pub fn share_room(&mut self, size: u64) -> bool {
+        let place = self.beside.as_mut().and_then(|room| room.place(size));
+        self.shared_data = place.into_iter().collect();
+        !self.shared_data.is_empty()
+    }
+
+    /// Copies an array out of its place in shared memory.
+    ///
+    /// # Safety
+    /// The array is valid for the bytes that the server wrote.
+    pub unsafe fn take_shared(&self, told: &wire::Extent, array: *mut u8) -> Result<(), Failure> {
+        let asked = self.shared_data.first();
+        unsafe { self.taken("the array", asked, told, array) }
+    }
+
+    unsafe fn take(&self, output: &Output, told: &wire::Extent) -> Result<(), Failure> {
+        let buffer = unsafe { (*output.ztensor).buffer };
+        unsafe { self.taken(output.name, output.place.as_ref(), told, buffer.cast()) }
+    }
+
+    /// Copies from the place that was asked for, which is where the server must tell that it wrote.
+    unsafe fn taken(
+        &self,
+        name: &str,
+        asked: Option<&wire::Extent>,
+        told: &wire::Extent,
+        target: *mut u8,
+    ) -> Result<(), Failure> {
+        let lost = |why: &str| Failure::Lost(format!("{name}: {why}"));
+        let is_asked = asked.is_some_and(|one| one.offset == told.offset && told.size <= one.size);
+        let (Some(room), true) = (&self.beside, is_asked) else {
+            return Err(lost("another place in shared memory than asked for"));
+        };
+        let taken = unsafe { room.take(told, target) };
+        taken.map_err(|error| lost(&error.to_string()))
     }
 
     /// Takes note of what the server's cache keeps of an output.
@@ -289,6 +358,9 @@ impl<'a> Operands<'a> {
                         .copy_from(sticks.as_ptr(), sticks.len())
                 };
                 unsafe { self.note(output, sticks) };
+            } else if let Some(Contents::Shared(place)) = &told.contents {
+                unsafe { self.take(output, place) }?;
+                unsafe { self.note(output, chunks::memory(ztensor.buffer, size)) };
             } else if output.id != 0 {
                 let (name, buffer) = (output.name_there.clone(), ztensor.buffer);
                 unsafe { chunks::read_sticks(self.session, output.id, name, buffer, size) }?;

@@ -11,6 +11,7 @@ use crate::contents::Contents;
 use crate::environment::{Place, Settings, Transfer};
 use crate::machine::Query;
 use crate::rpc::{Failure, Link};
+use crate::shared::Shared;
 use crate::wire::{self, operation::Operation as Arm};
 
 /// How long the end of a session waits for a server.
@@ -30,11 +31,14 @@ pub struct Session {
     pub link: Arc<Link>,
     pub place: Place,
     pub library: Option<String>,
+    pub transfer: Transfer,
     pub name: String,
     pub limits: wire::SessionLimits,
     pub query: Query,
     /// What need not travel; none where sticks always do.
     pub contents: Option<Arc<Contents>>,
+    /// What passes beside the wire; none with a server elsewhere, or one that does not share.
+    pub shared: Option<Arc<Shared>>,
 }
 
 fn options(settings: &Settings) -> wire::Session {
@@ -75,11 +79,24 @@ impl Session {
             wanted.machine_spec = Some(machine_spec(link, name)?);
         }
         wanted.library_version = settings.library.clone().unwrap_or_default();
+        let is_near = settings.place.target.starts_with("unix:");
+        let shared = match settings.transfer {
+            Transfer::Shared if is_near && cfg!(target_endian = "little") => Shared::create(),
+            _ => None,
+        };
+        wanted.shared_memory = shared.as_ref().map(Shared::message);
         let request = wire::CreateSessionRequest {
             session: Some(wanted),
         };
-        let made = link.unary("CreateSession", &request)?;
-        Ok(Self::opened(link, settings, made, None))
+        let made: Result<wire::Session, Failure> = link.unary("CreateSession", &request);
+        if let Some(shared) = &shared {
+            shared.unlink();
+        }
+        let made = made?;
+        let shared = shared.filter(|_| made.shared_memory.is_some());
+        let mut session = Self::opened(link, settings, made, None);
+        session.shared = shared.map(Arc::new);
+        Ok(session)
     }
 
     /// Takes over what the server tells of a session, and from `before` what it has cached.
@@ -93,16 +110,23 @@ impl Session {
         let known = before.and_then(|one| one.contents.clone());
         let contents = match settings.transfer {
             Transfer::Sticks => None,
-            Transfer::Cache => known.or_else(|| Contents::of(limits.max_cache_bytes).map(Arc::new)),
+            Transfer::Cache | Transfer::Shared => {
+                known.or_else(|| Contents::of(limits.max_cache_bytes).map(Arc::new))
+            }
         };
         Self {
             link: Arc::clone(link),
             place: settings.place.clone(),
             library: settings.library.clone(),
+            transfer: settings.transfer,
             name: told.name,
             query: Query::of(told.machine.as_ref()),
             limits,
             contents,
+            shared: match settings.transfer {
+                Transfer::Shared => before.and_then(|one| one.shared.clone()),
+                _ => None,
+            },
         }
     }
 

@@ -65,11 +65,13 @@ impl Transform<'_> {
         let limit = session.limits.max_inline_bytes;
         let total: u64 = arrays.iter().map(|array| array.len() as u64).sum();
         let sticks = stick_bytes(&unsafe { (*self.ztensor).transformed() });
-        let answer = if !arrays.is_empty() && total.max(sticks) > limit {
+        let beside = operands.share(&arrays);
+        let answer = if !arrays.is_empty() && !beside && total.max(sticks) > limit {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
             let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
-            let data = arrays
+            let travelling = if beside { &[][..] } else { &arrays };
+            let data = travelling
                 .iter()
                 .map(|array| unsafe { little_endian(array, width) })
                 .collect();
@@ -214,8 +216,9 @@ unsafe fn origtensor(
 ) -> Result<OperationResult, Failure> {
     let size = unsafe { array_bytes(&*ztensor) };
     let mut operands = Operands::new(session);
-    let large = size > session.limits.max_inline_bytes
-        && guards::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
+    let fits = guards::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
+    let beside = fits && operands.share_room(size);
+    let large = fits && !beside && size > session.limits.max_inline_bytes;
     let input = match large {
         true => unsafe { operands.stored_input(ztensor) },
         false => unsafe { operands.whole_input(ztensor) },
@@ -231,6 +234,9 @@ unsafe fn origtensor(
     };
     operands.release();
     let result = answer?;
+    if let Some(Value::Shared(place)) = &result.value {
+        unsafe { operands.take_shared(place, out_buf.cast()) }?;
+    }
     if let Some(Value::Data(data)) = &result.value {
         let kind = unsafe { (*ztensor).pre_transformed() }.kind;
         let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);

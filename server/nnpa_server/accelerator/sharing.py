@@ -28,8 +28,9 @@ def read_arrays(
 
 def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
     """Write an array where the client wants it, and tell whether there was storage for it."""
-    check_extent(session, extent, array.nbytes, path)
-    return session.shared is not None and session.shared.write(extent.offset, array, path)
+    if session.shared is None or extent.size < array.nbytes:
+        return False
+    return session.shared.write(extent.offset, array, path)
 
 
 def put_array(
@@ -42,7 +43,7 @@ def put_array(
     """Put a user array where the client wants it, if it does; tell, and have the result tell it."""
     if place is None or not _put(session, place, dense(array), path):
         return False
-    result.shared.CopyFrom(place)
+    result.shared.offset, result.shared.size = place.offset, dense(array).nbytes
     return True
 
 

@@ -1114,9 +1114,9 @@ type Operation struct {
 	// quantized_matmul_op, which answer ZDNN_MISALIGNED_TENSOR. Default false.
 	WorkAreaMisaligned bool `protobuf:"varint,202,opt,name=work_area_misaligned,json=workAreaMisaligned,proto3" json:"work_area_misaligned,omitempty"`
 	// Arrays in the session's shared memory: of a transform, the user's arrays in the place of `data`;
-	// of transform_origtensor, one extent with the size of the array that it writes, and
-	// OperationResult.shared tells that it did. FIELD_INVALID for other operations, with `data`, and
-	// for a place outside of the memory. Default: arrays travel.
+	// of transform_origtensor, one extent for the array that it writes, which travels nevertheless
+	// if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
+	// outside of the memory. Default: arrays travel.
 	SharedData    []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2282,8 +2282,8 @@ type OperationResult_Data struct {
 }
 
 type OperationResult_Shared struct {
-	// transform_origtensor with Operation.shared_data: where the array is. A server that has no
-	// storage behind the place answers with `data`.
+	// transform_origtensor with Operation.shared_data: where the array is, and its size. A server
+	// that finds no storage behind the place answers with `data`.
 	Shared *Extent `protobuf:"bytes,12,opt,name=shared,proto3,oneof"`
 }
 

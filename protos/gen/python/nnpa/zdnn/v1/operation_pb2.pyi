@@ -879,9 +879,9 @@ class Operation(_message.Message):
     @_builtins.property
     def shared_data(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Extent]:
         """Arrays in the session's shared memory: of a transform, the user's arrays in the place of `data`;
-        of transform_origtensor, one extent with the size of the array that it writes, and
-        OperationResult.shared tells that it did. FIELD_INVALID for other operations, with `data`, and
-        for a place outside of the memory. Default: arrays travel.
+        of transform_origtensor, one extent for the array that it writes, which travels nevertheless
+        if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
+        outside of the memory. Default: arrays travel.
         """
 
     def __init__(
@@ -1011,8 +1011,8 @@ class OperationResult(_message.Message):
 
     @_builtins.property
     def shared(self) -> _tensor_pb2.Extent:
-        """transform_origtensor with Operation.shared_data: where the array is. A server that has no
-        storage behind the place answers with `data`.
+        """transform_origtensor with Operation.shared_data: where the array is, and its size. A server
+        that finds no storage behind the place answers with `data`.
         """
 
     @_builtins.property

@@ -529,9 +529,9 @@ export type Operation = Message<"nnpa.zdnn.v1.Operation"> & {
 
   /**
    * Arrays in the session's shared memory: of a transform, the user's arrays in the place of `data`;
-   * of transform_origtensor, one extent with the size of the array that it writes, and
-   * OperationResult.shared tells that it did. FIELD_INVALID for other operations, with `data`, and
-   * for a place outside of the memory. Default: arrays travel.
+   * of transform_origtensor, one extent for the array that it writes, which travels nevertheless
+   * if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
+   * outside of the memory. Default: arrays travel.
    *
    * @generated from field: repeated nnpa.zdnn.v1.Extent shared_data = 203;
    */
@@ -631,8 +631,8 @@ export type OperationResult = Message<"nnpa.zdnn.v1.OperationResult"> & {
     case: "data";
   } | {
     /**
-     * transform_origtensor with Operation.shared_data: where the array is. A server that has no
-     * storage behind the place answers with `data`.
+     * transform_origtensor with Operation.shared_data: where the array is, and its size. A server
+     * that finds no storage behind the place answers with `data`.
      *
      * @generated from field: nnpa.zdnn.v1.Extent shared = 12;
      */

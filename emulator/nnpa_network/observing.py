@@ -63,11 +63,19 @@ class Watch:
         observer = self._observer
         if observer is None or not observer.wants(flags, node.c_idx):
             return
-        names = node.inputs if before else node.outputs
-        read = {name: event.read(name) for name in names} if observer.tensors else {}
+        names = (node.inputs if before else node.outputs) if observer.tensors else ()
+        read = {name: _read(event, name) for name in names}
         self._send(flags, node, {name: one for name, one in read.items() if one is not None})
 
     def _send(self, flags: EventFlag, node: NodeInfo | None, tensors: Mapping[str, Array]) -> None:
         observer = self._observer
         if observer is not None and observer.wants(flags, None if node is None else node.c_idx):
             observer.callback(Event(flags, self._run, self._batch, node, tensors))
+
+
+def _read(event: NodeEvent, name: str) -> Array | None:
+    """Return a value, None where it is not there, or not what a foreign program says it is."""
+    try:
+        return event.read(name)
+    except (ValueError, IndexError):
+        return None

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from nnpa_network.executor import Executor
 from nnpa_network.onnx_import import ImportOptions, import_onnx
 from nnpa_network.plan import signature_of
-from nnpa_network.program import Port
+from nnpa_network.program import Port, Program
 from nnpa_network.weights import Weight
 
 
@@ -27,7 +27,7 @@ class OnnxPlan:
         self.data, self.guest = data, guest
         self.model = import_onnx(data, guest, options)
         self.signature = signature_of(data)
-        self._executors: OrderedDict[int, Executor] = OrderedDict()
+        self._programs: OrderedDict[int, Program] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -49,7 +49,7 @@ class OnnxPlan:
     def nbytes(self) -> int:
         """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
         with self._lock:
-            programs = [one.program for one in self._executors.values()]
+            programs = list(self._programs.values())
         held = {id(one): one for program in programs for one in program.constants.values()}
         sticks = sum(one.sticks.nbytes for one in held.values() if isinstance(one, Ztensor))
         return 2 * len(self.data) + sticks
@@ -72,13 +72,12 @@ class OnnxPlan:
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
-        program = self.model.specialise(shapes)
+        found = self.model.executor(shapes)
         with self._lock:
-            found = self._executors.pop(id(program), None) or Executor(program, self.guest)
-            self._executors[id(program)] = found
-            while len(self._executors) > self.model.options.most_programs:
-                self._executors.popitem(last=False)
-            return found
+            self._programs[id(found.program)] = found.program
+            while len(self._programs) > self.model.options.most_programs:
+                self._programs.popitem(last=False)
+        return found
 
 
 def _weight(tensor: onnx.TensorProto) -> Weight:

@@ -15,7 +15,7 @@ from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
 from nnpa_network.buffer_format import MetaInfo
-from nnpa_network.executor import Executor
+from nnpa_network.executor import Executor, Observer, Result, StepFailed
 from nnpa_network.program import Array, ModelRefused, Node, Port, Program
 from nnpa_network.weights import Weight
 
@@ -63,12 +63,26 @@ class Plan(Protocol):
         ...
 
 
+class ForeignExecutor(Executor):
+    """An executor of a program that was not compiled here: what does not fit fails the run."""
+
+    def run(self, feeds: Mapping[str, Array], observer: Observer | None = None) -> Result:
+        """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
+        try:
+            return super().run(feeds, observer)
+        except ModelRefused:
+            raise
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            text = "the steps of the program do not fit together"
+            raise StepFailed("", "program", 0, text) from error
+
+
 class ProgramPlan:
     """A program that came without its model: one set of shapes, constants for weights."""
 
     def __init__(self, program: Program, guest: Guest, signature: str) -> None:
         self.program, self.guest, self.signature = program, guest, signature
-        self._executor = Executor(program, guest)
+        self._executor = ForeignExecutor(program, guest)
 
     @property
     def name(self) -> str:

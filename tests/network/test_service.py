@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nnpa.network.v1.NetworkService over a socket, as the comments of its contract promise."""
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -367,3 +368,60 @@ def test_program_round_trip(client: Client, make: Any) -> None:
     }
     assert client.infer(handle, **feeds).outputs == client.infer(again, **feeds).outputs
     assert client.info(again).n_macc == client.info(handle).n_macc
+
+
+def test_accuracy(client: Client) -> None:
+    """A network is measured beside FP32 on both machines, over given or made-up data."""
+    handle = client.ready(dense())
+    request = pb.MeasureAccuracyRequest(
+        session=client.session, network=handle, made_up=3, html=True
+    )
+    answer = client.stub.MeasureAccuracy(request)
+    told = json.loads(answer.json)
+    assert told["samples"] == 3
+    assert {one["machine"] for one in told["runs"]} == {"telum1", "telum2"}
+    assert all(0 < one["outputs"][0]["mae"] < 0.01 for one in told["runs"])
+    assert answer.html.startswith("<!DOCTYPE html>")
+    assert "telum1" in answer.text
+    array = pb.NamedArray(name="x", dtype="float32", shape=[1, 4], data=X[:1].tobytes())
+    given = pb.MeasureAccuracyRequest(
+        session=client.session,
+        network=handle,
+        samples=[pb.Sample(inputs=[array])],
+        machines=["z16"],
+    )
+    runs = json.loads(client.stub.MeasureAccuracy(given).json)["runs"]
+    assert {one["machine"] for one in runs} == {"telum1"}
+
+
+def test_probe(client: Client) -> None:
+    """A model is probed at the sizes and on the machines that are named."""
+    handle = client.ready(dense())
+    request = pb.ProbeNetworkRequest(
+        session=client.session, network=handle, sizes=[1, 65], machines=["telum2"]
+    )
+    rows = json.loads(client.stub.ProbeNetwork(request).json)
+    assert {(one["machine"], one["sizes"]["N"]) for one in rows} == {("telum2", 1), ("telum2", 65)}
+    assert not any(one["nans"] for one in rows if one["inputs"] == "zeros")
+
+
+@pytest.mark.parametrize("machine", ["z15", "pdp11"])
+def test_machines_that_cannot_be_measured(client: Client, machine: str) -> None:
+    """A machine without NNPA, or none at all, is refused."""
+    handle = client.ready(dense())
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="machines"):
+        client.stub.ProbeNetwork(
+            pb.ProbeNetworkRequest(session=client.session, network=handle, machines=[machine])
+        )
+
+
+def test_a_program_has_no_reference(client: Client) -> None:
+    """A network that was made from a program cannot be measured, and says why."""
+    data = exported(client, client.ready(dense()))
+    header = client.header(program_bytes=len(data), c_name="again")
+    chunk = pb.CreateNetworkRequest(chunk=data)
+    handle = client.stub.CreateNetwork(iter([header, chunk])).network.name
+    with refused(grpc.StatusCode.FAILED_PRECONDITION, "NETWORK_NOT_READY"):
+        client.stub.MeasureAccuracy(
+            pb.MeasureAccuracyRequest(session=client.session, network=handle)
+        )

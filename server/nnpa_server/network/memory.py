@@ -32,7 +32,7 @@ class NetworkMemory:
             numerics=mine.numerics,
             jitter_seed=mine.jitter_seed,
             accumulate=mine.accumulate,
-            allocate=self._allocate,
+            allocate=self.allocate,
         )
         guest.cached = mine.cached
         return guest
@@ -49,7 +49,11 @@ class NetworkMemory:
                 self._patience = None
                 self._call += 1
 
-    def _allocate(self, size: int) -> Memory | None:
+    def allocate(self, size: int) -> Memory | None:
+        """Return zero bytes for sticks, None when the host has none left.
+
+        Raises CallRefused beyond the quota, `CallCancelled` when nobody waits any more.
+        """
         if self._patience is not None:
             self._patience()
         session = self._session

@@ -74,8 +74,11 @@ def read_program(message: pb.Program, guest: Guest) -> Program:
         tensors={number: _tensor_info(number, one) for number, one in message.tensors.items()},
         constants=constants,
         steps=_steps(message, constants, guest),
-        nodes=tuple(_node(one) for one in message.nodes),
-        places={name: _place(one) for name, one in message.places.items()},
+        nodes=tuple(_node(index, one) for index, one in enumerate(message.nodes)),
+        places={
+            name: tuple(Place(one.id, tuple(one.shape), tuple(one.order)) for one in places.places)
+            for name, places in message.places.items()
+        },
     )
     _require_connected(program)
     return program
@@ -128,9 +131,9 @@ def _sticks(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
     return tensor
 
 
-def _node(message: pb.Node) -> Node:
+def _node(index: int, message: pb.Node) -> Node:
     return Node(
-        message.index,
+        index,
         message.name,
         message.op_type,
         message.domain,
@@ -143,10 +146,6 @@ def _node(message: pb.Node) -> Node:
         message.weights,
         tuple(tuple(one.dims) for one in message.output_shapes),
     )
-
-
-def _place(message: pb.Place) -> Place:
-    return Place(message.id, tuple(message.shape), tuple(message.order))
 
 
 def _steps(
@@ -249,8 +248,10 @@ def tell_program(program: Program) -> pb.Program:
         steps=map(_tell_step, program.steps),
         nodes=map(tell_node, program.nodes),
         places={
-            name: pb.Place(id=one.id, shape=one.shape, order=one.order)
-            for name, one in program.places.items()
+            name: pb.Places(
+                places=[pb.Place(id=one.id, shape=one.shape, order=one.order) for one in places]
+            )
+            for name, places in program.places.items()
         },
     )
 

@@ -20,6 +20,7 @@ from nnpa_network.errors import NetworkRefused
 from nnpa_network.executor import Result, StepFailed
 from nnpa_network.instances import NOT_RUN
 from nnpa_network.observer import Event, EventFlag, EventQueue, Observer
+from nnpa_network.onnx_plan import OnnxPlan
 from nnpa_network.plan import Plan
 from nnpa_network.program import ModelRefused
 from nnpa_network.runtime import Network, RunResult
@@ -28,6 +29,7 @@ from nnpa_server.accelerator.answers import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.hosting import Hosted, hosted_by
+from nnpa_server.network.measuring import measure_accuracy, probe_network
 from nnpa_server.network.messages import (
     named,
     read_buffer,
@@ -145,15 +147,10 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             if not network.ready:
                 raise not_ready(request.network, "init was not called, or failed")
             feeds = read_feeds(request.inputs, "inputs")
-            with hosted.memory.running(context):
-                try:
-                    shapes = {name: one.shape for name, one in feeds.items()}
-                    executor = network.plan.executor(_known(network.plan, shapes))
-                    result = executor.run(feeds)
-                except ModelRefused as refused:
-                    raise _refused_input(refused) from refused
-                except StepFailed as failed:
-                    raise failed_step(failed) from failed
+            with hosted.memory.running(context), _refusing():
+                shapes = {name: one.shape for name, one in feeds.items()}
+                executor = network.plan.executor(_known(network.plan, shapes))
+                result = executor.run(feeds)
                 hosted.count(request.network)
             _require_message(_bytes_of(result), self.store.limits.max_message)
             return pb.InferNetworkResponse(
@@ -251,6 +248,25 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.DestroyNetworkResponse(network=request.network, error=tell_error(error))
             return pb.DestroyNetworkResponse()
 
+    def MeasureAccuracy(  # noqa: N802
+        self, request: pb.MeasureAccuracyRequest, context: Any
+    ) -> pb.MeasureAccuracyResponse:
+        """Run a network and its model in FP32 over the same data."""
+        with self._hosted(request.session) as hosted:
+            network = hosted.find(request.network)
+            plan = _with_model(request.network, network)
+            with hosted.memory.running(context), _refusing():
+                return measure_accuracy(request, plan, network, hosted.memory)
+
+    def ProbeNetwork(  # noqa: N802
+        self, request: pb.ProbeNetworkRequest, context: Any
+    ) -> pb.ProbeNetworkResponse:
+        """Run a model at edge sizes over inputs that carry nothing."""
+        with self._hosted(request.session) as hosted:
+            plan = _with_model(request.network, hosted.find(request.network))
+            with hosted.memory.running(context), _refusing():
+                return probe_network(request, plan, hosted.memory)
+
     def ExportProgram(  # noqa: N802
         self, request: pb.ExportProgramRequest, context: Any
     ) -> Generator[pb.ExportProgramResponse]:
@@ -269,6 +285,24 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 yield pb.ExportProgramResponse(total_bytes=len(data))
                 for start in range(0, len(data), _EXPORT_CHUNK):
                     yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
+
+
+@contextmanager
+def _refusing() -> Generator[None]:
+    """Turn what running a network over named arrays raises into gRPC errors."""
+    try:
+        yield
+    except ModelRefused as refused:
+        raise _refused_input(refused) from refused
+    except StepFailed as failed:
+        raise failed_step(failed) from failed
+
+
+def _with_model(handle: str, network: Network) -> OnnxPlan:
+    """Return the plan of a network that was made from ONNX."""
+    if not isinstance(network.plan, OnnxPlan):
+        raise not_ready(handle, "it was made from a program, so that there is no reference")
+    return network.plan
 
 
 def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:

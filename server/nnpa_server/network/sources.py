@@ -5,13 +5,16 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from google.protobuf.message import DecodeError
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.host import HostError
 from nnpa_network.onnx_import import ImportOptions
 from nnpa_network.onnx_plan import OnnxPlan
 from nnpa_network.plan import Plan, ProgramPlan, signature_of
+from nnpa_network.program import ModelRefused
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program
@@ -102,4 +105,10 @@ def read_import_options(options: pb.CreateOptions, limit: int) -> ImportOptions:
 
 def load_program(data: bytes, signature: str, guest: Guest) -> Plan:
     """Read a serialised program."""
-    return ProgramPlan(read_program(parse_program(data), guest), guest, signature)
+    program = read_program(parse_program(data), guest)
+    try:
+        return ProgramPlan(program, guest, signature)
+    except ModelRefused:
+        raise
+    except (DecodeError, HostError, ValueError, TypeError, LookupError, OverflowError) as error:
+        raise ModelRefused("the steps of the program do not fit together") from error

@@ -1552,6 +1552,7 @@ class MeasureAccuracyRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
     HTML_FIELD_NUMBER: _builtins.int
+    MADE_UP_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """"sessions/{session}"."""
     network: _builtins.str
@@ -1560,9 +1561,13 @@ class MeasureAccuracyRequest(_message.Message):
     """Seed of made-up data. Default 0."""
     html: _builtins.bool
     """Make the HTML page as well."""
+    made_up: _builtins.int
+    """How many samples to make up, 1..1000: floats of a standard normal distribution, integers and
+    truths 0 or 1, free dims 1 unless the network was created with shapes. Default 0: 16.
+    """
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sample]:
-        """Data sets: each holds one array per input. None: data by `seed`."""
+        """Data: each holds one array per input, all of one shape. None: data are made up by `seed`."""
 
     @_builtins.property
     def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1577,10 +1582,11 @@ class MeasureAccuracyRequest(_message.Message):
         seed: _builtins.int = ...,
         machines: _abc.Iterable[_builtins.str] | None = ...,
         html: _builtins.bool = ...,
+        made_up: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "machines", b"machines", "network", b"network", "samples", b"samples", "seed", b"seed", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "machines", b"machines", "made_up", b"made_up", "network", b"network", "samples", b"samples", "seed", b"seed", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1618,19 +1624,23 @@ class MeasureAccuracyResponse(_message.Message):
 
     JSON_FIELD_NUMBER: _builtins.int
     HTML_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     json: _builtins.str
     """The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints."""
     html: _builtins.str
     """One self-contained page, empty unless asked for."""
+    text: _builtins.str
+    """A table for people."""
     def __init__(
         self,
         *,
         json: _builtins.str = ...,
         html: _builtins.str = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "json", b"json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "json", b"json", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1645,13 +1655,18 @@ class ProbeNetworkRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     SIZES_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """"sessions/{session}"."""
     network: _builtins.str
     """The handle."""
     @_builtins.property
     def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Most values of free dims to try, ascending. None: 1, 31, 32, 33, 63, 64, 65, 127, 128, 129."""
+        """Values of free dims to try, at most 32. None: 1, 31, 32, 33, 63, 64, 65, 127, 128, 129."""
+
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Machines to probe. None: telum1 and telum2."""
 
     def __init__(
         self,
@@ -1659,10 +1674,11 @@ class ProbeNetworkRequest(_message.Message):
         session: _builtins.str = ...,
         network: _builtins.str = ...,
         sizes: _abc.Iterable[_builtins.int] | None = ...,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["network", b"network", "session", b"session", "sizes", b"sizes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines", "network", b"network", "session", b"session", "sizes", b"sizes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,12 +107,12 @@ class Program(_message.Message):
         VALUE_FIELD_NUMBER: _builtins.int
         key: _builtins.str
         @_builtins.property
-        def value(self) -> Global___Place: ...
+        def value(self) -> Global___Places: ...
         def __init__(
             self,
             *,
             key: _builtins.str = ...,
-            value: Global___Place | None = ...,
+            value: Global___Places | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -173,7 +173,7 @@ class Program(_message.Message):
         """The model's nodes, which steps serve."""
 
     @_builtins.property
-    def places(self) -> _containers.MessageMap[_builtins.str, Global___Place]:
+    def places(self) -> _containers.MessageMap[_builtins.str, Global___Places]:
         """Where named values of the model live."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Program(_message.Message):
         constants: _abc.Mapping[_builtins.int, Global___Constant] | None = ...,
         steps: _abc.Iterable[Global___Step] | None = ...,
         nodes: _abc.Iterable[Global___Node] | None = ...,
-        places: _abc.Mapping[_builtins.str, Global___Place] | None = ...,
+        places: _abc.Mapping[_builtins.str, Global___Places] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -515,8 +515,32 @@ class Shape(_message.Message):
 Global___Shape: _TypeAlias = Shape  # noqa: Y015
 
 @_typing.final
+class Places(_message.Message):
+    """Where a named value of the model lives, in turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+        """The first that is there holds the value."""
+
+    def __init__(
+        self,
+        *,
+        places: _abc.Iterable[Global___Place] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Places: _TypeAlias = Places  # noqa: Y015
+
+@_typing.final
 class Place(_message.Message):
-    """Where a named value of the model lives."""
+    """One place of a named value."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -527,11 +551,11 @@ class Place(_message.Message):
     """An array or a tensor of the program."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Its shape in the model."""
+        """Its shape in the model; -1: only running tells."""
 
     @_builtins.property
     def order(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Axes of shape in the order of the tensor's elements; empty for arrays."""
+        """Axes of shape that are not 1, in the order in which the array or tensor has the elements."""
 
     def __init__(
         self,

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a network is from its model in FP32, and where it leaves the range of numbers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa_emulator import find_machine
+from nnpa_network.accuracy import MACHINES, as_json, as_text, measure
+from nnpa_network.accuracy_page import as_html
+from nnpa_network.buffer_format import Array
+from nnpa_network.onnx_plan import OnnxPlan
+from nnpa_network.probe import EDGE_SIZES, probe
+from nnpa_network.program import Port
+from nnpa_network.runtime import Network
+
+from nnpa_server.errors import invalid
+from nnpa_server.network.memory import NetworkMemory
+from nnpa_server.network.messages import read_feeds
+
+MAX_SAMPLES, MAX_SIZES = 1000, 32
+_MADE_UP = 16
+
+
+def measure_accuracy(
+    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network, memory: NetworkMemory
+) -> pb.MeasureAccuracyResponse:
+    """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
+    machines = _machines(request.machines)
+    samples = _samples(request, plan, network)
+    report = measure(plan.data, samples, machines, plan.model.options, memory.allocate)
+    return pb.MeasureAccuracyResponse(
+        json=as_json(report),
+        html=as_html(report) if request.html else "",
+        text=as_text(report),
+    )
+
+
+def probe_network(
+    request: pb.ProbeNetworkRequest, plan: OnnxPlan, memory: NetworkMemory
+) -> pb.ProbeNetworkResponse:
+    """Probe a model with inputs that carry nothing; raise `ModelRefused`."""
+    sizes = tuple(request.sizes) or EDGE_SIZES
+    if len(sizes) > MAX_SIZES or min(sizes) < 1:
+        raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
+    machines = _machines(request.machines)
+    rows = probe(plan.data, machines, sizes, plan.model.options, memory.allocate)
+    return pb.ProbeNetworkResponse(json=json.dumps([asdict(row) for row in rows]))
+
+
+def _machines(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the machines of a request by their own names; both Telums without any."""
+    found: list[str] = []
+    for name in names:
+        try:
+            machine = find_machine(name)
+        except KeyError:
+            machine = None
+        if machine is None or not machine.nnpa_installed:
+            raise invalid("machines", repr(name[:64]), "a machine with NNPA")
+        found.append(machine.name)
+    return tuple(dict.fromkeys(found)) or MACHINES
+
+
+def _samples(
+    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network
+) -> list[Mapping[str, Array]]:
+    if len(request.samples) > MAX_SAMPLES or request.made_up > MAX_SAMPLES:
+        most = max(len(request.samples), request.made_up)
+        raise invalid("samples", most, f"at most {MAX_SAMPLES}")
+    if request.samples:
+        return [
+            read_feeds(one.inputs, f"samples[{index}].inputs")
+            for index, one in enumerate(request.samples)
+        ]
+    rng = np.random.default_rng(request.seed)
+    shapes = {port.name: port.shape for port in network.executor.program.inputs}
+    count = request.made_up or _MADE_UP
+    return [
+        {port.name: _made_up(rng, port, shapes[port.name]) for port in plan.inputs}
+        for _ in range(count)
+    ]
+
+
+def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:
+    """Return normal numbers for floats, 0 and 1 for integers and truths."""
+    drawn: Any = (
+        rng.integers(0, 2, shape) if port.dtype.kind in "iub" else rng.standard_normal(shape)
+    )
+    array: Array = np.asarray(drawn).astype(port.dtype)
+    return array

@@ -63,6 +63,9 @@ const OTHER = new Map<number, Place>([
     (ts, directions, b, s) => [ts, 1, b, directions === 1 ? s : times(directions, padded(s))],
   ],
 ]);
+/** Layouts of LSTM's and GRU's gates, by what the layer before is. */
+const UNIDIRECTIONAL = [DataLayouts.ZDNN_FICO, DataLayouts.ZDNN_ZRH] as const;
+const BIDIRECTIONAL = [DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH] as const;
 const QUANTIZED = new Map<number, readonly [DataFormats, DataTypes]>([
   [
     QuantizedTransformTypes.QUANTIZED_DLFLOAT16,
@@ -216,8 +219,7 @@ export function generateTransformedDescConcatenated(
 ): TensorDesc {
   const op = "generate_transformed_desc_concatenated";
   const { type, dim2, dim1 } = preTfrmdDesc;
-  const usage = CONCAT_USAGE(info);
-  const rnn = CONCAT_RNN_TYPE(info);
+  const [usage, rnn] = [CONCAT_USAGE(info), CONCAT_RNN_TYPE(info)];
   const halves = usage === USAGE_WEIGHTS && CONCAT_PREV_LAYER(info) === PREV_LAYER_BIDIR;
   if (!FLOATS.includes(type ?? -1)) {
     const limit = "FP32, FP16 or BFLOAT";
@@ -233,8 +235,7 @@ export function generateTransformedDescConcatenated(
     return refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, "info", info, limit, 4);
   }
   const lstm = rnn === RNN_TYPE_LSTM;
-  const fico = halves ? DataLayouts.ZDNN_BIDIR_FICO : DataLayouts.ZDNN_FICO;
-  const zrh = halves ? DataLayouts.ZDNN_BIDIR_ZRH : DataLayouts.ZDNN_ZRH;
+  const [fico, zrh] = halves ? BIDIRECTIONAL : UNIDIRECTIONAL;
   tfrmdDesc.layout = lstm ? fico : zrh;
   tfrmdDesc.format = DataFormats.ZDNN_FORMAT_4DFEATURE;
   tfrmdDesc.type = DataTypes.ZDNN_DLFLOAT16;

@@ -133,19 +133,22 @@ export async function transformOrigtensor(
     const source = { case: "operation" as const, value: operation };
     await read(guest, { ...call, read: keepFlags(ztensor) }, { source }, sink, options);
   } else {
-    const taking = (result: OperationResult): void => {
-      ztensor.flags = result.fpFlags;
-      if (result.value.case === "data") {
-        sink.expect(result.value.value.byteLength);
-        sink.take(result.value.value);
-      }
-    };
-    await guest.submit([{ ...call, read: taking }], options);
+    await guest.submit([{ ...call, read: taking(ztensor, sink) }], options);
     if (out === undefined) {
       await guest.flush(options);
     }
   }
   return out ?? arrayOf(sink.filled, type);
+}
+
+function taking(ztensor: Ztensor, sink: Sink): (result: OperationResult) => void {
+  return (result) => {
+    ztensor.flags = result.fpFlags;
+    if (result.value.case === "data") {
+      sink.expect(result.value.value.byteLength);
+      sink.take(result.value.value);
+    }
+  };
 }
 
 /** Returns an upper bound for the bytes of the dense array. */

@@ -69,7 +69,7 @@ void describe("reaching a server", () => {
     const { ca, server, client } = certificates();
     const tls = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-client-ca", ca.cert];
     await using secured = await serving(["127.0.0.1:0"], ...tls);
-    const [target] = secured.targets;
+    const target = secured.targets[0]?.replace("127.0.0.1", "localhost");
     const files = { tlsCa: ca.cert, tlsCert: client.cert, tlsKey: client.key };
     await using session = await connect(target, files);
     await roundTrip(session);
@@ -147,7 +147,7 @@ function certificates(): Record<"ca" | "server" | "client", Pair> {
   };
   const ca = run("ca");
   const signed = ["-CA", ca.cert, "-CAkey", ca.key, "-addext", "basicConstraints=CA:FALSE"];
-  const server = run("server", ...signed, "-addext", "subjectAltName=IP:127.0.0.1");
+  const server = run("server", ...signed, "-addext", "subjectAltName=DNS:localhost");
   return { ca, server, client: run("client", ...signed) };
 }
 

@@ -12,24 +12,18 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from nnpa_emulator import FUNCTIONS, Guest, Status, TensorDesc, Ztensor
-from nnpa_emulator import run as call
+from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
-from nnpa_emulator.pipeline import allocate_sticks
-from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import (
     LAYOUT_GATES,
     DataLayouts,
     DataTypes,
     getsize_ztensor,
-    init_quantized_ztensor,
 )
 from onnx import helper
 
-from nnpa_network import host
 from nnpa_network.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
@@ -38,9 +32,9 @@ from nnpa_network.arrangement import (
     axes_of,
     describe,
     is_channels_last,
-    plain,
     require_fits,
 )
+from nnpa_network.constants import evaluate, limited, stickify
 from nnpa_network.inference import OnnxNode, Value, infer
 from nnpa_network.program import (
     ABSENT,
@@ -164,11 +158,11 @@ class Builder:
     def _readable(self, value: Value) -> int:
         """Return a tensor whose transformation back gives a view's elements in order, or ABSENT."""
         for one, number in self.available(value).items():
-            if one.plain and self._in_order(number):
+            if one.plain and self.in_order(number):
                 return number
         return ABSENT
 
-    def _in_order(self, tensor: int) -> bool:
+    def in_order(self, tensor: int) -> bool:
         """Tell whether transform_origtensor gives the elements in the order of the sticks."""
         layout = self.tensors[tensor].pre_transformed_desc.layout
         return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
@@ -280,7 +274,7 @@ class Builder:
         for one, number in found.items():
             same = one.order == arrangement.order
             by_rows = one.dims[3] == arrangement.dims[3]
-            if same and (by_rows or (one.plain and self._in_order(number))):
+            if same and (by_rows or (one.plain and self.in_order(number))):
                 made = self.new_tensor(value, arrangement)
                 arguments = {"src": number, "dest": made}
                 self.steps.append(AcceleratorStep(self.node, "reshape_ztensor", arguments))
@@ -365,10 +359,7 @@ class Builder:
         zdnn_transform_ztensor_with_saturation leaves infinities, and gates have no such transform.
         """
         if value.constant is not None:
-            array = value.constant
-            largest: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
-            most = min(MAX_VALUE, float(largest.max))
-            return self.constant(np.clip(array, array.dtype.type(-most), array.dtype.type(most)))
+            return self.constant(limited(value.constant))
         if value.bounded or value.dtype not in _CLIPPABLE:
             return value
         if value not in self._limited:
@@ -384,7 +375,7 @@ class Builder:
         digests = tuple(blake2b(one.tobytes(), digest_size=16).digest() for one in arrays)
         key = (digests, verb, info)
         if key not in self.stickified:
-            self.stickified[key] = self._stick_constant(arrays, verb, others, info)
+            self.stickified[key] = stickify(self.guest, arrays, verb, others, info)
         tensor = self.stickified[key]
         for number, one in self.constants.items():
             if one is tensor:
@@ -393,22 +384,6 @@ class Builder:
         self.constants[number] = tensor
         self.tensors[number] = info
         return number
-
-    def _stick_constant(
-        self, arrays: Sequence[Array], verb: str, others: Mapping[str, Any], info: TensorInfo
-    ) -> Ztensor:
-        descs = info.pre_transformed_desc, info.transformed_desc
-        tensor = init_quantized_ztensor(*descs, info.scale, info.offset)
-        try:
-            allocate_sticks(self.guest, tensor, "allochelper_ztensor_c1")
-        except Refused as refused:
-            raise ModelRefused(f"a constant cannot be stickified: {refused.refusal}") from refused
-        bits = [one.view(np.uint16) if one.dtype.kind == "V" else one for one in arrays]
-        outcome = call(self.guest, verb, {"ztensor": tensor, **others, "data": bits})
-        if not outcome.valid and outcome.status != Status.ZDNN_CONVERT_FAILURE:
-            raise ModelRefused(f"a constant cannot be stickified: {outcome.refusal}")
-        tensor.is_transformed = True
-        return tensor
 
     # Calls.
 
@@ -425,23 +400,6 @@ class Builder:
         self.steps.append(HostStep(self.node, serialised, numbers, outputs, opset))
 
 
-def evaluate(proto: Any, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
-    """Run a node whose inputs are all constants."""
-    dtypes = tuple(None if one is None else one.dtype for one in inputs)
-    kernel = host.prepare(proto.SerializeToString(), opset, dtypes)
-    arrays = [one.constant for one in inputs if one is not None and one.constant is not None]
-    return [np.asarray(one) for one in kernel(arrays)]
-
-
 def _whole(shape: Shape, order: Sequence[int]) -> list[int]:
     """Return a permutation of all axes in which those that are not 1 come in `order`."""
     return [*(axis for axis in range(len(shape)) if shape[axis] == 1), *order]
-
-
-def preferred(builder: Builder, *values: Value) -> Arrangement:
-    """Return the arrangement that costs the fewest conversions for values of one shape."""
-    for value in values:
-        found = list(builder.available(value))
-        if found:
-            return found[-1]
-    return plain(values[0].dims)

@@ -5,7 +5,7 @@ A node is compiled once per combination of element types, whatever the shapes ar
 Source: ONNX Runtime, Python API, InferenceSession.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -140,7 +140,10 @@ def _session(
     imports = [helper.make_opsetid(node.domain, opset)]
     if node.domain not in ("", "ai.onnx"):
         imports.append(helper.make_opsetid("", newest_opset()))
-    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    return _load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
+
+
+def _load(model: onnx.ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -157,3 +160,34 @@ def _sentence(error: Exception) -> str:
     """Return what ONNX Runtime says, without its source positions and at most a line."""
     text = str(error).split("] : ")[-1].splitlines()[0].split(" : ", 2)[-1]
     return text.split(" was false. ")[-1][:200]
+
+
+def reference(model: bytes) -> Callable[[Mapping[str, Any]], dict[str, npt.NDArray[Any]]]:
+    """Return a function that runs a whole model and gives all its values by name, as FP32 has them.
+
+    Values of a type that cannot be handed over are left out. Raise `HostError`.
+    """
+    proto = onnx.ModelProto.FromString(model)
+    for one in proto.opset_import:
+        if one.domain in ("", "ai.onnx"):
+            versions = [
+                opset_for(node.op_type, "", one.version)
+                for node in proto.graph.node
+                if node.domain in ("", "ai.onnx")
+            ]
+            one.version = min([one.version, *versions])
+    present = {one.name for one in proto.graph.output}
+    for node in proto.graph.node:
+        names = [name for name in node.output if name and name not in present]
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = _load(proto)
+    wanted = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
+
+    def run(feeds: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            results = session.run(wanted, dict(feeds))
+        except _REJECTIONS as error:
+            raise HostError(_sentence(error)) from error
+        return {name: np.asarray(one) for name, one in zip(wanted, results, strict=True)}
+
+    return run

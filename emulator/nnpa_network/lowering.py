@@ -10,8 +10,9 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 
 from nnpa_network import host
-from nnpa_network.arrangement import NotMapped, is_channels_last, plain
-from nnpa_network.builder import Builder, evaluate
+from nnpa_network.arrangement import NotMapped, axes_of
+from nnpa_network.builder import Builder
+from nnpa_network.constants import evaluate
 from nnpa_network.inference import (
     UNKNOWN,
     OnnxNode,
@@ -105,7 +106,7 @@ class Lowering:
             constants=builder.constants,
             steps=tuple(builder.steps),
             nodes=tuple(self._node(builder, index) for index in range(len(self.graph.node))),
-            places=self._places(),
+            places=self._places(builder),
         )
 
     def _output(self, port: Port) -> Port:
@@ -310,19 +311,28 @@ class Lowering:
             ),
         )
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self, builder: Builder) -> dict[str, tuple[Place, ...]]:
         """Return where every named value can be read during a run."""
-        places: dict[str, Place] = {}
-        for name, value in self.values.items():
-            if value.shape is None:
-                continue
-            # The form that was made first is the one that is there when the node has run.
-            if value.array and value.array < min(value.tensors.values(), default=value.array + 1):
-                places[name] = Place(value.array, value.shape)
-            elif value.tensors:
-                ranked = sorted(value.tensors, key=lambda one: (not one.plain, one.order))
-                chosen = ranked[0]
-                direct = is_channels_last(value.shape, chosen)
-                order = plain(value.shape).order if direct else chosen.order
-                places[name] = Place(value.tensors[chosen], value.shape, order)
-        return places
+        return {
+            name: places(builder, one) for name, one in self.values.items() if one.shape is not None
+        }
+
+
+def places(builder: Builder, value: Value) -> tuple[Place, ...]:
+    """Return where a value can be read during a run, one after the other in time."""
+    axes = axes_of(value.dims)
+    found = [
+        Place(number, value.dims, one.order if builder.in_order(number) else axes)
+        for one, number in value.tensors.items()
+    ]
+    if value.array:
+        found.append(Place(value.array, value.dims, axes))
+    if value.view is not None:
+        source, permutation = value.view
+        for one in places(builder, source):
+            if permutation is not None:
+                order = tuple(permutation.index(axis) for axis in one.order)
+                found.append(Place(one.id, value.dims, order))
+            elif one.order == axes_of(source.dims):
+                found.append(Place(one.id, value.dims, axes))
+    return tuple(found)

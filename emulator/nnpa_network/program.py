@@ -119,10 +119,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a named value of the model lives: an array, or a tensor whose elements are reordered.
+    """Where a named value of the model lives: an array, or a tensor.
 
-    `order` are the axes of `shape` that are not 1, in the order of the tensor's elements; empty for
-    arrays. `shape` is the value's own in the model.
+    `shape` is the value's own in the model. `order` are the axes of `shape` that are not 1, in the
+    order in which the array, or transform_origtensor of the tensor, has the elements.
     """
 
     id: int
@@ -132,7 +132,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs: see the module. `places` is the side table of names, `machine` what it is for."""
+    """What runs: see the module. `machine` is what it is for.
+
+    `places` is the side table of names: where a value of the model is, in turn, while it lives.
+    """
 
     name: str
     machine: str
@@ -145,7 +148,7 @@ class Program:
     constants: Mapping[int, Array | Ztensor]
     steps: tuple[Step, ...]
     nodes: tuple[Node, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict[str, tuple[Place, ...]])
 
     @property
     def macc(self) -> int:

@@ -269,7 +269,8 @@ def test_groups(groups: int) -> None:
         f"g (float[1,64,5,5] x, float[64,{64 // groups},3,3] w) => (float[1,64,5,5] y)"
         f" {{ y = Conv <group = {groups}, pads = [1,1,1,1]> (x, w) }}"
     )
-    feeds = {"x": normal(1, 64, 5, 5), "w": normal(64, 64 // groups, 3, 3, seed=1) / 9}
+    weights = normal(64, 64 // groups, 3, 3, seed=1) / np.float32(9)
+    feeds = {"x": normal(1, 64, 5, 5), "w": weights}
     result, placed = agree(body, feeds)
     assert placed[0].device == ("accelerator" if groups <= 32 else "host")
     assert result.calls.get("conv2d", 0) == (groups if groups <= 32 else 0)
@@ -315,7 +316,9 @@ def test_variadic(op: str, count: int) -> None:
     names = [f"x{index}" for index in range(count)]
     inputs = ", ".join(f"float[2,{1 if index == 1 else 3}] {n}" for index, n in enumerate(names))
     body = f"g ({inputs}) => (float[2,3] y) {{ y = {op}({', '.join(names)}) }}"
-    feeds: dict[str, Array] = {n: normal(2, 1 if at == 1 else 3, seed=at) for at, n in enumerate(names)}
+    feeds: dict[str, Array] = {
+        n: normal(2, 1 if at == 1 else 3, seed=at) for at, n in enumerate(names)
+    }
     result, _ = agree(body, feeds)
     verb = {"Min": "min", "Max": "max", "Sum": "add", "Mean": "add"}[op]
     assert result.calls.get(verb, 0) == count - 1

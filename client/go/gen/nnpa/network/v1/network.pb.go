@@ -2922,14 +2922,17 @@ type MeasureAccuracyRequest struct {
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// The handle.
 	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
-	// Data sets: each holds one array per input. None: data by `seed`.
+	// Data: each holds one array per input, all of one shape. None: data are made up by `seed`.
 	Samples []*Sample `protobuf:"bytes,3,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Seed of made-up data. Default 0.
 	Seed uint64 `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
 	// Machines to measure, for example "telum1". None: telum1 and telum2.
 	Machines []string `protobuf:"bytes,5,rep,name=machines,proto3" json:"machines,omitempty"`
 	// Make the HTML page as well.
-	Html          bool `protobuf:"varint,6,opt,name=html,proto3" json:"html,omitempty"`
+	Html bool `protobuf:"varint,6,opt,name=html,proto3" json:"html,omitempty"`
+	// How many samples to make up, 1..1000: floats of a standard normal distribution, integers and
+	// truths 0 or 1, free dims 1 unless the network was created with shapes. Default 0: 16.
+	MadeUp        uint32 `protobuf:"varint,7,opt,name=made_up,json=madeUp,proto3" json:"made_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3006,6 +3009,13 @@ func (x *MeasureAccuracyRequest) GetHtml() bool {
 	return false
 }
 
+func (x *MeasureAccuracyRequest) GetMadeUp() uint32 {
+	if x != nil {
+		return x.MadeUp
+	}
+	return 0
+}
+
 // Inputs of one run.
 type Sample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3058,7 +3068,9 @@ type MeasureAccuracyResponse struct {
 	// The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints.
 	Json string `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
 	// One self-contained page, empty unless asked for.
-	Html          string `protobuf:"bytes,2,opt,name=html,proto3" json:"html,omitempty"`
+	Html string `protobuf:"bytes,2,opt,name=html,proto3" json:"html,omitempty"`
+	// A table for people.
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3107,6 +3119,13 @@ func (x *MeasureAccuracyResponse) GetHtml() string {
 	return ""
 }
 
+func (x *MeasureAccuracyResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Request of ProbeNetwork.
 type ProbeNetworkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3114,8 +3133,10 @@ type ProbeNetworkRequest struct {
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// The handle.
 	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
-	// Most values of free dims to try, ascending. None: 1, 31, 32, 33, 63, 64, 65, 127, 128, 129.
-	Sizes         []uint32 `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	// Values of free dims to try, at most 32. None: 1, 31, 32, 33, 63, 64, 65, 127, 128, 129.
+	Sizes []uint32 `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	// Machines to probe. None: telum1 and telum2.
+	Machines      []string `protobuf:"bytes,4,rep,name=machines,proto3" json:"machines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3167,6 +3188,13 @@ func (x *ProbeNetworkRequest) GetNetwork() string {
 func (x *ProbeNetworkRequest) GetSizes() []uint32 {
 	if x != nil {
 		return x.Sizes
+	}
+	return nil
+}
+
+func (x *ProbeNetworkRequest) GetMachines() []string {
+	if x != nil {
+		return x.Machines
 	}
 	return nil
 }
@@ -3934,23 +3962,26 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\"b\n" +
 	"\x16DestroyNetworkResponse\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12.\n" +
-	"\x05error\x18\x02 \x01(\v2\x18.nnpa.network.v1.AiErrorR\x05error\"\xc3\x01\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.nnpa.network.v1.AiErrorR\x05error\"\xdc\x01\n" +
 	"\x16MeasureAccuracyRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x121\n" +
 	"\asamples\x18\x03 \x03(\v2\x17.nnpa.network.v1.SampleR\asamples\x12\x12\n" +
 	"\x04seed\x18\x04 \x01(\x04R\x04seed\x12\x1a\n" +
 	"\bmachines\x18\x05 \x03(\tR\bmachines\x12\x12\n" +
-	"\x04html\x18\x06 \x01(\bR\x04html\"=\n" +
+	"\x04html\x18\x06 \x01(\bR\x04html\x12\x17\n" +
+	"\amade_up\x18\a \x01(\rR\x06madeUp\"=\n" +
 	"\x06Sample\x123\n" +
-	"\x06inputs\x18\x01 \x03(\v2\x1b.nnpa.network.v1.NamedArrayR\x06inputs\"A\n" +
+	"\x06inputs\x18\x01 \x03(\v2\x1b.nnpa.network.v1.NamedArrayR\x06inputs\"U\n" +
 	"\x17MeasureAccuracyResponse\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\tR\x04json\x12\x12\n" +
-	"\x04html\x18\x02 \x01(\tR\x04html\"_\n" +
+	"\x04html\x18\x02 \x01(\tR\x04html\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"{\n" +
 	"\x13ProbeNetworkRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x14\n" +
-	"\x05sizes\x18\x03 \x03(\rR\x05sizes\"*\n" +
+	"\x05sizes\x18\x03 \x03(\rR\x05sizes\x12\x1a\n" +
+	"\bmachines\x18\x04 \x03(\tR\bmachines\"*\n" +
 	"\x14ProbeNetworkResponse\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\tR\x04json\"\x7f\n" +
 	"\x14ExportProgramRequest\x12\x18\n" +

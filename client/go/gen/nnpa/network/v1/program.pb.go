@@ -58,7 +58,7 @@ type Program struct {
 	// The model's nodes, which steps serve.
 	Nodes []*Node `protobuf:"bytes,11,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Where named values of the model live.
-	Places        map[string]*Place `protobuf:"bytes,12,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Places        map[string]*Places `protobuf:"bytes,12,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -170,7 +170,7 @@ func (x *Program) GetNodes() []*Node {
 	return nil
 }
 
-func (x *Program) GetPlaces() map[string]*Place {
+func (x *Program) GetPlaces() map[string]*Places {
 	if x != nil {
 		return x.Places
 	}
@@ -835,14 +835,60 @@ func (x *Shape) GetDims() []int64 {
 	return nil
 }
 
-// Where a named value of the model lives.
+// Where a named value of the model lives, in turn.
+type Places struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first that is there holds the value.
+	Places        []*Place `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Places) Reset() {
+	*x = Places{}
+	mi := &file_nnpa_network_v1_program_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Places) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Places) ProtoMessage() {}
+
+func (x *Places) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_network_v1_program_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Places.ProtoReflect.Descriptor instead.
+func (*Places) Descriptor() ([]byte, []int) {
+	return file_nnpa_network_v1_program_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Places) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+// One place of a named value.
 type Place struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An array or a tensor of the program.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Its shape in the model.
+	// Its shape in the model; -1: only running tells.
 	Shape []int64 `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// Axes of shape in the order of the tensor's elements; empty for arrays.
+	// Axes of shape that are not 1, in the order in which the array or tensor has the elements.
 	Order         []int32 `protobuf:"varint,3,rep,packed,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -850,7 +896,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_nnpa_network_v1_program_proto_msgTypes[9]
+	mi := &file_nnpa_network_v1_program_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +908,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_network_v1_program_proto_msgTypes[9]
+	mi := &file_nnpa_network_v1_program_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +921,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_nnpa_network_v1_program_proto_rawDescGZIP(), []int{9}
+	return file_nnpa_network_v1_program_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Place) GetId() uint64 {
@@ -903,7 +949,7 @@ var File_nnpa_network_v1_program_proto protoreflect.FileDescriptor
 
 const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\n" +
-	"\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\x87\a\n" +
+	"\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\x88\a\n" +
 	"\aProgram\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\amachine\x18\x02 \x01(\tR\amachine\x12-\n" +
@@ -927,10 +973,10 @@ const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorR\x05value:\x028\x01\x1aW\n" +
 	"\x0eConstantsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12/\n" +
-	"\x05value\x18\x02 \x01(\v2\x19.nnpa.network.v1.ConstantR\x05value:\x028\x01\x1aQ\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.nnpa.network.v1.ConstantR\x05value:\x028\x01\x1aR\n" +
 	"\vPlacesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nnpa.network.v1.PlaceR\x05value:\x028\x01\"`\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nnpa.network.v1.PlacesR\x05value:\x028\x01\"`\n" +
 	"\x04Port\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
@@ -975,7 +1021,9 @@ const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\aweights\x18\v \x01(\x04R\aweights\x12;\n" +
 	"\routput_shapes\x18\f \x03(\v2\x16.nnpa.network.v1.ShapeR\foutputShapes\"\x1b\n" +
 	"\x05Shape\x12\x12\n" +
-	"\x04dims\x18\x01 \x03(\x03R\x04dims\"C\n" +
+	"\x04dims\x18\x01 \x03(\x03R\x04dims\"8\n" +
+	"\x06Places\x12.\n" +
+	"\x06places\x18\x01 \x03(\v2\x16.nnpa.network.v1.PlaceR\x06places\"C\n" +
 	"\x05Place\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x14\n" +
@@ -993,7 +1041,7 @@ func file_nnpa_network_v1_program_proto_rawDescGZIP() []byte {
 	return file_nnpa_network_v1_program_proto_rawDescData
 }
 
-var file_nnpa_network_v1_program_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nnpa_network_v1_program_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nnpa_network_v1_program_proto_goTypes = []any{
 	(*Program)(nil),       // 0: nnpa.network.v1.Program
 	(*Port)(nil),          // 1: nnpa.network.v1.Port
@@ -1004,37 +1052,39 @@ var file_nnpa_network_v1_program_proto_goTypes = []any{
 	(*HostStep)(nil),      // 6: nnpa.network.v1.HostStep
 	(*Node)(nil),          // 7: nnpa.network.v1.Node
 	(*Shape)(nil),         // 8: nnpa.network.v1.Shape
-	(*Place)(nil),         // 9: nnpa.network.v1.Place
-	nil,                   // 10: nnpa.network.v1.Program.ArraysEntry
-	nil,                   // 11: nnpa.network.v1.Program.TensorsEntry
-	nil,                   // 12: nnpa.network.v1.Program.ConstantsEntry
-	nil,                   // 13: nnpa.network.v1.Program.PlacesEntry
-	(*v1.Ztensor)(nil),    // 14: nnpa.zdnn.v1.Ztensor
-	(*v1.Operation)(nil),  // 15: nnpa.zdnn.v1.Operation
+	(*Places)(nil),        // 9: nnpa.network.v1.Places
+	(*Place)(nil),         // 10: nnpa.network.v1.Place
+	nil,                   // 11: nnpa.network.v1.Program.ArraysEntry
+	nil,                   // 12: nnpa.network.v1.Program.TensorsEntry
+	nil,                   // 13: nnpa.network.v1.Program.ConstantsEntry
+	nil,                   // 14: nnpa.network.v1.Program.PlacesEntry
+	(*v1.Ztensor)(nil),    // 15: nnpa.zdnn.v1.Ztensor
+	(*v1.Operation)(nil),  // 16: nnpa.zdnn.v1.Operation
 }
 var file_nnpa_network_v1_program_proto_depIdxs = []int32{
 	1,  // 0: nnpa.network.v1.Program.inputs:type_name -> nnpa.network.v1.Port
 	1,  // 1: nnpa.network.v1.Program.outputs:type_name -> nnpa.network.v1.Port
-	10, // 2: nnpa.network.v1.Program.arrays:type_name -> nnpa.network.v1.Program.ArraysEntry
-	11, // 3: nnpa.network.v1.Program.tensors:type_name -> nnpa.network.v1.Program.TensorsEntry
-	12, // 4: nnpa.network.v1.Program.constants:type_name -> nnpa.network.v1.Program.ConstantsEntry
+	11, // 2: nnpa.network.v1.Program.arrays:type_name -> nnpa.network.v1.Program.ArraysEntry
+	12, // 3: nnpa.network.v1.Program.tensors:type_name -> nnpa.network.v1.Program.TensorsEntry
+	13, // 4: nnpa.network.v1.Program.constants:type_name -> nnpa.network.v1.Program.ConstantsEntry
 	5,  // 5: nnpa.network.v1.Program.steps:type_name -> nnpa.network.v1.Step
 	7,  // 6: nnpa.network.v1.Program.nodes:type_name -> nnpa.network.v1.Node
-	13, // 7: nnpa.network.v1.Program.places:type_name -> nnpa.network.v1.Program.PlacesEntry
+	14, // 7: nnpa.network.v1.Program.places:type_name -> nnpa.network.v1.Program.PlacesEntry
 	4,  // 8: nnpa.network.v1.Constant.array:type_name -> nnpa.network.v1.ConstantArray
-	14, // 9: nnpa.network.v1.Constant.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	15, // 10: nnpa.network.v1.Step.operation:type_name -> nnpa.zdnn.v1.Operation
+	15, // 9: nnpa.network.v1.Constant.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	16, // 10: nnpa.network.v1.Step.operation:type_name -> nnpa.zdnn.v1.Operation
 	6,  // 11: nnpa.network.v1.Step.host:type_name -> nnpa.network.v1.HostStep
 	8,  // 12: nnpa.network.v1.Node.output_shapes:type_name -> nnpa.network.v1.Shape
-	2,  // 13: nnpa.network.v1.Program.ArraysEntry.value:type_name -> nnpa.network.v1.ArrayInfo
-	14, // 14: nnpa.network.v1.Program.TensorsEntry.value:type_name -> nnpa.zdnn.v1.Ztensor
-	3,  // 15: nnpa.network.v1.Program.ConstantsEntry.value:type_name -> nnpa.network.v1.Constant
-	9,  // 16: nnpa.network.v1.Program.PlacesEntry.value:type_name -> nnpa.network.v1.Place
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	10, // 13: nnpa.network.v1.Places.places:type_name -> nnpa.network.v1.Place
+	2,  // 14: nnpa.network.v1.Program.ArraysEntry.value:type_name -> nnpa.network.v1.ArrayInfo
+	15, // 15: nnpa.network.v1.Program.TensorsEntry.value:type_name -> nnpa.zdnn.v1.Ztensor
+	3,  // 16: nnpa.network.v1.Program.ConstantsEntry.value:type_name -> nnpa.network.v1.Constant
+	9,  // 17: nnpa.network.v1.Program.PlacesEntry.value:type_name -> nnpa.network.v1.Places
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_network_v1_program_proto_init() }
@@ -1056,7 +1106,7 @@ func file_nnpa_network_v1_program_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_network_v1_program_proto_rawDesc), len(file_nnpa_network_v1_program_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3,15 +3,17 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_emulator import Guest, find_machine
+from nnpa_emulator import FUNCTIONS, Guest, find_machine
 from nnpa_emulator.machine import page_memory
 from nnpa_network.executor import Executor, NodeEvent, StepFailed
 from nnpa_network.onnx_import import import_onnx
 from nnpa_network.operators import OPERATORS
+from nnpa_network.operators.table import markdown
 from nnpa_network.placement import (
     compare_baseline,
     placement_report,
@@ -239,10 +241,15 @@ def test_macc() -> None:
     assert counts == [4 * 64 * 27 + 4, 64 * 4, 64, 0, 640 + 10, 150]
 
 
+def test_the_documented_table_is_the_table() -> None:
+    """The table of operators in emulator/README.md is the one that the rules make."""
+    text = (Path(__file__).parents[2] / "emulator" / "README.md").read_text()
+    start, end = "markdown -->\n", "<!-- end of operators -->"
+    assert text.split(start, 1)[1].split(end, 1)[0] == markdown()
+
+
 def test_every_rule_has_its_row() -> None:
     """Every operator of the table says when it is taken, and names functions that exist."""
-    from nnpa_emulator import FUNCTIONS
-
     for one in OPERATORS.values():
         assert one.doc.endswith(".")
         assert set(one.functions) <= set(FUNCTIONS)

@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from nnpa_emulator import FUNCTIONS
+from nnpa_emulator.machine import FORMAT_1
 
 from nnpa_network.arrangement import (
     ELEMENT_TYPES,
@@ -65,6 +67,28 @@ def operator(*names: str, functions: tuple[str, ...]) -> Callable[[Lower], Lower
         return lower
 
     return decorate
+
+
+def markdown() -> str:
+    """Return the table of operators for the documentation, one row per operator."""
+    lines = [
+        "| ONNX operator | zDNN functions | taken when, and what the host does |",
+        "|---|---|---|",
+    ]
+    for name in sorted(OPERATORS):
+        one = OPERATORS[name]
+        functions = ", ".join(_named(function) for function in one.functions) or "none"
+        lines.append(f"| {name} | {functions} | {one.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _named(function: str) -> str:
+    """Return a function's name, marked where it takes parameter block format 1 (Telum II)."""
+    operation = FUNCTIONS[function].operation
+    newer = function == "quantized_matmul_op" or (
+        operation is not None and operation.parmblk_format == FORMAT_1
+    )
+    return f"`{function}`*" if newer else f"`{function}`"
 
 
 def taken(node: OnnxNode, index: int) -> Value:

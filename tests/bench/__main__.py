@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--json FILE] [--write]`."""
+"""Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--write]`."""
 
 import argparse
 import importlib
@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 import tests.bench
+from tests.bench import options as chosen
 from tests.bench import report
 
 LAST = Path(__file__).parent / "last.txt"
@@ -20,11 +21,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="row numbers, default all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument(
+        "--peers", action="store_true", help="make the environments of peers, and measure them"
+    )
     parser.add_argument("--write", action="store_true", help=f"keep the output as {LAST.name}")
     options = parser.parse_args()
+    chosen.PEERS = options.peers
     top = report.header()
     for module in pkgutil.iter_modules(tests.bench.__path__):
-        if module.name not in ("__main__", "report"):
+        if module.name not in ("__main__", "options", "peers", "report"):
             importlib.import_module(f"tests.bench.{module.name}")
     known = sorted(report.ROWS, key=lambda number: (len(number.rstrip("b")), number))
     unknown = set(options.rows or ()) - set(known)

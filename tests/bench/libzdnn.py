@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from nnpa_client import Session, connect, zdnn
 
 from tests.bench.echo import EchoClient
 from tests.bench.report import Figure, ratio, row
@@ -21,8 +22,13 @@ from tests.libzdnn.toolchain import installed
 
 COLUMNS = 1024
 FP32, ZDNN_2D = 255, 1
-# Bounds per MiB of FP32: reached, and hoped for with sticks inline.
-SIZES = {1: (1.3, 0.75), 4: (1.3, 0.75), 64: (1.3, 0.75)}
+# Bounds by ZDNN_TRANSFER and MiB of FP32: reached, and hoped for.
+BOUNDS = {
+    "cache": {1: (1.3, 0.75), 4: (1.3, 0.75), 64: (1.3, 0.75)},
+    "shm": {1: (1.0, 0.5), 4: (1.0, 0.3), 64: (1.0, 0.1)},
+}
+_SMALL = (32, 64)
+_CHAIN = ("add", "mul", "sub", "max") * 25
 
 
 @contextmanager
@@ -66,18 +72,80 @@ def _program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
     return work
 
 
+def _chain(library: ctypes.CDLL) -> Callable[[], None]:
+    """Return what makes the operations of `_CHAIN` one after the other, as a C program does."""
+    pre, desc = Desc(), Desc()
+    library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), *_SMALL)
+    _checked(library.zdnn_generate_transformed_desc(ctypes.byref(pre), ctypes.byref(desc)))
+    tensors = [CZtensor(), CZtensor()]
+    for one in tensors:
+        made = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
+        _checked(library.zdnn_init_ztensor_with_malloc(*made))
+    operand, total = (ctypes.byref(tensor) for tensor in tensors)
+    data = np.ones(_SMALL, np.float32)
+    _checked(library.zdnn_transform_ztensor(operand, ctypes.c_void_p(data.ctypes.data)))
+    functions = [getattr(library, f"zdnn_{name}") for name in _CHAIN]
+
+    def work(_kept: tuple[object, ...] = (pre, desc)) -> None:
+        for function in functions:
+            _checked(function(operand, operand, total))
+
+    return work
+
+
+def _chain_in_python(session: Session, together: bool) -> Callable[[], None]:
+    """Return what makes the same operations in the Python SDK, each awaited or all in one list."""
+    one, total = (session.ztensor(np.ones(_SMALL, np.float32)) for _ in range(2))
+    verbs = [getattr(zdnn, name) for name in _CHAIN]
+
+    def work() -> None:
+        with session.pipeline() if together else nullcontext():
+            for verb in verbs:
+                verb(one, one, total)
+
+    return work
+
+
+@contextmanager
+def _library(address: str, transfer: str) -> Generator[ctypes.CDLL]:
+    """Have the library use a server, and sticks travel in one way."""
+    os.environ.update(ZDNN_SERVER=address, ZDNN_TRANSFER=transfer)
+    library = ctypes.CDLL(str(installed().shared))
+    library.zdnn_init()
+    yield library
+    for name in ("ZDNN_SERVER", "ZDNN_TRANSFER"):
+        del os.environ[name]
+
+
 @row("12b", "upload, add, download through libzdnn, times a bare echo of the FP32 payload")
 def through_libzdnn() -> list[Figure]:
-    """Time 1, 4 and 64 MiB over a Unix socket; sticks travel inline, or in chunks when large."""
+    """Time 1, 4 and 64 MiB over a Unix socket: by the wire with the cache, and in shared memory."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = [f"unix:{Path(folder) / name}" for name in ("nnpa.sock", "echo.sock")]
-        with serving(sockets[:1]) as targets, _echo(sockets[1]) as echo:
-            os.environ["ZDNN_SERVER"] = targets[0]
-            library = ctypes.CDLL(str(installed().shared))
-            library.zdnn_init()
+        with serving(sockets[:1], "--shared-memory") as targets, _echo(sockets[1]) as echo:
             figures: list[Figure] = []
-            for size, (floor, moonshot) in SIZES.items():
-                payload = bytes(size << 20)
-                value = ratio(_program(library, size), partial(echo.raw, payload), 7)
-                figures.append(Figure(f"{size} MiB", value, floor, moonshot))
+            for transfer, bounds in BOUNDS.items():
+                with _library(targets[0], transfer) as library:
+                    for size, (floor, moonshot) in bounds.items():
+                        payload = bytes(size << 20)
+                        value = ratio(_program(library, size), partial(echo.raw, payload), 15)
+                        label = f"{size} MiB, {transfer}"
+                        figures.append(Figure(label, value, floor, moonshot))
             return figures
+
+
+@row("15b", "100 small operations one after the other through libzdnn, times the Python SDK")
+def sequence() -> list[Figure]:
+    """Time a chain on 32x64 tensors over a Unix socket; Python awaits each, or sends a list."""
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"unix:{Path(folder) / 'nnpa.sock'}"
+        with (
+            serving([address]) as targets,
+            _library(targets[0], "cache") as library,
+            connect(targets[0]) as session,
+        ):
+            program = _chain(library)
+            return [
+                Figure("call by call", ratio(program, _chain_in_python(session, False)), 1.0),
+                Figure("a pipeline", ratio(program, _chain_in_python(session, True))),
+            ]

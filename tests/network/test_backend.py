@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public ONNX backend suite, node by node, on the emulated accelerator."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from nnpa_client import Session, connect
+from nnpa_client.network import Options
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.onnx_import import ImportOptions, import_onnx
 from nnpa_network.operators import OPERATORS
@@ -110,6 +113,28 @@ def test_claimed(name: str) -> None:
         assert node.functions
         assert all(calls.get(function, 0) > 0 for function in node.functions)
         assert set(node.functions) <= set(OPERATORS[node.op_type].functions)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """Open a session on a server process of its own."""
+    with connect(machine="telum2") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", claimed())
+def test_claimed_by_a_server(session: Session, name: str) -> None:
+    """A claimed case passes on a server, which counts the accelerator's calls it promises."""
+    case = cases()[name]
+    with session.load(case.model, options=Options(offload_integer=True)) as network:
+        for feeds, outputs in case.data:
+            answer = network.infer(**feeds)
+            compare(list(answer.outputs.values()), outputs)
+            placed = network.report().nodes
+            assert placed
+            assert all(node.functions for node in placed)
+            for node in placed:
+                assert all(answer.calls.get(one, 0) > 0 for one in node.functions)
 
 
 def test_claims_hold_the_compilers() -> None:

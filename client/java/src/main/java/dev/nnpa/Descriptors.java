@@ -157,35 +157,33 @@ public final class Descriptors {
   /** As above for any number. */
   public static TensorDesc generateQuantizedTransformedDesc(
       TensorDesc preTfrmdDesc, int transformType) {
-    String op = "generate_quantized_transformed_desc";
     TensorDesc.Builder target = TensorDesc.newBuilder().setLayout(DataLayouts.ZDNN_NHWC);
-    if (!plain(preTfrmdDesc, target)) {
-      String limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_LAYOUT,
-          op,
-          1,
-          "pre_tfrmd_desc.layout",
-          layout(preTfrmdDesc),
-          limit);
-    }
-    if (preTfrmdDesc.getType() != DataTypes.INT8 && !FLOATS.contains(preTfrmdDesc.getType())) {
-      String limit = "FP32, FP16, BFLOAT or INT8";
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(preTfrmdDesc), limit);
-    }
+    checkQuantized(preTfrmdDesc, plain(preTfrmdDesc, target), transformType);
     QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
-    if (chosen == null) {
-      String value = String.valueOf(transformType);
-      throw refuse(
-          ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE, op, 3, "transform_type", value, "0, 1 or 2");
-    }
     boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
     boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
     return target
         .setFormat(weights ? DataFormats.ZDNN_FORMAT_4DWEIGHTS : DataFormats.ZDNN_FORMAT_4DFEATURE)
         .setType(real ? DataTypes.ZDNN_DLFLOAT16 : DataTypes.ZDNN_BINARY_INT8)
         .build();
+  }
+
+  private static void checkQuantized(TensorDesc pre, boolean plain, int transformType) {
+    String op = "generate_quantized_transformed_desc";
+    if (!plain) {
+      String limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_LAYOUT, op, 1, "pre_tfrmd_desc.layout", layout(pre), limit);
+    }
+    if (pre.getType() != DataTypes.INT8 && !FLOATS.contains(pre.getType())) {
+      String limit = "FP32, FP16, BFLOAT or INT8";
+      throw refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, 2, "pre_tfrmd_desc.type", type(pre), limit);
+    }
+    if (QuantizedTransformTypes.forNumber(transformType) == null) {
+      String value = Integer.toUnsignedString(transformType);
+      throw refuse(
+          ZdnnStatus.ZDNN_INVALID_TRANSFORM_TYPE, op, 3, "transform_type", value, "0, 1 or 2");
+    }
   }
 
   /**

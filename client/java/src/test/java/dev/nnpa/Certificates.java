@@ -8,7 +8,9 @@ import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.security.Key;
 import java.security.KeyStore;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.List;
 
 /**
  * A certificate for 127.0.0.1 that signs itself, made by the JDK's keytool.
@@ -18,39 +20,22 @@ import java.util.Base64;
  */
 record Certificates(String certificate, String key) {
   private static final String PASSWORD = "changeit";
+  private static final String WANTED =
+      "-genkeypair -alias nnpa -keyalg EC -dname CN=nnpa -ext san=ip:127.0.0.1 -ext bc=ca:true"
+          + " -validity 2 -storetype PKCS12";
 
   /** Makes both files in a folder. */
   static Certificates make(Path folder)
       throws IOException, InterruptedException, GeneralSecurityException {
     Path store = folder.resolve("store.p12");
+    Path log = folder.resolve("keytool.log");
     String keytool = Path.of(System.getProperty("java.home"), "bin", "keytool").toString();
+    List<String> command = new ArrayList<>(List.of(keytool, "-keystore", store.toString()));
+    command.addAll(List.of(("-storepass " + PASSWORD + " " + WANTED).split(" ")));
     Process process =
-        new ProcessBuilder(
-                keytool,
-                "-genkeypair",
-                "-alias",
-                "nnpa",
-                "-keyalg",
-                "EC",
-                "-dname",
-                "CN=nnpa",
-                "-ext",
-                "san=ip:127.0.0.1",
-                "-ext",
-                "bc=ca:true",
-                "-validity",
-                "2",
-                "-storetype",
-                "PKCS12",
-                "-keystore",
-                store.toString(),
-                "-storepass",
-                PASSWORD)
-            .redirectErrorStream(true)
-            .redirectOutput(folder.resolve("keytool.log").toFile())
-            .start();
+        new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(log.toFile()).start();
     if (process.waitFor() != 0) {
-      throw new IOException(Files.readString(folder.resolve("keytool.log")));
+      throw new IOException(Files.readString(log));
     }
     KeyStore keys = KeyStore.getInstance(store.toFile(), PASSWORD.toCharArray());
     Key key = keys.getKey("nnpa", PASSWORD.toCharArray());

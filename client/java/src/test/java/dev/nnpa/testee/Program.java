@@ -119,6 +119,12 @@ final class Program {
           "error", error instanceof TransportException lost ? lost.reason() : check(error));
       return answer;
     }
+    seen(name, operands, answer);
+    return answer;
+  }
+
+  /** Tells the warnings, the outputs and the flags of a call that was answered. */
+  private void seen(String name, Map<String, Ztensor> operands, JsonObject answer) {
     for (ZdnnWarning warning : warnings) {
       answer.addProperty("status", warning.status());
       answer.add("violation", violation(warning.violation()));
@@ -128,7 +134,6 @@ final class Program {
     if (flagged != null && (name.startsWith("transform_") || name.startsWith("reshape_"))) {
       answer.add("fp_flags", flags(flagged.flags()));
     }
-    return answer;
   }
 
   private static String check(NnpaException error) {

@@ -107,6 +107,9 @@ _COUNT = {"type": click.IntRange(1)}
     type=click.Choice(("debug", "info", "warning", "error")),
 )
 @click.option("--json", "as_json", is_flag=True, help="Log one JSON object per line.")
+@click.option(
+    "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
+)
 @click.version_option(package_name="nnpa", prog_name="nnpa-server")
 def main(
     tls_cert: Path | None,
@@ -114,6 +117,7 @@ def main(
     tls_client_ca: Path | None,
     log_level: str,
     as_json: bool,
+    compile_kernels: bool,
     **flags: Any,
 ) -> None:
     """Serve an emulated Telum over gRPC.
@@ -130,8 +134,12 @@ def main(
             "add --tls-cert and --tls-key, or --insecure"
         )
     _start_logging(log_level, as_json)
-    if kernel_cache() is None:
-        _log.warning("no writable directory for compiled kernels: each start compiles them anew")
+    if notice := kernel_cache():
+        _log.warning("%s", notice)
+    if compile_kernels:
+        from nnpa_server.warmup import compile_all  # after the cache is chosen
+
+        sys.exit(compile_all())
     from nnpa_server.app import serve  # after the cache is chosen
 
     sys.exit(serve(config))

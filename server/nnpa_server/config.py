@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the operator chose: flags as facts, and the only reader of the environment."""
 
-import importlib
 import ipaddress
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from nnpa_server.kernel_cache import choose
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: beyond about 1 MiB a stream of chunks is faster than one message.
@@ -115,38 +114,9 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
-def kernel_cache() -> Path | None:
-    """Choose where compiled kernels are kept, and have Numba use it; None when nowhere can be.
+def kernel_cache() -> str:
+    """Choose where compiled kernels are kept; return what an operator should know, or nothing.
 
-    The operator's NUMBA_CACHE_DIR, else $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else a directory of
-    this user under the temporary one. Call it before the emulator is imported.
+    Call it before the emulator is imported.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    temporary = Path(tempfile.gettempdir()) / f"nnpa-{os.getuid()}"
-    wanted = os.environ.get("NUMBA_CACHE_DIR") or f"{home}/nnpa"
-    for place in (Path(wanted), temporary):
-        if _is_writable(place) and (place != temporary or place.stat().st_uid == os.getuid()):
-            os.environ["NUMBA_CACHE_DIR"] = str(place)
-            return place
-    _keep_no_kernels()
-    return None
-
-
-def _keep_no_kernels() -> None:
-    """Have Numba compile without keeping: it refuses to start where it finds no place for files."""
-    os.environ.pop("NUMBA_CACHE_DIR", None)
-    dispatcher: Any = importlib.import_module("numba.core.dispatcher").Dispatcher
-    dispatcher.enable_caching = _no_caching
-
-
-def _no_caching(_dispatcher: object) -> None:
-    """Stand in for Numba's Dispatcher.enable_caching."""
-
-
-def _is_writable(place: Path) -> bool:
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            return True
-    except OSError:
-        return False
+    return choose(os.environ)

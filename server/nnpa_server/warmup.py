@@ -59,6 +59,15 @@ def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading
     return thread
 
 
+def compile_all() -> int:
+    """Compile every kernel, or load it from the cache, at once; return an exit code."""
+    units = list(_units(Guest(MACHINES[DEFAULT_MACHINE])))
+    for done, (name, warm) in enumerate(units):
+        warm()
+        _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
+    return 0
+
+
 def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
     began = told = time.monotonic()

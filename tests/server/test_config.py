@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags: sizes, times, addresses, and what counts as this machine."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,6 @@ from nnpa_server.config import (
     Config,
     Limits,
     is_local,
-    kernel_cache,
     parse_listen,
     parse_size,
     parse_time,
@@ -84,23 +81,3 @@ def test_four_inline_tensors_fit_a_message() -> None:
     """The inline limit follows from the message limit."""
     assert 4 * Limits(max_message=1 << 20).max_inline == 1 << 20
     assert Limits().max_inline == 16 << 20
-
-
-def test_kernel_cache_follows_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The operator's directory comes first, then XDG's, then the temporary one."""
-    wanted, home, temporary = tmp_path / "mine", tmp_path / "xdg", tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(wanted))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    assert kernel_cache() == wanted
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    assert kernel_cache() == home / "nnpa"
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    (tmp_path / "file").write_text("no directory")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    found = kernel_cache()
-    assert found is not None
-    assert found.parent == temporary

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where compiled kernels are kept, and for which processors: chosen before Numba is imported."""
+
+import importlib
+import os
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+Environment = MutableMapping[str, str]
+
+
+def choose(environment: Environment) -> str:
+    """Choose the cache of compiled kernels; return what an operator should know, or nothing.
+
+    The operator's NUMBA_CACHE_DIR, else $XDG_CACHE_HOME/nnpa or ~/.cache/nnpa, else a directory of
+    this user under the temporary one. A cache that holds kernels and cannot be written, as that of
+    a container image, is only read. NUMBA_CPU_NAME and NUMBA_CPU_FEATURES say for which processors
+    it is; on another one it is left alone. Never fatal.
+    """
+    notices = [_leave_foreign_kernels(environment)]
+    home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    temporary = Path(tempfile.gettempdir() if _has_temporary() else "/") / f"nnpa-{os.getuid()}"
+    wanted = Path(environment.get("NUMBA_CACHE_DIR") or f"{home}/nnpa")
+    for place in (wanted, temporary):
+        if _is_writable(place) and (place != temporary or place.stat().st_uid == os.getuid()):
+            environment["NUMBA_CACHE_DIR"] = str(place)
+            break
+        if place == wanted and _holds_kernels(place):
+            _only_read()
+            notices.append(
+                f"{place} is read-only: kernels that it lacks are compiled at each start"
+            )
+            break
+    else:
+        environment.pop("NUMBA_CACHE_DIR", None)
+        _keep_nothing()
+        notices.append("no writable directory for compiled kernels: each start compiles them anew")
+    return "; ".join(filter(None, notices))
+
+
+def _leave_foreign_kernels(environment: Environment) -> str:
+    """Have Numba compile for this processor where the cache was made for one that can do more."""
+    features = environment.get("NUMBA_CPU_FEATURES", "")
+    wanted = [one[1:] for one in features.split(",") if one.startswith("+")]
+    if not wanted:
+        return ""
+    binding: Any = importlib.import_module("llvmlite.binding")
+    host: dict[str, bool] = binding.get_host_cpu_features()
+    missing = [one for one in wanted if not host.get(one)]
+    if not missing:
+        return ""
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        environment.pop(name, None)
+    lacks = ", ".join(missing)
+    return (
+        f"the kernel cache is for processors with {lacks}, which this one lacks: it compiles anew"
+    )
+
+
+def _keep_nothing() -> None:
+    """Have Numba compile without keeping: it refuses to start where it finds no place for files."""
+    dispatcher: Any = importlib.import_module("numba.core.dispatcher").Dispatcher
+    dispatcher.enable_caching = _do_nothing
+
+
+def _only_read() -> None:
+    """Have Numba read a cache without asking whether it could write there, and write nothing."""
+    caching: Any = importlib.import_module("numba.core.caching")
+    for locator in (caching._CacheLocator, caching.UserProvidedCacheLocator):
+        locator.ensure_cache_path = _do_nothing
+    caching.Cache.save_overload = _do_nothing
+
+
+def _do_nothing(*_arguments: object) -> None:
+    """Stand in for a method of Numba."""
+
+
+def _has_temporary() -> bool:
+    """Tell whether there is a temporary directory: a read-only root may have none."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _holds_kernels(place: Path) -> bool:
+    """Tell whether Numba has kept anything in a directory."""
+    return next(place.glob("**/*.nbi"), None) is not None
+
+
+def _is_writable(place: Path) -> bool:
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return True
+    except OSError:
+        return False

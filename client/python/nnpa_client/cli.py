@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from google.protobuf.json_format import MessageToDict
@@ -20,41 +19,14 @@ from nnpa_client import __version__, demo
 from nnpa_client.check import check
 from nnpa_client.conformance import conformance
 from nnpa_client.connection import list_machines
-from nnpa_client.errors import ProgramCheck, TransportError, ZdnnError
+from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.libzdnn import libzdnn
+from nnpa_client.network.cli import network
 
-NOT_AS_PROMISED = 1
-UNREACHABLE = 3
-REFUSED = 4
-
-_EPILOG = """Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable,
-4 refused by the accelerator. TARGET is host:port or unix:/path; without one, a private server is
-started."""
+_EPILOG = (
+    f"{EXIT_CODES} TARGET is host:port or unix:/path; without one, a private server is started."
+)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-class Unreachable(click.ClickException):
-    """The server could not be reached, or did not take the call."""
-
-    exit_code = UNREACHABLE
-
-
-class RefusedByAccelerator(click.ClickException):
-    """The accelerator answered with an error."""
-
-    exit_code = REFUSED
-
-
-def _reported(action: Callable[[], Any]) -> Any:
-    """Return what the action returns; turn errors into exit codes."""
-    try:
-        return action()
-    except TransportError as error:
-        raise Unreachable(str(error)) from error
-    except (ZdnnError, ProgramCheck) as error:
-        raise RefusedByAccelerator(str(error)) from error
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
 
 
 @click.group(
@@ -72,6 +44,7 @@ def main() -> None:
 main.add_command(check)
 main.add_command(conformance)
 main.add_command(libzdnn)
+main.add_command(network)
 
 
 @main.command(epilog=_EPILOG)
@@ -88,7 +61,7 @@ def info(
     tls_key: Path | None,
 ) -> None:
     """List the machines of a server: what each has installed, and its limits."""
-    machines: list[Machine] = _reported(
+    machines: list[Machine] = reported(
         lambda: list_machines(target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
     )
     if as_json:
@@ -153,7 +126,7 @@ def run_demo(target: str | None, as_json: bool) -> None:
     file, and is asked through the Open Inference Protocol. Accuracy is compared with the same
     networks in NumPy FP32. Exit code 1 when it is not as promised.
     """
-    reports: list[demo.Report] = _reported(lambda: demo.run(target))
+    reports: list[demo.Report] = reported(lambda: demo.run(target))
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     else:

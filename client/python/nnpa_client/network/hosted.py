@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short way: load a model, call it like a function over NumPy arrays."""
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,44 @@ class Network:
         )
         parts: Iterator[pb.ExportProgramResponse] = self._ask("ExportProgram", request)
         return b"".join(one.chunk for one in parts)
+
+    def measure_accuracy(
+        self,
+        samples: Sequence[pb.Sample] = (),
+        *,
+        machines: Sequence[str] = (),
+        made_up: int = 0,
+        seed: int = 0,
+        html: bool = False,
+    ) -> pb.MeasureAccuracyResponse:
+        """Run the network and its model in FP32 over the same data, on both Telums or `machines`.
+
+        Without samples the server makes up `made_up` of them from `seed`.
+        """
+        request = pb.MeasureAccuracyRequest(
+            session=self.handle.session.name,
+            network=self.handle.name,
+            samples=samples,
+            machines=machines,
+            made_up=made_up,
+            seed=seed,
+            html=html,
+        )
+        answer: pb.MeasureAccuracyResponse = self._ask("MeasureAccuracy", request)
+        return answer
+
+    def probe(
+        self, sizes: Sequence[int] = (), machines: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Run the model at edge sizes over inputs that carry nothing; one entry per run."""
+        request = pb.ProbeNetworkRequest(
+            session=self.handle.session.name,
+            network=self.handle.name,
+            sizes=sizes,
+            machines=machines,
+        )
+        rows: list[dict[str, Any]] = json.loads(self._ask("ProbeNetwork", request).json)
+        return rows
 
     def close(self) -> None:
         """Destroy the network. May be repeated."""

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands end: exit codes, and the exceptions that become one."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from nnpa_client.errors import NetworkError, ProgramCheck, TransportError, ZdnnError
+
+NOT_AS_PROMISED = 1
+UNREACHABLE = 3
+REFUSED = 4
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable, "
+    "4 refused by the accelerator."
+)
+# Reasons of a server that was reached and cannot host, or run, the model.
+_NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
+_USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))
+Answer = TypeVar("Answer")
+
+
+class Unreachable(click.ClickException):
+    """The server could not be reached, or did not take the call."""
+
+    exit_code = UNREACHABLE
+
+
+class RefusedByAccelerator(click.ClickException):
+    """The accelerator answered with an error."""
+
+    exit_code = REFUSED
+
+
+def reported(action: Callable[[], Answer]) -> Answer:
+    """Return what the action returns; turn errors into exit codes."""
+    try:
+        return action()
+    except TransportError as error:
+        if error.reason in _NOT_HOSTED:
+            raise RefusedByAccelerator(str(error)) from error
+        if error.reason in _USAGE:
+            raise click.UsageError(str(error)) from error
+        raise Unreachable(str(error)) from error
+    except (ZdnnError, ProgramCheck, NetworkError) as error:
+        raise RefusedByAccelerator(str(error)) from error
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from error

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network's report as users of X-CUBE-AI know it: header lines, layers, what runs where.
+
+Source of the form: the analyze report of X-CUBE-AI 7.0's command line. RAM is what the emulated
+accelerator holds: sticks, which come in pages of 4096 bytes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.json_format import MessageToDict
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1.program_pb2 import Node
+from rich import box
+from rich.table import Table
+
+from nnpa_client.network.buffers import from_wire
+from nnpa_client.network.formats import Format, fmt_get
+
+_DEVICES = {"accelerator": "zAIU", "host": "host", "folded": "-"}
+# Operators whose products are most of a network: on the host they are worth a headline.
+_HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
+
+
+def header(report: pb.NetworkReport, model: str, shape: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines before the tables; `shape` are shapes in the model's terms, by line."""
+    yield from (
+        f"model file         : {model}",
+        "type               : onnx",
+        f"c_name             : {report.model_name}",
+        "compression        : None",
+        "quantize           : None",
+        f"machine            : {report.machine}",
+        f"model_name         : {model.partition('.')[0]}",
+        f"model_hash         : {report.model_signature}",
+    )
+    ends = (("input", report.inputs), ("output", report.outputs))
+    for kind, buffers in ends:
+        for index, message in enumerate(buffers, 1):
+            yield f"{f'{kind} {index}/{len(buffers)}':<19}: {_described(message)}"
+    yield from (f"{name:<19}: {text}" for name, text in shape.items())
+    yield from _sizes(report)
+
+
+def _described(message: pb.Buffer) -> str:
+    buffer = from_wire(message)
+    name = Format(fmt_get(buffer.format)).name
+    meta = buffer.meta_info
+    scale = "" if meta is None else f", scale={meta.scale:g}, zero={meta.zero_point}"
+    dims = (buffer.height, buffer.width, buffer.channels)
+    where = ", in activations" if message.HasField("activations_offset") else ""
+    return f"{buffer.size} items, {buffer.nbytes} B, {name}{scale}, {dims}{where}"
+
+
+def _sizes(report: pb.NetworkReport) -> Iterator[str]:
+    inputs, outputs = io_bytes(report)
+    rom, ram = report.params.channels, report.activations.channels
+    items = sum(int(np.prod(one.shape)) for one in report.weights)
+    yield f"params #           : {items:,} items"
+    yield f"macc               : {report.n_macc_64:,}"
+    yield f"weights (ro)       : {rom:,} B"
+    yield f"activations (rw)   : {ram:,} B"
+    yield f"ram (total)        : {ram + inputs + outputs:,} B = {ram:,} + {inputs:,} + {outputs:,}"
+    yield f"placement          : {headline(report)}"
+
+
+def io_bytes(report: pb.NetworkReport) -> tuple[int, int]:
+    """Return the bytes of inputs and of outputs that lie outside of the activations."""
+    return _outside(report.inputs), _outside(report.outputs)
+
+
+def _outside(buffers: Iterable[pb.Buffer]) -> int:
+    return sum(from_wire(one).nbytes for one in buffers if not one.HasField("activations_offset"))
+
+
+def headline(report: pb.NetworkReport) -> str:
+    """Say how much runs where, and which heavy operators were left on the host."""
+    counts = {device: sum(one.device == device for one in report.nodes) for device in _DEVICES}
+    total = sum(one.macc for one in report.nodes) or 1
+    share = sum(one.macc for one in report.nodes if one.device == "accelerator") / total
+    text = (
+        f"{counts['accelerator']} nodes on the accelerator ({share:.1%} of macc), "
+        f"{counts['host']} on the host, {counts['folded']} folded"
+    )
+    heavy = [one for one in report.nodes if one.device == "host" and one.op_type in _HEAVY]
+    if heavy:
+        text += "; heavy on the host: " + ", ".join(one.name or one.op_type for one in heavy)
+    return text
+
+
+def layers(report: pb.NetworkReport) -> Table:
+    """Return the table of layers: id, layer, shape, params, macc, device, functions, why not."""
+    table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
+    table.add_column("id", justify="right")
+    for heading in ("layer (type)", "oshape", "param/size", "macc", "connected to", "device"):
+        table.add_column(heading, justify="right" if heading == "macc" else "left")
+    table.add_column("zDNN functions, or why not")
+    producers = {name: one for one in report.nodes for name in one.outputs}
+    for node in report.nodes:
+        known = [producers[name] for name in node.inputs if name in producers]
+        table.add_row(
+            str(node.index),
+            f"{node.name or '-'} ({node.op_type})",
+            " ".join(str(tuple(one.dims)) for one in node.output_shapes),
+            f"{node.weights:,} B" if node.weights else "",
+            f"{node.macc:,}" if node.macc else "",
+            ", ".join(dict.fromkeys(one.name or one.op_type for one in known)),
+            _DEVICES.get(node.device, node.device),
+            ", ".join(node.functions) or node.reason,
+        )
+    return table
+
+
+def histogram(report: pb.NetworkReport) -> Table:
+    """Return the complexity per operator: how many nodes, macc, and share of it."""
+    table = Table(box=box.SIMPLE, title="Complexity per operator", title_justify="left")
+    for heading in ("operator", "nodes", "macc", "share", ""):
+        table.add_column(heading, justify="left" if heading in ("operator", "") else "right")
+    total = sum(one.macc for one in report.nodes) or 1
+    by_type: dict[str, list[Node]] = {}
+    for node in report.nodes:
+        by_type.setdefault(node.op_type, []).append(node)
+    macc = {name: sum(one.macc for one in nodes) for name, nodes in by_type.items()}
+    for name in sorted(macc, key=lambda one: -macc[one]):
+        share = macc[name] / total
+        bar = "#" * round(share * 40)
+        table.add_row(name, str(len(by_type[name])), f"{macc[name]:,}", f"{share:.1%}", bar)
+    return table
+
+
+def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, Any]:
+    """Return the report as JSON, under the keys of X-CUBE-AI's own and the contract's names."""
+    inputs, outputs = io_bytes(report)
+    tool, api = report.tool_version, report.tool_api_version
+    return {
+        "cli_version": cli_version,
+        "tools_version": f"{tool.major}.{tool.minor}.{tool.micro}",
+        "tools_api_version": f"{api.major}.{api.minor}.{api.micro}",
+        "hash": report.model_signature,
+        "ram_size": report.activations.channels,
+        "ram_io_size": [inputs, outputs],
+        "rom_size": report.params.channels,
+        "rom_n_macc": report.n_macc_64,
+        "rom_inputs": [MessageToDict(one) for one in report.inputs],
+        "rom_outputs": [MessageToDict(one) for one in report.outputs],
+        "placement": headline(report),
+        "machine": report.machine,
+        "layers": [MessageToDict(one, preserving_proto_field_name=True) for one in report.nodes],
+    }

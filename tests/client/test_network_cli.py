@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network`: what it prints, what it writes, and how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnpa_client.cli import main
+from onnx import helper
+
+from tests.network.small_models import dense, dense_reference, model, quantised, two_ends
+
+X = np.array([[1, 2, 3, 4]], np.float32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of the dense model."""
+    found = tmp_path / "dense.onnx"
+    found.write_bytes(dense().SerializeToString())
+    return found
+
+
+@pytest.fixture
+def nnpa(server_target: str) -> Any:
+    """A function that runs `nnpa network` against the tests' server."""
+
+    def run(command: str, *arguments: object) -> Result:
+        words = ["network", command, *map(str, arguments), "--target", server_target]
+        return CliRunner().invoke(main, words)
+
+    return run
+
+
+def test_analyze(nnpa: Any, path: Path) -> None:
+    """The report has X-CUBE-AI's header lines and a line per layer with where it runs."""
+    told = nnpa("analyze", path)
+    assert told.exit_code == 0, told.output
+    lines = dict(line.split(" : ", 1) for line in told.output.splitlines() if " : " in line)
+    found = {name.strip(): value for name, value in lines.items()}
+    assert found["model file"] == "dense.onnx"
+    assert found["input 1/1"] == "4 items, 16 B, FLOAT, (1, 1, 4)"
+    assert found["params #"] == "15 items"
+    # 4 * 3 + 3 for the product, 3 sums, 3 comparisons.
+    assert found["macc"] == "21"
+    assert found["weights (ro)"] == "60 B"
+    assert found["placement"].startswith("3 nodes on the accelerator (100.0% of macc), 0 on the")
+    assert "product (MatMul)" in told.output
+    assert "matmul_op" in told.output
+
+
+def test_analyze_as_json(nnpa: Any, path: Path) -> None:
+    """The JSON has the keys of X-CUBE-AI's report."""
+    told = json.loads(nnpa("analyze", path, "--json").output)
+    assert (told["tools_version"], told["tools_api_version"]) == ("7.0.0", "1.4.0")
+    assert (told["rom_size"], told["rom_n_macc"], told["ram_io_size"]) == (60, 21, [16, 12])
+    assert [one["op_type"] for one in told["layers"]] == ["MatMul", "Add", "Relu"]
+    assert len(told["hash"]) == 32
+
+
+def test_analyze_a_quantised_model(nnpa: Any, tmp_path: Path) -> None:
+    """Scale and zero point of integer inputs are in the report."""
+    file = tmp_path / "q.onnx"
+    file.write_bytes(quantised().SerializeToString())
+    assert "S8, scale=0.5, zero=3, (1, 1, 5)" in nnpa("analyze", file).output
+
+
+def test_heavy_nodes_on_the_host_are_in_the_headline(nnpa: Any, tmp_path: Path) -> None:
+    """A product that the machine cannot run is named in the headline; --strict refuses it."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "wide")
+    file = tmp_path / "host.onnx"
+    weight = np.ones((3, 2), np.float64)
+    file.write_bytes(
+        model([node], [("x", np.float64, ["N", 3])], [("y", np.float64, ["N", 2])], {"w": weight})
+        .SerializeToString()
+    )  # fmt: skip
+    assert "heavy on the host: wide" in nnpa("analyze", file).output
+    refused = nnpa("analyze", file, "--strict")
+    assert refused.exit_code == 4
+    assert "wide" in refused.output
+
+
+def test_run(nnpa: Any, path: Path, tmp_path: Path) -> None:
+    """Inputs come from .npy or .npz, outputs go to .npz."""
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "all.npz", x=X)
+    made = tmp_path / "y.npz"
+    for source in (tmp_path / "x.npy", f"x={tmp_path / 'x.npy'}", tmp_path / "all.npz"):
+        told = nnpa("run", path, "--input", source, "--output", made)
+        assert told.exit_code == 0, told.output
+        assert "matmul_op 1" in told.output
+        with np.load(made) as found:
+            np.testing.assert_allclose(found["y"], dense_reference(X), rtol=0.01)
+    told = json.loads(nnpa("run", path, "--input", tmp_path / "x.npy", "--json").output)
+    assert told["nans"] == {"y": 0}
+
+
+def test_run_with_wrong_inputs(nnpa: Any, path: Path, tmp_path: Path) -> None:
+    """An input of another type or shape, or no array at all, is a usage error that says why."""
+    np.save(tmp_path / "double.npy", X.astype(np.float64))
+    np.save(tmp_path / "wide.npy", np.ones((1, 5), np.float32))
+    for name, words in (("double.npy", "expected float32"), ("wide.npy", "expected [-1, 4]")):
+        told = nnpa("run", path, "--input", tmp_path / name)
+        assert told.exit_code == 2
+        assert words in told.output
+    (tmp_path / "text.npy").write_text("no array")
+    assert nnpa("run", path, "--input", tmp_path / "text.npy").exit_code == 2
+
+
+def test_validate(nnpa: Any, path: Path, tmp_path: Path) -> None:
+    """Figures are printed, the page is written, and a limit decides the exit code."""
+    page = tmp_path / "page.html"
+    told = nnpa("validate", path, "--samples", 2, "--html", page, "--max-l2r", 0.01)
+    assert told.exit_code == 0, told.output
+    assert "COS" in told.output
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    np.savez(tmp_path / "data.npz", x=np.stack([X, X * 2, X - 1]))
+    assert json.loads(nnpa("validate", path, "--json", "--data", tmp_path / "data.npz").output)[
+        "samples"
+    ] == 3  # fmt: skip
+    assert nnpa("validate", path, "--samples", 2, "--max-l2r", 1e-9).exit_code == 1
+
+
+def test_validate_with_uneven_data(nnpa: Any, tmp_path: Path) -> None:
+    """Inputs of different numbers of samples are a usage error."""
+    file = tmp_path / "two.onnx"
+    file.write_bytes(two_ends().SerializeToString())
+    ones = np.ones((2, 1, 2, 3), np.float32)
+    np.savez(tmp_path / "data.npz", a=ones, b=ones[:1])
+    told = nnpa("validate", file, "--data", tmp_path / "data.npz")
+    assert told.exit_code == 2
+    assert "samples" in told.output
+
+
+def test_probe(nnpa: Any, path: Path) -> None:
+    """A probe has a line per machine, size and kind of input, and passes its own check."""
+    rows = json.loads(nnpa("probe", path, "--size", 33, "--json").output)
+    assert {one["machine"] for one in rows} == {"telum1", "telum2"}
+    assert {one["sizes"]["N"] for one in rows} == {33}
+    told = nnpa("probe", path, "--size", 33, "--check")
+    assert told.exit_code == 0
+    assert "all masked" in told.output
+
+
+def test_probe_finds_nan(nnpa: Any, tmp_path: Path) -> None:
+    """A model that divides by its input gives NaN over zeros, and --check says so."""
+    node = helper.make_node("Div", ["x", "x"], ["y"], "ratio")
+    made = model([node], [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])])
+    file = tmp_path / "ratio.onnx"
+    file.write_bytes(made.SerializeToString())
+    told = nnpa("probe", file, "--size", 1, "--check")
+    assert told.exit_code == 1
+    assert "give NaN" in told.output
+
+
+def test_exit_codes(nnpa: Any, path: Path, tmp_path: Path) -> None:
+    """2 is usage, 3 an unreachable server, 4 a model that cannot be hosted."""
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(b"no model")
+    told = nnpa("analyze", garbage)
+    assert told.exit_code == 4
+    assert "MODEL_INVALID" in told.output
+    assert nnpa("analyze", tmp_path / "missing.onnx").exit_code == 2
+    assert nnpa("analyze", path, "--shape", "x=one").exit_code == 2
+    assert nnpa("analyze", path, "--shape", "x=3,5").exit_code == 4
+    lost = ["network", "analyze", str(path), "--target", "unix:/nowhere/nnpa.sock"]
+    assert CliRunner().invoke(main, lost).exit_code == 3
+
+
+@pytest.mark.parametrize("command", ["analyze", "run", "validate", "probe"])
+def test_help(command: str) -> None:
+    """Every command's help says what it does and how it ends."""
+    told = CliRunner().invoke(main, ["network", command, "--help"])
+    assert told.exit_code == 0
+    assert "Exit codes" in told.output
+    assert "--machine" in told.output

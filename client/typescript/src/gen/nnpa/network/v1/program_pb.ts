@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/network/v1/program.proto.
  */
 export const file_nnpa_network_v1_program: GenFile = /*@__PURE__*/
-  fileDesc("Ch1ubnBhL25ldHdvcmsvdjEvcHJvZ3JhbS5wcm90bxIPbm5wYS5uZXR3b3JrLnYxIvAFCgdQcm9ncmFtEgwKBG5hbWUYASABKAkSDwoHbWFjaGluZRgCIAEoCRIlCgZpbnB1dHMYAyADKAsyFS5ubnBhLm5ldHdvcmsudjEuUG9ydBImCgdvdXRwdXRzGAQgAygLMhUubm5wYS5uZXR3b3JrLnYxLlBvcnQSEQoJaW5wdXRfaWRzGAUgAygEEhIKCm91dHB1dF9pZHMYBiADKAQSNAoGYXJyYXlzGAcgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uQXJyYXlzRW50cnkSNgoHdGVuc29ycxgIIAMoCzIlLm5ucGEubmV0d29yay52MS5Qcm9ncmFtLlRlbnNvcnNFbnRyeRI6Cgljb25zdGFudHMYCSADKAsyJy5ubnBhLm5ldHdvcmsudjEuUHJvZ3JhbS5Db25zdGFudHNFbnRyeRIkCgVzdGVwcxgKIAMoCzIVLm5ucGEubmV0d29yay52MS5TdGVwEiQKBW5vZGVzGAsgAygLMhUubm5wYS5uZXR3b3JrLnYxLk5vZGUSNAoGcGxhY2VzGAwgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uUGxhY2VzRW50cnkaSQoLQXJyYXlzRW50cnkSCwoDa2V5GAEgASgEEikKBXZhbHVlGAIgASgLMhoubm5wYS5uZXR3b3JrLnYxLkFycmF5SW5mbzoCOAEaRQoMVGVuc29yc0VudHJ5EgsKA2tleRgBIAEoBBIkCgV2YWx1ZRgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yOgI4ARpLCg5Db25zdGFudHNFbnRyeRILCgNrZXkYASABKAQSKAoFdmFsdWUYAiABKAsyGS5ubnBhLm5ldHdvcmsudjEuQ29uc3RhbnQ6AjgBGkUKC1BsYWNlc0VudHJ5EgsKA2tleRgBIAEoCRIlCgV2YWx1ZRgCIAEoCzIWLm5ucGEubmV0d29yay52MS5QbGFjZToCOAEiQwoEUG9ydBIMCgRuYW1lGAEgASgJEg0KBWR0eXBlGAIgASgJEg0KBXNoYXBlGAMgAygDEg8KB3N5bWJvbHMYBCADKAkiKQoJQXJyYXlJbmZvEg0KBWR0eXBlGAEgASgJEg0KBXNoYXBlGAIgAygDInEKCENvbnN0YW50Ei8KBWFycmF5GAEgASgLMh4ubm5wYS5uZXR3b3JrLnYxLkNvbnN0YW50QXJyYXlIABIoCgd6dGVuc29yGAIgASgLMhUubm5wYS56ZG5uLnYxLlp0ZW5zb3JIAEIKCghjb25zdGFudCI7Cg1Db25zdGFudEFycmF5Eg0KBWR0eXBlGAEgASgJEg0KBXNoYXBlGAIgAygDEgwKBGRhdGEYAyABKAwilQEKBFN0ZXASDAoEbm9kZRgBIAEoBRIsCglvcGVyYXRpb24YAiABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uSAASKQoEaG9zdBgDIAEoCzIZLm5ucGEubmV0d29yay52MS5Ib3N0U3RlcEgAEg4KBmFycmF5cxgEIAMoBBIOCgZyZXN1bHQYBSABKARCBgoEc3RlcCJNCghIb3N0U3RlcBIRCglvbm54X25vZGUYASABKAwSDQoFb3BzZXQYAiABKA0SDgoGaW5wdXRzGAMgAygEEg8KB291dHB1dHMYBCADKAQi5gEKBE5vZGUSDQoFaW5kZXgYASABKA0SDAoEbmFtZRgCIAEoCRIPCgdvcF90eXBlGAMgASgJEg4KBmRvbWFpbhgEIAEoCRIOCgZpbnB1dHMYBSADKAkSDwoHb3V0cHV0cxgGIAMoCRIOCgZkZXZpY2UYByABKAkSEQoJZnVuY3Rpb25zGAggAygJEg4KBnJlYXNvbhgJIAEoCRIMCgRtYWNjGAogASgEEg8KB3dlaWdodHMYCyABKAQSLQoNb3V0cHV0X3NoYXBlcxgMIAMoCzIWLm5ucGEubmV0d29yay52MS5TaGFwZSIVCgVTaGFwZRIMCgRkaW1zGAEgAygDIjEKBVBsYWNlEgoKAmlkGAEgASgEEg0KBXNoYXBlGAIgAygDEg0KBW9yZGVyGAMgAygFYgZwcm90bzM", [file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("Ch1ubnBhL25ldHdvcmsvdjEvcHJvZ3JhbS5wcm90bxIPbm5wYS5uZXR3b3JrLnYxIvEFCgdQcm9ncmFtEgwKBG5hbWUYASABKAkSDwoHbWFjaGluZRgCIAEoCRIlCgZpbnB1dHMYAyADKAsyFS5ubnBhLm5ldHdvcmsudjEuUG9ydBImCgdvdXRwdXRzGAQgAygLMhUubm5wYS5uZXR3b3JrLnYxLlBvcnQSEQoJaW5wdXRfaWRzGAUgAygEEhIKCm91dHB1dF9pZHMYBiADKAQSNAoGYXJyYXlzGAcgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uQXJyYXlzRW50cnkSNgoHdGVuc29ycxgIIAMoCzIlLm5ucGEubmV0d29yay52MS5Qcm9ncmFtLlRlbnNvcnNFbnRyeRI6Cgljb25zdGFudHMYCSADKAsyJy5ubnBhLm5ldHdvcmsudjEuUHJvZ3JhbS5Db25zdGFudHNFbnRyeRIkCgVzdGVwcxgKIAMoCzIVLm5ucGEubmV0d29yay52MS5TdGVwEiQKBW5vZGVzGAsgAygLMhUubm5wYS5uZXR3b3JrLnYxLk5vZGUSNAoGcGxhY2VzGAwgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uUGxhY2VzRW50cnkaSQoLQXJyYXlzRW50cnkSCwoDa2V5GAEgASgEEikKBXZhbHVlGAIgASgLMhoubm5wYS5uZXR3b3JrLnYxLkFycmF5SW5mbzoCOAEaRQoMVGVuc29yc0VudHJ5EgsKA2tleRgBIAEoBBIkCgV2YWx1ZRgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yOgI4ARpLCg5Db25zdGFudHNFbnRyeRILCgNrZXkYASABKAQSKAoFdmFsdWUYAiABKAsyGS5ubnBhLm5ldHdvcmsudjEuQ29uc3RhbnQ6AjgBGkYKC1BsYWNlc0VudHJ5EgsKA2tleRgBIAEoCRImCgV2YWx1ZRgCIAEoCzIXLm5ucGEubmV0d29yay52MS5QbGFjZXM6AjgBIkMKBFBvcnQSDAoEbmFtZRgBIAEoCRINCgVkdHlwZRgCIAEoCRINCgVzaGFwZRgDIAMoAxIPCgdzeW1ib2xzGAQgAygJIikKCUFycmF5SW5mbxINCgVkdHlwZRgBIAEoCRINCgVzaGFwZRgCIAMoAyJxCghDb25zdGFudBIvCgVhcnJheRgBIAEoCzIeLm5ucGEubmV0d29yay52MS5Db25zdGFudEFycmF5SAASKAoHenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29ySABCCgoIY29uc3RhbnQiOwoNQ29uc3RhbnRBcnJheRINCgVkdHlwZRgBIAEoCRINCgVzaGFwZRgCIAMoAxIMCgRkYXRhGAMgASgMIpUBCgRTdGVwEgwKBG5vZGUYASABKAUSLAoJb3BlcmF0aW9uGAIgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbkgAEikKBGhvc3QYAyABKAsyGS5ubnBhLm5ldHdvcmsudjEuSG9zdFN0ZXBIABIOCgZhcnJheXMYBCADKAQSDgoGcmVzdWx0GAUgASgEQgYKBHN0ZXAiTQoISG9zdFN0ZXASEQoJb25ueF9ub2RlGAEgASgMEg0KBW9wc2V0GAIgASgNEg4KBmlucHV0cxgDIAMoBBIPCgdvdXRwdXRzGAQgAygEIuYBCgROb2RlEg0KBWluZGV4GAEgASgNEgwKBG5hbWUYAiABKAkSDwoHb3BfdHlwZRgDIAEoCRIOCgZkb21haW4YBCABKAkSDgoGaW5wdXRzGAUgAygJEg8KB291dHB1dHMYBiADKAkSDgoGZGV2aWNlGAcgASgJEhEKCWZ1bmN0aW9ucxgIIAMoCRIOCgZyZWFzb24YCSABKAkSDAoEbWFjYxgKIAEoBBIPCgd3ZWlnaHRzGAsgASgEEi0KDW91dHB1dF9zaGFwZXMYDCADKAsyFi5ubnBhLm5ldHdvcmsudjEuU2hhcGUiFQoFU2hhcGUSDAoEZGltcxgBIAMoAyIwCgZQbGFjZXMSJgoGcGxhY2VzGAEgAygLMhYubm5wYS5uZXR3b3JrLnYxLlBsYWNlIjEKBVBsYWNlEgoKAmlkGAEgASgEEg0KBXNoYXBlGAIgAygDEg0KBW9yZGVyGAMgAygFYgZwcm90bzM", [file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * What runs. Arrays (host memory) and tensors (sticks) share one space of ids, from 1 on; 0 is an
@@ -112,9 +112,9 @@ export type Program = Message<"nnpa.network.v1.Program"> & {
   /**
    * Where named values of the model live.
    *
-   * @generated from field: map<string, nnpa.network.v1.Place> places = 12;
+   * @generated from field: map<string, nnpa.network.v1.Places> places = 12;
    */
-  places: { [key: string]: Place };
+  places: { [key: string]: Places };
 };
 
 /**
@@ -487,7 +487,28 @@ export const ShapeSchema: GenMessage<Shape> = /*@__PURE__*/
   messageDesc(file_nnpa_network_v1_program, 8);
 
 /**
- * Where a named value of the model lives.
+ * Where a named value of the model lives, in turn.
+ *
+ * @generated from message nnpa.network.v1.Places
+ */
+export type Places = Message<"nnpa.network.v1.Places"> & {
+  /**
+   * The first that is there holds the value.
+   *
+   * @generated from field: repeated nnpa.network.v1.Place places = 1;
+   */
+  places: Place[];
+};
+
+/**
+ * Describes the message nnpa.network.v1.Places.
+ * Use `create(PlacesSchema)` to create a new message.
+ */
+export const PlacesSchema: GenMessage<Places> = /*@__PURE__*/
+  messageDesc(file_nnpa_network_v1_program, 9);
+
+/**
+ * One place of a named value.
  *
  * @generated from message nnpa.network.v1.Place
  */
@@ -500,14 +521,14 @@ export type Place = Message<"nnpa.network.v1.Place"> & {
   id: bigint;
 
   /**
-   * Its shape in the model.
+   * Its shape in the model; -1: only running tells.
    *
    * @generated from field: repeated int64 shape = 2;
    */
   shape: bigint[];
 
   /**
-   * Axes of shape in the order of the tensor's elements; empty for arrays.
+   * Axes of shape that are not 1, in the order in which the array or tensor has the elements.
    *
    * @generated from field: repeated int32 order = 3;
    */
@@ -519,5 +540,5 @@ export type Place = Message<"nnpa.network.v1.Place"> & {
  * Use `create(PlaceSchema)` to create a new message.
  */
 export const PlaceSchema: GenMessage<Place> = /*@__PURE__*/
-  messageDesc(file_nnpa_network_v1_program, 9);
+  messageDesc(file_nnpa_network_v1_program, 10);
 

@@ -55,6 +55,11 @@ def axes_of(shape: Shape, permutation: Sequence[int] | None = None) -> tuple[int
     return tuple(axis for axis in axes if shape[axis] != 1)
 
 
+def whole(shape: Shape, order: Sequence[int]) -> list[int]:
+    """Return a permutation of all axes in which those that are not 1 come in `order`."""
+    return [*(axis for axis in range(len(shape)) if shape[axis] == 1), *order]
+
+
 def stacked(shape: Shape) -> Dims:
     """Return the dims of a stack of matrices: leading axes in dim4, the last two in dim2, dim1."""
     rows, columns = (1, 1, *shape)[-2:]

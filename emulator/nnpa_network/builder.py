@@ -28,11 +28,11 @@ from nnpa_network.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
     NotMapped,
-    Shape,
     axes_of,
     describe,
     is_channels_last,
     require_fits,
+    whole,
 )
 from nnpa_network.constants import evaluate, limited, stickify
 from nnpa_network.inference import OnnxNode, Value, infer
@@ -196,7 +196,7 @@ class Builder:
         ranked = sorted(value.tensors, key=lambda one: (not one.plain, one.order))
         chosen = ranked[0]
         direct = chosen.plain or is_channels_last(value.dims, chosen)
-        permutation = _whole(value.dims, chosen.order)
+        permutation = whole(value.dims, chosen.order)
         shape = value.dims if direct else tuple(value.dims[axis] for axis in permutation)
         stored = Value(value.name, value.dtype, shape, bounded=True)
         value.bounded = True
@@ -301,7 +301,7 @@ class Builder:
         descriptors = self._describe(value, arrangement)
         if not (arrangement.plain or is_channels_last(shape, arrangement)):
             self._turned += 1
-            data = self.host("Transpose", [value], perm=_whole(shape, arrangement.order))
+            data = self.host("Transpose", [value], perm=whole(shape, arrangement.order))
         return self.sticks([data], *descriptors)
 
     def _describe(self, value: Value, arrangement: Arrangement) -> tuple[TensorDesc, TensorDesc]:
@@ -398,8 +398,3 @@ class Builder:
         outputs = tuple(ABSENT if one is None else self.new_array(one) for one in node.outputs)
         serialised = node.proto.SerializeToString()
         self.steps.append(HostStep(self.node, serialised, numbers, outputs, opset))
-
-
-def _whole(shape: Shape, order: Sequence[int]) -> list[int]:
-    """Return a permutation of all axes in which those that are not 1 come in `order`."""
-    return [*(axis for axis in range(len(shape)) if shape[axis] == 1), *order]

@@ -85,11 +85,7 @@ class Lowering:
             self.settings.most_bytes,
         )
         self._declare(builder, inputs)
-        constants = [at for at, one in enumerate(self.graph.node) if one.op_type == "Constant"]
-        for index in (*constants, *range(len(self.graph.node))):  # fusions look for constants
-            if index not in self.placed:
-                self._place(builder, self._open(index))
-        builder.node = BOUNDARY
+        self._place_all(builder)
         for port in outputs:
             if port.name not in self.values:
                 raise ModelRefused(f"output {port.name} is made by no node")
@@ -156,6 +152,14 @@ class Lowering:
         return self.values[name]
 
     # Placing.
+
+    def _place_all(self, builder: Builder) -> None:
+        """Place every node, constants first: fusions look for them."""
+        constants = [at for at, one in enumerate(self.graph.node) if one.op_type == "Constant"]
+        for index in (*constants, *range(len(self.graph.node))):
+            if index not in self.placed:
+                self._place(builder, self._open(index))
+        builder.node = BOUNDARY
 
     def _place(self, builder: Builder, node: OnnxNode) -> None:
         self._require_bounded(node)

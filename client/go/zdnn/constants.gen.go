@@ -675,6 +675,10 @@ const ERROR_REASON_MODEL_INVALID = zdnnv1.ErrorReason_ERROR_REASON_MODEL_INVALID
 // ERROR_REASON_MODEL_EXISTS: ALREADY_EXISTS: a model is published under this name.
 const ERROR_REASON_MODEL_EXISTS = zdnnv1.ErrorReason_ERROR_REASON_MODEL_EXISTS
 
+// ERROR_REASON_MACHINE_NOT_ALLOWED: PERMISSION_DENIED: the call's token is not for this machine;
+// "value" and "limit", the machines that it is for.
+const ERROR_REASON_MACHINE_NOT_ALLOWED = zdnnv1.ErrorReason_ERROR_REASON_MACHINE_NOT_ALLOWED
+
 // ERROR_REASON_MODEL_NOT_FOUND: NOT_FOUND: the server has no model of this name, or not this
 // version of it.
 const ERROR_REASON_MODEL_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_FOUND

@@ -164,6 +164,7 @@ var reasonAdvice = map[string]string{
 	"PAGE_TOKEN_INVALID":       "List again from the first page.",
 	"SERVER_DRAINING":          "The server is shutting down: connect to another one.",
 	"TOKEN_INVALID":            "Set ZDNN_TOKEN or Options.Token.",
+	"MACHINE_NOT_ALLOWED":      "Choose a machine that the token is for.",
 	"CALL_QUOTA_EXCEEDED":      "Make fewer calls at a time, or try again later.",
 	"CACHE_MISS":               "Send the sticks: the session's cache has forgotten them.",
 	"NETWORK_NOT_FOUND":        "The network was destroyed, or ended with its session: load it anew.",

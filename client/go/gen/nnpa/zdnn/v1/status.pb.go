@@ -326,6 +326,9 @@ const (
 	ErrorReason_ERROR_REASON_MODEL_INVALID ErrorReason = 27
 	// ALREADY_EXISTS: a model is published under this name.
 	ErrorReason_ERROR_REASON_MODEL_EXISTS ErrorReason = 28
+	// PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
+	// that it is for.
+	ErrorReason_ERROR_REASON_MACHINE_NOT_ALLOWED ErrorReason = 29
 	// NOT_FOUND: the server has no model of this name, or not this version of it.
 	ErrorReason_ERROR_REASON_MODEL_NOT_FOUND ErrorReason = 30
 	// UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why".
@@ -377,6 +380,7 @@ var (
 		26: "ERROR_REASON_NETWORK_FAILED",
 		27: "ERROR_REASON_MODEL_INVALID",
 		28: "ERROR_REASON_MODEL_EXISTS",
+		29: "ERROR_REASON_MACHINE_NOT_ALLOWED",
 		30: "ERROR_REASON_MODEL_NOT_FOUND",
 		31: "ERROR_REASON_MODEL_UNAVAILABLE",
 		32: "ERROR_REASON_MODEL_QUOTA_EXCEEDED",
@@ -415,6 +419,7 @@ var (
 		"ERROR_REASON_NETWORK_FAILED":           26,
 		"ERROR_REASON_MODEL_INVALID":            27,
 		"ERROR_REASON_MODEL_EXISTS":             28,
+		"ERROR_REASON_MACHINE_NOT_ALLOWED":      29,
 		"ERROR_REASON_MODEL_NOT_FOUND":          30,
 		"ERROR_REASON_MODEL_UNAVAILABLE":        31,
 		"ERROR_REASON_MODEL_QUOTA_EXCEEDED":     32,
@@ -598,7 +603,7 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x11ZDNN_FUNC_RC_F006\x10\x86\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F007\x10\x87\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F008\x10\x88\xe03\x12\x17\n" +
-	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\x85\n" +
+	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\xab\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -630,7 +635,8 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x1eERROR_REASON_NETWORK_NOT_READY\x10\x19\x12\x1f\n" +
 	"\x1bERROR_REASON_NETWORK_FAILED\x10\x1a\x12\x1e\n" +
 	"\x1aERROR_REASON_MODEL_INVALID\x10\x1b\x12\x1d\n" +
-	"\x19ERROR_REASON_MODEL_EXISTS\x10\x1c\x12 \n" +
+	"\x19ERROR_REASON_MODEL_EXISTS\x10\x1c\x12$\n" +
+	" ERROR_REASON_MACHINE_NOT_ALLOWED\x10\x1d\x12 \n" +
 	"\x1cERROR_REASON_MODEL_NOT_FOUND\x10\x1e\x12\"\n" +
 	"\x1eERROR_REASON_MODEL_UNAVAILABLE\x10\x1f\x12%\n" +
 	"!ERROR_REASON_MODEL_QUOTA_EXCEEDED\x10 \x12&\n" +

@@ -301,6 +301,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for the whole, and "why"."""
     ERROR_REASON_MODEL_EXISTS: _ErrorReason.ValueType  # 28
     """ALREADY_EXISTS: a model is published under this name."""
+    ERROR_REASON_MACHINE_NOT_ALLOWED: _ErrorReason.ValueType  # 29
+    """PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
+    that it is for.
+    """
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 30
     """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
 
@@ -417,6 +421,10 @@ ERROR_REASON_MODEL_INVALID: ErrorReason.ValueType  # 27
 """INVALID_ARGUMENT: a model that cannot be hosted; "node", empty for the whole, and "why"."""
 ERROR_REASON_MODEL_EXISTS: ErrorReason.ValueType  # 28
 """ALREADY_EXISTS: a model is published under this name."""
+ERROR_REASON_MACHINE_NOT_ALLOWED: ErrorReason.ValueType  # 29
+"""PERMISSION_DENIED: the call's token is not for this machine; "value" and "limit", the machines
+that it is for.
+"""
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 30
 """30 to 36: models offered through the Open Inference Protocol, nnpa/oip.
 

@@ -32,6 +32,7 @@ final class Advice {
       case "PAGE_TOKEN_INVALID" -> "List again from the first page.";
       case "SERVER_DRAINING" -> "The server is shutting down: connect to another one.";
       case "TOKEN_INVALID" -> "Set ZDNN_TOKEN or Endpoint.withToken.";
+      case "MACHINE_NOT_ALLOWED" -> "Choose a machine that the token is for.";
       case "CALL_QUOTA_EXCEEDED" -> "Make fewer calls at a time, or try again later.";
       case "INTERNAL" -> "This is a defect of the server: report the correlation id.";
       case "CACHE_MISS" -> "Send the sticks: the session's cache has forgotten them.";

@@ -7,25 +7,33 @@ from nnpa_client import connect, zdnn
 with connect() as session:
     a = session.ztensor(np.ones((2, 3), np.float32))
     print(zdnn.add(a, a).numpy())
+
+A name is imported when it is first used: `nnpa_client.pytest_plugin`, which pytest loads into every
+run, costs neither gRPC nor NumPy.
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
+if TYPE_CHECKING:
+    from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
-from nnpa_client import mli, network, zdnn
-from nnpa_client.connection import connect, list_machines
-from nnpa_client.errors import (
-    NetworkError,
-    NnpaError,
-    ProgramCheck,
-    TransportError,
-    ZdnnError,
-    ZdnnWarning,
-)
-from nnpa_client.session import Pipeline, Session
-from nnpa_client.status import Status
-from nnpa_client.ztensor import Ztensor
+    from nnpa_client import mli, network, zdnn
+    from nnpa_client.connection import connect, list_machines
+    from nnpa_client.errors import (
+        NetworkError,
+        NnpaError,
+        ProgramCheck,
+        TransportError,
+        ZdnnError,
+        ZdnnWarning,
+    )
+    from nnpa_client.session import Pipeline, Session
+    from nnpa_client.status import Status
+    from nnpa_client.ztensor import Ztensor
+
+    __version__: str
 
 __all__ = [
     "MachineSpec",
@@ -47,4 +55,37 @@ __all__ = [
     "zdnn",
 ]
 
-__version__ = version("nnpa")
+_HOMES = {
+    "nnpa.zdnn.v1.accelerator_pb2": ("MachineSpec",),
+    "nnpa_client.connection": ("connect", "list_machines"),
+    "nnpa_client.errors": (
+        "NetworkError",
+        "NnpaError",
+        "ProgramCheck",
+        "TransportError",
+        "ZdnnError",
+        "ZdnnWarning",
+    ),
+    "nnpa_client.session": ("Pipeline", "Session"),
+    "nnpa_client.status": ("Status",),
+    "nnpa_client.ztensor": ("Ztensor",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        value: Any = version("nnpa")
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        value = import_module(f"{__name__}.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private server: a child process on a Unix socket that only this user can reach."""
+"""A private server: a child process, by default on a Unix socket that only this user can reach."""
 
 import os
 import subprocess
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 from nnpa_client.errors import TransportError
@@ -15,14 +16,18 @@ _READY = "nnpa-server listening on "
 
 
 class PrivateServer:
-    """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process."""
+    """`nnpa-server` as a child. It ends when `stop` is called, and with this object or process.
 
-    def __init__(self) -> None:
+    `listen` and `flags` are the command's; without `listen` it gets a Unix socket. `target` is its
+    address, `log` the file of its log, which goes with it.
+    """
+
+    def __init__(self, listen: str | None = None, flags: Sequence[str] = ()) -> None:
         directory = tempfile.TemporaryDirectory(prefix="nnpa-")
-        self._log = Path(directory.name) / "server.log"
-        socket = Path(directory.name) / "nnpa.sock"
-        command = [sys.executable, "-m", "nnpa_server", "--listen", f"unix:{socket}"]
-        with self._log.open("wb") as log:
+        self.log = Path(directory.name) / "server.log"
+        address = listen or f"unix:{Path(directory.name) / 'nnpa.sock'}"
+        command = [sys.executable, "-m", "nnpa_server", "--listen", address, *flags]
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--exit-with-parent"],
                 stdin=subprocess.PIPE,
@@ -41,7 +46,7 @@ class PrivateServer:
         if line.startswith(_READY):
             return line.removeprefix(_READY).strip()
         self._process.wait(STOP_SECONDS)
-        tail = self._log.read_text(errors="replace").strip().splitlines()[-3:]
+        tail = self.log.read_text(errors="replace").strip().splitlines()[-3:]
         code = self._process.returncode
         self.stop()
         raise TransportError(

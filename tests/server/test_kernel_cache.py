@@ -81,7 +81,7 @@ def test_kernels_for_other_processors_are_left_alone(
     }  # fmt: skip
     notice = choose(environment)
     assert notice == (
-        "the kernel cache is for processors with fma: this one lacks that, and compiles anew"
+        "the kernel cache is for processors with fma, which this one lacks: it compiles anew"
     )
     assert environment == {"NUMBA_CACHE_DIR": str(tmp_path)}
     host["fma"] = True

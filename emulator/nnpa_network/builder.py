@@ -98,9 +98,7 @@ class Builder:
                 for number in range(last + 1, self._last + 1):
                     table.pop(number, None)
             self.functions = []
-            self._limited = {
-                one: limited for one, limited in self._limited.items() if limited.array <= last
-            }
+            self._limited = {one: two for one, two in self._limited.items() if two.array <= last}
             raise
 
     def _touch(self, value: Value) -> None:
@@ -210,9 +208,12 @@ class Builder:
 
     def untransform(self, value: Value, tensor: int) -> None:
         """Bring a tensor that is no arrangement of a value, such as positions, into its array."""
+        self.query("transform_origtensor", tensor, value)
+
+    def query(self, verb: str, tensor: int, value: Value) -> None:
+        """Emit a function of one tensor whose answer becomes a value's array."""
         number = self.new_array(value)
-        arguments = {"ztensor": tensor}
-        self.steps.append(AcceleratorStep(self.node, "transform_origtensor", arguments, number))
+        self.steps.append(AcceleratorStep(self.node, verb, {"ztensor": tensor}, number))
 
     def constant(self, array: Array, name: str = "") -> Value:
         """Return a value known at import."""
@@ -381,8 +382,7 @@ class Builder:
             if one is tensor:
                 return number
         number = self._number()
-        self.constants[number] = tensor
-        self.tensors[number] = info
+        self.constants[number], self.tensors[number] = tensor, info
         return number
 
     # Calls.

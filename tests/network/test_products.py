@@ -98,3 +98,16 @@ def test_integer_product_is_exact_on_the_host() -> None:
     rounded = load(model, offload_integer=True).run(feeds)
     assert rounded.calls["quantized_matmul_op"] == 4
     np.testing.assert_allclose(rounded.outputs["y"], wanted, rtol=2**-8)
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [-1, 0.5, 2], [3, 4, 5], [-3, -4, -0.5]])
+def test_dynamic_range(values: list[float]) -> None:
+    """DynamicQuantizeLinear by getrange gives ONNX's bytes within one, also for zeros alone."""
+    body = "g (float[3] x) => (uint8[3] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }"
+    model, feeds = text_model(body), {"x": np.array(values, np.float32)}
+    result = load(model, offload_integer=True).run(feeds)
+    assert result.calls["getrange_ztensor"] == 1
+    wanted = reference(model, feeds)
+    bytes_of = [one.astype(int) for one in (result.outputs["y"], wanted[0])]
+    assert np.abs(bytes_of[0] - bytes_of[1]).max() <= 1
+    np.testing.assert_allclose(result.outputs["s"], wanted[1], rtol=2**-8)

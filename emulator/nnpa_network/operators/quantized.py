@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer products: MatMulInteger, QLinearMatMul; only with the option `offload_integer`.
+"""Integers, with the option `offload_integer`: MatMulInteger, QLinearMatMul, dynamic ranges.
 
 zDNN multiplies INT8 by INT8 weights and rounds the exact sum to DLFLOAT16, so that integers beyond
 1024 are no longer exact. Zero points are subtracted before, so that no large correction has to
 cancel; a difference that does not fit INT8 goes as two halves, 2 * (d >> 1) + (d & 1).
-Sources: ONNX operators MatMulInteger and QLinearMatMul; zDNN API Reference 1.2.0,
-zdnn_quantized_matmul_op.
+Sources: ONNX operators MatMulInteger, QLinearMatMul and DynamicQuantizeLinear; zDNN API Reference
+1.2.0, zdnn_quantized_matmul_op and zdnn_getrange_ztensor.
 """
 
 import numpy as np
@@ -21,10 +21,18 @@ from nnpa_emulator.ztensor import (
 from nnpa_network.arrangement import NotMapped, describe, plain, stacked
 from nnpa_network.builder import Builder
 from nnpa_network.inference import OnnxNode, Value
-from nnpa_network.operators.table import Graph, made, operator, reshaped, taken
+from nnpa_network.operators.table import (
+    Graph,
+    made,
+    operator,
+    preferred,
+    require_float,
+    reshaped,
+    taken,
+)
 
 _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
-_INT8, _INT16, _FLOAT, _INT32 = 3, 5, 1, 6  # TensorProto.DataType
+_INT8, _INT16, _FLOAT, _INT32, _UINT8 = 3, 5, 1, 6, 2  # TensorProto.DataType
 
 
 @operator("MatMulInteger", functions=("quantized_matmul_op",))
@@ -57,12 +65,44 @@ def qlinear_matmul(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     output.view = (reshaped(result, output.dims), tuple(range(len(output.dims))))
 
 
+@operator("DynamicQuantizeLinear", functions=("getrange_ztensor",))
+def dynamic_quantize(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """With `offload_integer`: FP32 operand; least and greatest element by getrange_ztensor, rounded
+    to DLFLOAT16. The host makes scale and zero point of them, and quantises.
+    """
+    _require_offload(graph)
+    builder.require("getrange_ztensor")
+    value = taken(node, 0)
+    require_float(value)
+    source = builder.tensor(value, preferred(builder, value))
+    ends = Value("range", np.dtype(np.float32), (2,))
+    builder.functions.append("getrange_ztensor")
+    builder.query("getrange_ztensor", source, ends)
+    zero, steps = _number(builder, 0.0), _number(builder, 255.0)
+    low = builder.host("ReduceMin", [builder.host("Min", [ends, zero])], keepdims=0)
+    high = builder.host("ReduceMax", [builder.host("Max", [ends, zero])], keepdims=0)
+    scale = builder.host("Div", [builder.host("Sub", [high, low]), steps])
+    nothing = builder.host("Equal", [scale, zero])  # all zeros: any scale will do
+    scale = builder.host("Where", [nothing, _number(builder, 1.0), scale])
+    point = builder.host("Round", [builder.host("Neg", [builder.host("Div", [low, scale])])])
+    point = builder.host("Clip", [point, zero, steps])
+    byte = builder.host("Cast", [point], to=_UINT8)
+    codes = builder.host("QuantizeLinear", [value, scale, byte])
+    for output, found in zip(node.outputs, (codes, scale, byte), strict=False):
+        if output is not None:
+            output.view = (found, tuple(range(len(found.dims))))
+
+
+def _require_offload(graph: Graph) -> None:
+    if not graph.offload_integer:
+        raise NotMapped("integers stay exact on the host; offload_integer moves them")
+
+
 def _product(
     builder: Builder, node: OnnxNode, graph: Graph, a: tuple[int, int], b: tuple[int, int]
 ) -> Value:
     """Return the integer product as an FP32 array; `a` and `b` are indices of value, zero point."""
-    if not graph.offload_integer:
-        raise NotMapped("integers stay exact on the host; offload_integer moves them")
+    _require_offload(graph)
     builder.require("quantized_matmul_op")
     builder.require_format(FORMAT_1, "quantized_matmul_op")
     left, right = (_pieces(builder, node, *one) for one in (a, b))

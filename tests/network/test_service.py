@@ -2,6 +2,8 @@
 """nnpa.network.v1.NetworkService over a socket, as the comments of its contract promise."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_server.store import Counts
+from onnx import helper
 
 from tests.network.service_client import Client, filled, room
 from tests.network.small_models import (
@@ -20,6 +23,7 @@ from tests.network.small_models import (
     dense,
     dense_reference,
     image,
+    model,
     quantised,
     two_ends,
 )
@@ -425,3 +429,56 @@ def test_a_program_has_no_reference(client: Client) -> None:
         client.stub.MeasureAccuracy(
             pb.MeasureAccuracyRequest(session=client.session, network=handle)
         )
+
+
+def test_publish(client: Client, running: Running) -> None:
+    """A published model is everybody's by name, is taken once, and outlives its session."""
+    repository = running.server.repository
+    try:
+        assert client.create(dense(), publish_as="shared").network.name
+        with refused(grpc.StatusCode.ALREADY_EXISTS, "MODEL_EXISTS", model="shared"):
+            client.create(image(), c_name="other", publish_as="shared")
+        other = Client(running.channel)
+        request = pb.ListNetworksRequest(session=other.session)
+        assert list(other.stub.ListNetworks(request).published) == ["shared"]
+        header = other.header(published="shared", c_name="mine")
+        handle = other.stub.CreateNetwork(iter([header])).network.name
+        assert other.init(handle)
+        np.testing.assert_allclose(
+            np.frombuffer(other.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3),
+            dense_reference(X),
+            rtol=0.01,
+        )
+        other.close()
+        assert repository.versions("shared") == ("1",)
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+            client.create(dense(), c_name="third", publish_as="no/name")
+    finally:
+        repository.withdraw("shared")
+
+
+def test_the_server_starts_without_onnx() -> None:
+    """Nothing imports the packages of the extra `onnx` before the first network comes."""
+    wanted = "{'onnx', 'onnxruntime'} & sys.modules.keys()"
+    code = f"import sys, nnpa_server.app; sys.exit(bool({wanted}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_strict_placement(client: Client) -> None:
+    """A strict model with a node that only the host runs is refused by that node's name."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "wide")
+    weight = {"w": np.ones((3, 2))}
+    wide = model([node], [("x", np.float64, ["N", 3])], [("y", np.float64, ["N", 2])], weight)
+    assert client.create(wide).network.name
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "MODEL_INVALID", node="wide"):
+        client.create(wide, c_name="strict", options=pb.CreateOptions(strict_placement=True))
+
+
+def test_free_dims_take_shapes(client: Client) -> None:
+    """Shapes of free dims are chosen at create for create, init, run; infer takes any."""
+    node = helper.make_node("Relu", ["x"], ["y"], "act")
+    free = model([node], [("x", np.float32, ["N", "L"])], [("y", np.float32, ["N", "L"])])
+    shapes = [pb.InputShape(name="x", shape=[1, 9])]
+    handle = client.ready(free, options=pb.CreateOptions(shapes=shapes))
+    assert client.info(handle).inputs[0].channels == 9
+    assert client.infer(handle, x=np.ones((3, 130), np.float32)).outputs[0].shape == [3, 130]

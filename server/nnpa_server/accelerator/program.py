@@ -7,12 +7,12 @@ session, whose lock the caller holds all the while.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import ALIGNED, OK, Alignment, Outcome, Refusal, Status, Ztensor
+from nnpa_emulator import ALIGNED, OK, Alignment, Guest, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
@@ -61,11 +61,25 @@ class Step(NamedTuple):
     place: tensor_pb2.Extent | None = None
 
 
+class Holder(Protocol):
+    """What a list of operations runs in: a session, or a program that is read from a message."""
+
+    @property
+    def guest(self) -> Guest:
+        """The machine and the library."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[int, Ztensor]:
+        """The tensors that exist, by id."""
+        ...
+
+
 @dataclass(slots=True)
 class LiveIds:
     """Which ids exist at a point of a list: the session's, less freed, plus created ones."""
 
-    session: Session
+    session: Holder
     changes: dict[int, bool] = field(default_factory=dict[int, bool])
     library_version: int = field(init=False)
 
@@ -159,7 +173,7 @@ def check_one(
     return Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
 
 
-def _no_such_arm(session: Session, name: str | None, path: str) -> CallRefused | NotInLibrary:
+def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | NotInLibrary:
     if name is None:
         text = f"{path} has no arm, or one that this server does not know"
         facts = {"field": path, "value": "none", "limit": "an arm of Operation"}

@@ -6,12 +6,13 @@ stranger: every id must be made before it is read, and be what it is used as.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from nnpa.network.v1 import program_pb2 as pb
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
@@ -36,7 +37,6 @@ from nnpa_network.program import (
 from nnpa_server.accelerator.answers import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.accelerator.program import LiveIds, check_one
-from nnpa_server.config import Limits
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (
     little_endian,
@@ -46,7 +46,6 @@ from nnpa_server.network.messages import (
     tell_node,
     tell_port,
 )
-from nnpa_server.store import Session
 
 _REF = tensor_pb2.TensorRef.DESCRIPTOR
 _FREE = -1  # a dim that only running tells
@@ -148,17 +147,22 @@ def _node(index: int, message: pb.Node) -> Node:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What a program declares: operations are read against it as against a session."""
+
+    guest: Guest
+    tensors: Mapping[int, Ztensor]
+
+
 def _steps(
     message: pb.Program, constants: Mapping[int, Array | Ztensor], guest: Guest
 ) -> tuple[Step, ...]:
     """Read the steps against the program's tensors, as Execute reads a list."""
-    like = Guest(guest.machine, guest.library)
-    known = Session("", like, accelerator_pb2.Session(), Limits())
     blank = {number: read_structure(one, f"tensors[{number}]")
              for number, one in message.tensors.items()}  # fmt: skip
     sticks = {number: one for number, one in constants.items() if isinstance(one, Ztensor)}
-    known.tensors.update({**blank, **sticks})
-    ids = LiveIds(known)
+    ids = LiveIds(_Declared(guest, {**blank, **sticks}))
     return tuple(_step(ids, one, f"steps[{i}]") for i, one in enumerate(message.steps))
 
 

@@ -169,7 +169,6 @@ export const ADVICE: Readonly<Record<string, string>> = {
   SERVER_DRAINING: "The server is shutting down: connect to another one.",
   TOKEN_INVALID: "Set ZDNN_TOKEN or connect(target, { token }).",
   MACHINE_NOT_ALLOWED: "Choose a machine that the token is for.",
-  MACHINE_NOT_ALLOWED: "Choose a machine that the token is for.",
   CALL_QUOTA_EXCEEDED: "Make fewer calls at a time, or try again later.",
   CACHE_MISS: "Send the sticks: the session's cache has forgotten them.",
   NETWORK_NOT_FOUND: "The network was destroyed, or ended with its session: load it anew.",

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One private server for several processes: one process starts it, others ask where it is.
+
+The process that owns it waits at a Unix socket in a directory of this user. Who connects gets one
+line of JSON, {"target", "log"} or {"error"}; the first who asks has the server started.
+"""
+
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nnpa_client._server import PrivateServer
+
+_START_SECONDS = 120.0
+_ASK_SECONDS = 10.0
+
+
+class Place(NamedTuple):
+    """Where a server is, and the file of its log if it is at hand."""
+
+    target: str
+    log: Path | None
+
+
+class SharedServer:
+    """What the owner holds. `door` is the path that others give to `ask`."""
+
+    def __init__(self, start: "Callable[[], PrivateServer]") -> None:
+        self._start = start
+        self._server: PrivateServer | None = None
+        self._directory = tempfile.TemporaryDirectory(prefix="nnpa-")
+        self.door = f"{self._directory.name}/door"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.door)
+        self._listener.listen(128)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._answer_all, name="nnpa-server", daemon=True)
+        self._thread.start()
+
+    def _answer_all(self) -> None:
+        """Answer who asks, one after the other; one that ended meanwhile disturbs nobody."""
+        while not self._ended.is_set():
+            asker, _ = self._listener.accept()
+            asker.settimeout(_ASK_SECONDS)
+            with asker, suppress(OSError):
+                if asker.recv(1) == b"?":
+                    asker.sendall(self._answer().encode())
+
+    def _answer(self) -> str:
+        try:
+            if self._server is None:
+                self._server = self._start()
+        except Exception as error:
+            return json.dumps({"error": str(error)})
+        return json.dumps({"target": self._server.target, "log": str(self._server.log)})
+
+    def stop(self) -> None:
+        """End the server, if anybody has asked for it."""
+        self._ended.set()
+        with socket.socket(socket.AF_UNIX) as last:
+            last.connect(self.door)
+        self._thread.join()
+        self._listener.close()
+        if self._server is not None:
+            self._server.stop()
+        self._directory.cleanup()
+
+
+def ask(door: str) -> Place:
+    """Return where the server of a `SharedServer` is.
+
+    Raises OSError where there is no such door, as on another host, and RuntimeError with the
+    reason where the server did not start.
+    """
+    with socket.socket(socket.AF_UNIX) as owner:
+        owner.settimeout(_START_SECONDS)
+        owner.connect(door)
+        owner.sendall(b"?")
+        with owner.makefile("rb") as answer:
+            facts = json.load(answer)
+    if "error" in facts:
+        raise RuntimeError(facts["error"])
+    return Place(facts["target"], Path(facts["log"]))

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plugin: an emulated Telum as fixtures. Installed with the package, no conftest needed.
+
+    def test_sum(nnpa, nnpa_session):
+        a = nnpa_session.ztensor(np.array([[1, 2]], np.float32))
+        assert nnpa.zdnn.add(a, a).numpy().tolist() == [[2.0, 4.0]]
+
+It is loaded into every run of pytest, so it imports nothing heavy before a fixture is used, and
+starts nothing before a test asks for it. `-p no:nnpa` leaves it out.
+"""
+
+import re
+import time
+from collections.abc import Generator, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from nnpa_client import Session
+    from nnpa_client._server import PrivateServer
+    from nnpa_client._shared_server import Place, SharedServer
+
+_SHARED: "pytest.StashKey[SharedServer]" = pytest.StashKey()
+_PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
+_LOG_START = pytest.StashKey[tuple[int, str]]()
+_DOOR = "nnpa_door"
+_DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # those of nnpa_client.connect
+_LOG_DELAY = 0.15  # seconds; nnpa-server writes a line of its log at most 0.1 s after the call
+_LOG_LINES = 200
+_LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the group nnpa, and one for the configuration file."""
+    group = parser.getgroup("nnpa", "nnpa: an emulated Telum")
+    group.addoption(
+        "--nnpa-machine",
+        metavar="NAME,...",
+        help="Machines of tests that name none (default: telum2). With several names, such as "
+        "telum1,telum2, a test runs on each.",
+    )
+    group.addoption(
+        "--nnpa-library",
+        metavar="VERSION,...",
+        help="Versions of zDNN of tests that name none (default: 1.2.0), as --nnpa-machine.",
+    )
+    group.addoption(
+        "--nnpa-server",
+        metavar="TARGET",
+        help="Use this server, host:port or unix:/path, instead of starting one.",
+    )
+    group.addoption(
+        "--nnpa-listen",
+        metavar="ADDRESS",
+        help="Where the server that is started listens: 127.0.0.1:0 is any free port "
+        "(default: a Unix socket of its own).",
+    )
+    parser.addini("nnpa_server_flags", "Further flags of the nnpa-server that is started.", "args")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "nnpa(machine, library, **options): the machine and zDNN version of a test, one or a "
+        "list, and options of nnpa_client.connect.",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker process of pytest-xdist where to ask for the one server of this run."""
+    from nnpa_client._shared_server import SharedServer
+
+    stash = node.config.stash
+    if _SHARED not in stash:
+        stash[_SHARED] = SharedServer(lambda: _started(node.config))
+    node.workerinput[_DOOR] = stash[_SHARED].door
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the server that worker processes have shared."""
+    if (shared := config.stash.get(_SHARED, None)) is not None:
+        shared.stop()
+
+
+def _started(config: pytest.Config) -> "PrivateServer":
+    from nnpa_client._server import PrivateServer
+
+    return PrivateServer(config.getoption("--nnpa-listen"), config.getini("nnpa_server_flags"))
+
+
+def _marked(node: pytest.Item) -> dict[str, Any]:
+    """Return what the marks of a test say; a function's wins over its class's and module's."""
+    said: dict[str, Any] = {}
+    for mark in node.iter_markers("nnpa"):
+        if mark.args:
+            raise pytest.UsageError(f"{node.nodeid}: mark nnpa takes keywords, not {mark.args!r}")
+        said = {**mark.kwargs, **said}
+    return said
+
+
+def _wanted(node: pytest.Item, fixture: str) -> list[Any]:
+    """Return the machines, or versions, that a test is to run on."""
+    said = _marked(node).get(fixture.removeprefix("nnpa_"))
+    if said is None:
+        option: str | None = node.config.getoption(f"--{fixture.replace('_', '-')}")
+        return (option or _DEFAULTS[fixture]).split(",")
+    return list(said) if isinstance(said, list | tuple) else [said]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a test that uses a machine run on each of those that are wanted."""
+    given = {
+        name.strip()
+        for mark in metafunc.definition.iter_markers("parametrize")
+        for name in (mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0])
+    }
+    for fixture in _DEFAULTS:
+        if fixture in metafunc.fixturenames and fixture not in given:
+            wanted = _wanted(metafunc.definition, fixture)
+            if len(wanted) > 1:
+                metafunc.parametrize(fixture, wanted, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
+    """The server of this run, one for all tests and worker processes: `target`, `log`."""
+    from nnpa_client._shared_server import Place, ask
+
+    config, server, place = request.config, None, None
+    target: str | None = config.getoption("--nnpa-server")
+    door = getattr(config, "workerinput", {}).get(_DOOR)
+    if target is not None:
+        place = Place(target, None)
+    elif door is not None:
+        try:
+            place = ask(door)
+        except OSError:
+            place = None  # a worker on another host than the controller
+    if place is None:
+        server = _started(config)
+        place = Place(server.target, server.log)
+    config.stash[_PLACE] = place
+    yield place
+    if server is not None:
+        server.stop()
+
+
+@pytest.fixture
+def nnpa_machine(request: pytest.FixtureRequest) -> Any:
+    """The machine of this test: a name, or the MachineSpec that its mark has."""
+    return getattr(request, "param", None) or _wanted(request.node, "nnpa_machine")[0]
+
+
+@pytest.fixture
+def nnpa_library(request: pytest.FixtureRequest) -> str:
+    """The version of zDNN of this test."""
+    version: str = getattr(request, "param", None) or _wanted(request.node, "nnpa_library")[0]
+    return version
+
+
+@pytest.fixture
+def nnpa_session(
+    request: pytest.FixtureRequest, nnpa_server: "Place", nnpa_machine: Any, nnpa_library: str
+) -> "Iterator[Session]":
+    """A session of this test's own on its machine, entered; it ends with the test."""
+    from nnpa_client import connect
+
+    options: dict[str, Any] = _marked(request.node)
+    options |= {"machine": nnpa_machine, "library": nnpa_library}
+    with connect(nnpa_server.target, **options) as session:
+        yield session
+
+
+@pytest.fixture
+def nnpa(nnpa_session: "Session") -> "ModuleType":  # noqa: ARG001 - it opens the session
+    """The client, the module `nnpa_client`, while `nnpa_session` is the innermost session."""
+    import nnpa_client
+
+    return nnpa_client
+
+
+@pytest.fixture
+def nnpa_environment(
+    nnpa_server: "Place",
+    nnpa_machine: Any,
+    nnpa_library: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Mapping[str, str]:
+    """The environment of C programs, set for this test: what is set is returned, too.
+
+    Processes that the test starts inherit it, and libzdnn loaded into this one reads it at load and
+    in every `zdnn_init`. A program check becomes a status, so that no process dies of it.
+    """
+    if not isinstance(nnpa_machine, str):
+        raise pytest.UsageError(f"machine: {nnpa_machine!r}, a C program takes a name")
+    from nnpa_client.libzdnn import prefix
+
+    variables = {
+        "ZDNN_SERVER": nnpa_server.target,
+        "ZDNN_MACHINE": nnpa_machine,
+        "ZDNN_LIBRARY_VERSION": nnpa_library,
+        "ZDNN_PROGRAM_CHECK": "status",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if (where := prefix()) is not None:
+        variables["LD_LIBRARY_PATH"] = str(where / "lib")
+        monkeypatch.setenv("LD_LIBRARY_PATH", variables["LD_LIBRARY_PATH"], prepend=":")
+    return variables
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note where the log of this test begins."""
+    place = item.config.stash.get(_PLACE, None)
+    if place is not None and place.log is not None and place.log.exists():
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        item.stash[_LOG_START] = place.log.stat().st_size, now
+
+
+def _logged(log: Path, offset: int, since: str) -> Iterator[str]:
+    """Yield the lines behind an offset that are not older, and what follows each of them."""
+    with log.open("rb") as file:
+        file.seek(offset)
+        lines = file.read().decode(errors="replace").splitlines()
+    belongs = True
+    for line in lines:
+        if (found := _LOG_TIME.search(line)) is not None:
+            belongs = found[0] >= since
+        if belongs:
+            yield line
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach what the server has logged meanwhile to the report of a test that failed."""
+    report = yield
+    place = item.config.stash.get(_PLACE, None)
+    uses = "nnpa_server" in getattr(item, "fixturenames", ())
+    if report.failed and uses and place is not None and place.log is not None:
+        time.sleep(_LOG_DELAY)
+        if place.log.exists():
+            lines = list(_logged(place.log, *item.stash.get(_LOG_START, (0, ""))))
+            if lines:
+                report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
+    return report

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plugin, in runs of pytest of their own, as strict as a project may be."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from nnpa_client._server import PrivateServer
+from nnpa_client._shared_server import SharedServer, ask
+
+STRICT = """
+[pytest]
+addopts = --strict-markers --strict-config
+filterwarnings = error
+junit_family = xunit1
+"""
+SUITE = """
+    import os
+    import numpy as np
+    import pytest
+
+    def test_sum(nnpa, nnpa_session, nnpa_machine):
+        a = nnpa_session.ztensor(np.array([[1, 2]], np.float32))
+        assert nnpa.zdnn.add(a, a).numpy().tolist() == [[2, 4]]
+        assert nnpa_session.machine.name == f"machines/{nnpa_machine}"
+        assert nnpa.zdnn.get_nnpa_max_dim_idx_size() > 0
+
+    @pytest.mark.nnpa(machine="z16", library="1.0.0", precheck=True)
+    class TestMarked:
+        def test_class(self, nnpa_session):
+            assert nnpa_session.machine.name == "machines/telum1"
+            assert nnpa_session.library == "1.0.0"
+
+        @pytest.mark.nnpa(machine=["telum1", "z15"])
+        def test_function(self, nnpa_session, nnpa_machine):
+            assert nnpa_session.machine.name == f"machines/{nnpa_machine}"
+            assert nnpa_session.library == "1.0.0"
+
+    @pytest.mark.parametrize("nnpa_machine", ["telum1-nonnpa"])
+    def test_own_parameters(nnpa):
+        assert not nnpa.zdnn.is_nnpa_installed()
+
+    def test_environment(nnpa_environment, nnpa_server, nnpa_machine):
+        assert nnpa_environment["ZDNN_SERVER"] == nnpa_server.target
+        assert nnpa_environment.items() <= {**os.environ, **nnpa_environment}.items()
+        assert os.environ["ZDNN_MACHINE"] == nnpa_machine
+        assert os.environ["ZDNN_PROGRAM_CHECK"] == "status"
+
+    def test_left_clean():
+        assert "ZDNN_SERVER" not in os.environ
+
+    def test_server(nnpa_server, record_property):
+        record_property("target", nnpa_server.target)
+
+    def test_server_again(nnpa_server, record_property):
+        record_property("target", nnpa_server.target)
+"""
+FAILING = """
+    def test_without_a_server():
+        raise AssertionError
+
+    def test_before(nnpa_session):
+        assert nnpa_session.is_nnpa_installed()
+
+    def test_fails(nnpa_session):
+        nnpa_session.is_nnpa_installed()
+        raise AssertionError
+"""
+UNTOUCHED = """
+    import sys
+
+    def test_plain():
+        assert not {"grpc", "numpy", "google.protobuf"} & set(sys.modules)
+"""
+
+
+def run(folder: Path, suite: str, *arguments: str) -> tuple[dict[str, str], str]:
+    """Run a suite in a folder; return the tests' outcomes, targets included, and the output."""
+    (folder / "pytest.ini").write_text(STRICT)
+    (folder / "test_suite.py").write_text(textwrap.dedent(suite))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=junit.xml"]
+    ended = subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert (folder / "junit.xml").exists(), ended.stdout + ended.stderr
+    outcomes: dict[str, str] = {}
+    for case in ElementTree.parse(folder / "junit.xml").iter("testcase"):
+        kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+        targets = [one.attrib["value"] for one in case.iter("property")]
+        outcomes[case.attrib["name"]] = (kinds or targets or ["passed"])[0]
+    return outcomes, ended.stdout + ended.stderr
+
+
+def test_fixtures_and_marks(tmp_path: Path) -> None:
+    """Fixtures and marks do what the manual says, one server serves all, and no name changes."""
+    outcomes, told = run(tmp_path, SUITE)
+    targets = {outcomes.pop("test_server"), outcomes.pop("test_server_again")}
+    assert len(targets) == 1, told
+    assert targets.pop().startswith("unix:")
+    assert set(outcomes.values()) == {"passed"}, told
+    assert sorted(outcomes) == [
+        "test_class",
+        "test_environment",
+        "test_function[telum1]",
+        "test_function[z15]",
+        "test_left_clean",
+        "test_own_parameters[telum1-nonnpa]",
+        "test_sum",
+    ]
+
+
+@pytest.mark.heavy
+def test_workers_and_machines(tmp_path: Path) -> None:
+    """One option runs a test on both Telums; workers of pytest-xdist share one server's port."""
+    options = ("--nnpa-machine=telum1,telum2", "--nnpa-listen=127.0.0.1:0", "-n2")
+    outcomes, told = run(tmp_path, SUITE, *options)
+    targets = {outcomes.pop("test_server"), outcomes.pop("test_server_again")}
+    assert len(targets) == 1, told
+    assert targets.pop().startswith("127.0.0.1:")
+    assert set(outcomes.values()) == {"passed"}, told
+    assert {"test_sum[telum1]", "test_sum[telum2]", "test_class"} <= set(outcomes)
+
+
+def test_log_of_a_failure(tmp_path: Path) -> None:
+    """A test that fails has the server's lines of its own time in its report, others have none."""
+    outcomes, told = run(tmp_path, FAILING)
+    passed = {"test_without_a_server": "failure", "test_fails": "failure", "test_before": "passed"}
+    assert outcomes == passed, told
+    assert told.count("nnpa-server log") == 1
+    logged = told.partition("nnpa-server log")[2]
+    assert "method=Execute" in logged
+    assert logged.count("method=CreateSession") == 1
+
+
+def test_a_server_of_somebody_else(server_target: str, tmp_path: Path) -> None:
+    """`--nnpa-server` names a server that runs already, which is left running."""
+    chosen = (f"--nnpa-server={server_target}", "-k", "test_server or test_sum")
+    outcomes, told = run(tmp_path, SUITE, *chosen)
+    assert outcomes.pop("test_sum") == "passed", told
+    assert set(outcomes.values()) == {server_target}
+
+
+def test_server_that_does_not_start(tmp_path: Path) -> None:
+    """A server that cannot start is an error of the tests that want it, with its own words."""
+    outcomes, told = run(tmp_path, SUITE, "--nnpa-listen=nonsense", "-k", "test_server")
+    assert set(outcomes.values()) == {"error"}
+    assert "the private server ended with code 2" in told
+
+
+def test_costs_nothing(tmp_path: Path) -> None:
+    """A run that does not use the plugin imports neither gRPC nor NumPy nor protobuf."""
+    outcomes, told = run(tmp_path, UNTOUCHED)
+    assert outcomes == {"test_plain": "passed"}, told
+
+
+def test_can_be_left_out(tmp_path: Path) -> None:
+    """`-p no:nnpa` leaves the plugin out: its options and fixtures are unknown then."""
+    outcomes, told = run(tmp_path, UNTOUCHED, "-p", "no:nnpa")
+    assert outcomes == {"test_plain": "passed"}, told
+    outcomes, told = run(tmp_path, FAILING, "-p", "no:nnpa", "-k", "test_fails")
+    assert outcomes == {"test_fails": "error"}
+    assert "fixture 'nnpa_session' not found" in told
+
+
+def test_shared_server_starts_once() -> None:
+    """Who asks gets the one server; one who comes after the end finds none."""
+    started: list[PrivateServer] = []
+
+    def start() -> PrivateServer:
+        started.append(PrivateServer())
+        return started[-1]
+
+    shared = SharedServer(start)
+    try:
+        assert not started
+        places = {ask(shared.door) for _ in range(3)}
+        assert [one.target for one in places] == [started[0].target]
+        assert len(started) == 1
+    finally:
+        shared.stop()
+    with pytest.raises(OSError, match="No such file"):
+        ask(shared.door)
+
+
+def test_shared_server_that_does_not_start() -> None:
+    """The reason why a server did not start reaches those who ask."""
+
+    def start() -> PrivateServer:
+        raise ValueError("no such flag")
+
+    shared = SharedServer(start)
+    with pytest.raises(RuntimeError, match="no such flag"):
+        ask(shared.door)
+    shared.stop()

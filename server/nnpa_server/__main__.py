@@ -100,6 +100,9 @@ _COUNT = {"type": click.IntRange(1)}
 @click.option(
     "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."
 )
+@click.option(
+    "--tokens", type=_FILE, help="Calls need a token of this TOML file; SIGHUP reads it again."
+)
 @_flag(
     "--log-level",
     "info",
@@ -132,6 +135,10 @@ def main(
         raise click.UsageError(
             f"--listen {beyond[0]} is reachable from other machines: "
             "add --tls-cert and --tls-key, or --insecure"
+        )
+    if beyond and config.tls is None and config.tokens is not None:
+        raise click.UsageError(
+            f"--listen {beyond[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
         )
     _start_logging(log_level, as_json)
     if notice := kernel_cache():

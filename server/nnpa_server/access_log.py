@@ -46,11 +46,16 @@ class AccessLog:
         with self._writing:
             while self._waiting:
                 noted, facts = self._waiting.popleft()
-                text = " ".join(f"{key}={_plain(value)}" for key, value in facts.items())
+                text = as_text(facts)
                 line = logging.LogRecord(_log.name, logging.INFO, "", 0, text, None, None)
                 line.created, line.msecs = noted, noted % 1 * 1e3
                 line.facts = facts
                 _log.handle(line)
+
+
+def as_text(facts: Facts) -> str:
+    """Return facts as the text of a log line."""
+    return " ".join(f"{key}={_plain(value)}" for key, value in facts.items())
 
 
 def _plain(value: object) -> str:

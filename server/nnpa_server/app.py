@@ -31,6 +31,7 @@ from nnpa_server.interceptor import Interceptor
 from nnpa_server.open_inference import Inference, Loader, OpenInferenceService, Regions
 from nnpa_server.repository import Repository
 from nnpa_server.store import Store
+from nnpa_server.tokens import Tokens, TokensInvalid
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, mli.SERVICE, network.SERVICE, "")
@@ -47,7 +48,8 @@ class Server:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.store = Store(config.limits, config.max_session_calls, give_back)
-        self.interceptor = Interceptor(config.max_streams, config.limits.idle_timeout)
+        self.tokens = None if config.tokens is None else Tokens(config.tokens)
+        self.interceptor = Interceptor(config.max_streams, config.limits.idle_timeout, self.tokens)
         self.health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
         self._grpc = grpc.server(
@@ -113,6 +115,16 @@ class Server:
         if address.startswith("unix:"):
             return address
         return f"{address.rpartition(':')[0]}:{port}"
+
+    def reload_tokens(self) -> None:
+        """Read the file of tokens again; keep those that are known if it cannot be used."""
+        if self.tokens is None:
+            return
+        try:
+            self.tokens.reload()
+            _log.info("%d tokens are known", len(self.tokens))
+        except TokensInvalid as error:
+            _log.error("tokens stay as they were: %s", error)
 
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
@@ -254,10 +266,12 @@ def serve(config: Config) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _setting(ended))
-    server = Server(config)
     try:
+        server = Server(config)
+        if server.tokens is not None:
+            signal.signal(signal.SIGHUP, lambda _number, _frame: server.reload_tokens())
         addresses = server.start()
-    except CannotListen as error:
+    except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     for address in addresses:

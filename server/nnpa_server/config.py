@@ -59,6 +59,7 @@ class Config:
     max_response: int = 4 * MIB  # what gRPC clients take unless they are told otherwise
     no_model_control: bool = False
     shared_memory: bool = False
+    tokens: Path | None = None
 
     @property
     def max_streams(self) -> int:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Around every call: errors, the access log, the request id, counts, and who may come in.
 
+Where the server asks for tokens, health and reflection stay open: probes have none.
+
 The request id is the caller's `x-request-id` if it is one, else a new one; it goes back in the
 trailing metadata and stands in the log. A session's name is its key, so logs show a hash of it.
 
@@ -32,6 +34,7 @@ from nnpa_server.errors import (
     too_many_calls,
 )
 from nnpa_server.store import session_tag
+from nnpa_server.tokens import Token, Tokens, set_caller
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class Call:
     context: Any
     streaming: bool
     request_id: str
+    token: Token | None = None
     started: float = field(default_factory=time.perf_counter)
     session: str = "-"
     operations: int = 0
@@ -74,9 +78,10 @@ class Garbage:
 class Interceptor(_ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s."""
 
-    def __init__(self, max_streams: int, idle_timeout: float) -> None:
+    def __init__(self, max_streams: int, idle_timeout: float, tokens: Tokens | None = None) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
+        self._tokens = tokens
         self._max_streams = max_streams
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
@@ -199,6 +204,8 @@ class Interceptor(_ServerInterceptor):
                     raise _draining()
             if request is end:
                 return
+            if self._tokens is not None and call.token is not None:
+                self._tokens.require_current(call.token)
             call.touched = time.monotonic()
             yield _note(call, request)
 
@@ -209,6 +216,9 @@ class Interceptor(_ServerInterceptor):
         entered, trailing = False, (_REQUEST_ID, call.request_id)
         try:
             call.context.set_trailing_metadata((trailing,))
+            if self._tokens is not None:
+                call.token = self._tokens.find(call.context.invocation_metadata())
+                set_caller(call.token)
             self._enter(call)
             entered = True
             yield call
@@ -257,6 +267,8 @@ class Interceptor(_ServerInterceptor):
             "ms": round((time.perf_counter() - call.started) * 1e3, 3),
             "id": call.request_id,
         }
+        if self._tokens is not None:
+            facts["token"] = "-" if call.token is None else call.token.name
         if refused is not None:
             facts["why"] = refused.message
         self._access.note(facts)

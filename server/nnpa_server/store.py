@@ -3,7 +3,6 @@
 
     Store     every session of the server; a thread ends those that nobody used for a while
     Session   a guest with its tensors by id, its quota, and the lock that orders its operations
-    Contents  sticks that a session keeps by name, so that they travel once
 
 Memory is counted before it is allocated. A session's bytes are those of its tensors' buffers
 (`stored_bytes`), of transfers under way (`staged_bytes`), of what the running operation has
@@ -14,7 +13,6 @@ import hashlib
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +25,13 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
+from nnpa_server import audit
+from nnpa_server.audit import Trail
 from nnpa_server.config import Limits
+from nnpa_server.contents import Contents
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
 from nnpa_server.shared import SharedMemory
+from nnpa_server.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
@@ -48,47 +50,13 @@ def _not_found(name: str) -> CallRefused:
     )
 
 
-class Contents:
-    """A session's content cache: sticks by name; what was used longest ago goes first.
-
-    A key is a name, and 0 or the type by which the bytes were swapped on arrival. Nothing writes to
-    what is held here, so that operations read it where it is. `held` is bytes.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.held = 0
-        self._limit = limit
-        self._by_key: OrderedDict[tuple[bytes, int], Memory] = OrderedDict()
-
-    def put(self, key: tuple[bytes, int], memory: Memory) -> None:
-        """Hold `memory`, which nobody writes to from here on, unless it is too large."""
-        self._drop(key)
-        if memory.nbytes <= self._limit:
-            self._by_key[key] = memory
-            self.held += memory.nbytes
-            self.shrink(self._limit)
-
-    def get(self, key: tuple[bytes, int]) -> Memory | None:
-        """Return what is held under a key, for reading only."""
-        memory = self._by_key.get(key)
-        if memory is not None:
-            self._by_key.move_to_end(key)
-        return memory
-
-    def shrink(self, most: int) -> None:
-        """Forget until at most `most` bytes are held."""
-        while self._by_key and self.held > most:
-            self._drop(next(iter(self._by_key)))
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._by_key.clear()
-        self.held = 0
-
-    def _drop(self, key: tuple[bytes, int]) -> None:
-        memory = self._by_key.pop(key, None)
-        if memory is not None:
-            self.held -= memory.nbytes
+def _too_many(who: str, limit: int) -> CallRefused:
+    return CallRefused(
+        wire.ERROR_REASON_SESSION_QUOTA_EXCEEDED,
+        f"{who} holds max_sessions, {limit}: retry later",
+        field="max_sessions",
+        limit=limit,
+    )
 
 
 class Holding(Protocol):
@@ -106,12 +74,18 @@ class Session:
     """
 
     def __init__(
-        self, name: str, guest: Guest, options: accelerator_pb2.Session, limits: Limits
+        self,
+        name: str,
+        guest: Guest,
+        options: accelerator_pb2.Session,
+        limits: Limits,
+        trail: Trail,
     ) -> None:
         self.name = name
         self.guest = guest
         self.options = options
         self.limits = limits
+        self.trail = trail
         self.tensors: dict[int, Ztensor] = {}
         self.lock = threading.Lock()
         self.created = time.time()
@@ -177,6 +151,8 @@ class Session:
         held = tensor.buffer.nbytes
         self.stored_bytes += held - self._held.get(tensor_id, 0)
         self._held[tensor_id] = held
+        if self.stored_bytes > self.trail.most_bytes:
+            self.trail.most_bytes = self.stored_bytes
 
     @contextmanager
     def staged(self, size: int) -> Generator[None]:
@@ -274,19 +250,22 @@ class Store:
         )
         self._reaper.start()
 
-    def create(self, guest: Guest, options: accelerator_pb2.Session) -> Session:
-        """Add a session under a name that cannot be guessed."""
-        name = _PREFIX + secrets.token_urlsafe(_NAME_BYTES)
-        session = Session(name, guest, options, self.limits)
+    def create(
+        self, guest: Guest, options: accelerator_pb2.Session, trail: Trail | None = None
+    ) -> Session:
+        """Add a session of the caller's under a name that cannot be guessed."""
+        name, token = _PREFIX + secrets.token_urlsafe(_NAME_BYTES), caller()
+        limits = self.limits if token is None else token.limits(self.limits)
+        session = Session(name, guest, options, limits, trail or Trail(caller_name()))
         with self._lock:
             if len(self._sessions) >= self.limits.max_sessions:
-                raise CallRefused(
-                    wire.ERROR_REASON_SESSION_QUOTA_EXCEEDED,
-                    f"the server holds max_sessions, {self.limits.max_sessions}: retry later",
-                    field="max_sessions",
-                    limit=self.limits.max_sessions,
-                )
+                raise _too_many("the server", self.limits.max_sessions)
+            if token is not None:
+                mine = sum(one.trail.token == token.name for one in self._sessions.values())
+                if mine >= limits.max_sessions:
+                    raise _too_many(f"the token {token.name}", limits.max_sessions)
             self._sessions[name] = session
+        audit.created(session_tag(name), session.trail)
         return session
 
     @contextmanager
@@ -294,11 +273,12 @@ class Store:
         """Find a session for one call; while the call lasts the session does not expire."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None:
+            if session is None or session.trail.token != caller_name():
                 raise _not_found(name)
             if session.calls >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
+            session.trail.calls += 1
         try:
             yield session
         finally:
@@ -309,11 +289,16 @@ class Store:
     def delete(self, name: str) -> None:
         """Forget a session and free its tensors; a running operation ends first."""
         with self._lock:
-            session = self._sessions.pop(name, None)
-        if session is None:
-            raise _not_found(name)
-        session.clear()
+            session = self._sessions.get(name)
+            if session is None or session.trail.token != caller_name():
+                raise _not_found(name)
+            del self._sessions[name]
+        self._end(session, "deleted")
         self._freed = True
+
+    def _end(self, session: Session, why: str) -> None:
+        session.clear()
+        audit.ended(session_tag(session.name), session.trail, why)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all sessions."""
@@ -339,7 +324,7 @@ class Store:
             sessions = tuple(self._sessions.values())
             self._sessions.clear()
         for session in sessions:
-            session.clear()
+            self._end(session, "shutdown")
 
     def expire(self) -> int:
         """End the sessions that nobody used for the idle timeout; return how many."""
@@ -351,7 +336,7 @@ class Store:
             for session in idle:
                 del self._sessions[session.name]
         for session in idle:
-            session.clear()
+            self._end(session, "idle")
         self._freed = self._freed or bool(idle)
         return len(idle)
 

@@ -33,6 +33,10 @@ class Waiting:
         """Tell that there is no deadline."""
         return None
 
+    def peer(self) -> str:
+        """Return where the client is."""
+        return "in-process"
+
 
 def as_client_error(error: Exception) -> NnpaError:
     """Return what a client raises for what a service raises."""

@@ -21,6 +21,7 @@ from nnpa_emulator.machine import (
 )
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.tokens import require_machine
 
 _MODEL_PREFIX = "MACHINE_MODEL_"
 UPDATABLE = (
@@ -75,8 +76,12 @@ def model_name(spec: accelerator_pb2.MachineSpec) -> str:
 
 
 def choose_machine(spec: accelerator_pb2.MachineSpec) -> Chosen:
-    """Return the machine of a spec; MACHINE_INVALID when it could not exist."""
+    """Return the machine of a spec; MACHINE_INVALID when it could not exist.
+
+    MACHINE_NOT_ALLOWED when the caller's token is not for it.
+    """
     model = model_name(spec)
+    require_machine(model)
     machine = MACHINES[model]
     try:
         return Chosen(model, customise(machine, _overrides(spec)))

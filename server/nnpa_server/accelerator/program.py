@@ -238,6 +238,7 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
         results.append(result)
         if outcome is not OK and not outcome.valid:
             break
+    session.trail.operations += len(results)
     return Answered(results, arrays, sticks)
 
 

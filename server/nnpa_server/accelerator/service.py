@@ -35,11 +35,13 @@ from nnpa_server.accelerator.transfer import (
     serialize_read,
     write_tensor,
 )
+from nnpa_server.audit import Trail
 from nnpa_server.errors import CallRefused
 from nnpa_server.pages import make_token, page_size, read_token
 from nnpa_server.patience import Context, Patience
 from nnpa_server.shared import open_for
 from nnpa_server.store import Session, Store
+from nnpa_server.tokens import caller_name
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 
@@ -83,7 +85,8 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Create a session."""
         options = wanted_options(request.session)
-        session = self.store.create(make_guest(options), options)
+        origin = Trail(caller_name(), context.peer(), model_name(options.machine_spec))
+        session = self.store.create(make_guest(options), options, origin)
         if self._shares_memory and request.session.HasField("shared_memory"):
             wanted = request.session.shared_memory
             session.shared = open_for(context.peer(), wanted.name, wanted.size)
@@ -100,6 +103,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             options = updated_options(session.options, request)
             apply_options(session.guest, options)
             session.options = options
+            session.trail.machine = model_name(options.machine_spec)
             return _describe(session)
 
     def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002

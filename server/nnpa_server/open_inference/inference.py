@@ -38,6 +38,7 @@ from nnpa_server.open_inference.tensors import (
     wrong_size,
 )
 from nnpa_server.repository import Model, Repository, State
+from nnpa_server.tokens import require_machine
 
 if TYPE_CHECKING:
     from nnpa_network.executor import Executor, Result
@@ -119,6 +120,7 @@ class Inference:
         began = time.perf_counter_ns()
         prepared = self._prepare(request)
         model = prepared.model
+        require_machine(model.properties.get("machine", ""))
         try:
             return self._run(prepared, request, context, began)
         except ModelRefused as error:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: a line when a session begins and one when it ends, of the logger nnpa.audit."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from nnpa_server.access_log import Facts, as_text
+
+_log = logging.getLogger("nnpa.audit")
+
+
+@dataclass(slots=True)
+class Trail:
+    """Who has a session and what it did: `token` is the holder's name, `peer` gRPC's address.
+
+    `calls` that used it, `operations` that it ran, those of its networks included, and the most
+    bytes that its tensors held at a time.
+    """
+
+    token: str = ""
+    peer: str = "-"
+    machine: str = "-"
+    calls: int = 0
+    operations: int = 0
+    most_bytes: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+
+def created(tag: str, trail: Trail) -> None:
+    """Tell that a session began."""
+    _tell({"event": "session_created", **_who(tag, trail)})
+
+
+def ended(tag: str, trail: Trail, why: str) -> None:
+    """Tell that a session ended: "deleted", "idle" or "shutdown"."""
+    counts = {
+        "why": why,
+        "seconds": round(time.monotonic() - trail.began, 3),
+        "calls": trail.calls,
+        "operations": trail.operations,
+        "most_bytes": trail.most_bytes,
+    }
+    _tell({"event": "session_ended", **_who(tag, trail), **counts})
+
+
+def _who(tag: str, trail: Trail) -> Facts:
+    return {
+        "session": tag,
+        "token": trail.token or "-",
+        "peer": trail.peer,
+        "machine": trail.machine,
+    }
+
+
+def _tell(facts: Facts) -> None:
+    _log.info("%s", as_text(facts), extra={"facts": facts})

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may call: bearer tokens, known by their hashes, with what each may use.
+
+    Tokens   the operator's file, read at the start and again on request
+    Token    one holder: name, hash, machines, quotas, end
+
+The file is TOML, one table per holder:
+
+    [tokens.alice]
+    sha256 = "64 hex digits, of the token"
+    machines = ["telum1", "telum2"]        # all, where it is left out
+    expires = 2030-01-01T00:00:00Z         # never
+    max_sessions = 4                       # as much as the server's flags of these names allow
+    max_session_bytes = "1GiB"
+    max_session_tensors = 1000
+    max_session_cache = "64MiB"
+
+Source of the header: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage", 2.1.
+"""
+
+import hashlib
+import hmac
+import math
+import re
+import time
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import find_machine
+
+from nnpa_server.config import Limits, parse_size
+from nnpa_server.errors import CallRefused
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_HEADER, _SCHEME = "authorization", "bearer "
+_COUNTS = ("max_sessions", "max_session_tensors")
+_SIZES = ("max_session_bytes", "max_session_cache")
+_MOST_SHOWN = 80  # characters of a value in an error
+
+
+class TokensInvalid(ValueError):
+    """The file of tokens cannot be used; the text names the entry, the value and the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A holder of a token: SHA-256 of it, names of machines (empty: all), end in POSIX seconds.
+
+    `quotas` are those of `Limits` that are lower than the server's, by name.
+    """
+
+    name: str
+    digest: bytes
+    machines: frozenset[str]
+    expires: float
+    quotas: Mapping[str, int]
+
+    def limits(self, most: Limits) -> Limits:
+        """Return what a session of this holder may use, where the server gives at most `most`."""
+        lower = {key: min(value, getattr(most, key)) for key, value in self.quotas.items()}
+        return replace(most, **lower)
+
+
+_caller: ContextVar[Token | None] = ContextVar("caller", default=None)
+
+
+def caller() -> Token | None:
+    """Return whose call this thread runs; None where the server asks for no token."""
+    return _caller.get()
+
+
+def caller_name() -> str:
+    """Return the name of the caller's token, empty without one."""
+    token = _caller.get()
+    return "" if token is None else token.name
+
+
+def set_caller(token: Token | None) -> None:
+    """Say whose call this thread runs from here on."""
+    _caller.set(token)
+
+
+def require_machine(machine: str) -> None:
+    """Refuse a machine, by its model's name, that the caller's token is not for."""
+    token = _caller.get()
+    if token is None or not token.machines or machine in token.machines:
+        return
+    known = ", ".join(sorted(token.machines))
+    raise CallRefused(
+        wire.ERROR_REASON_MACHINE_NOT_ALLOWED,
+        f"machine is {machine}, this token is for {known}",
+        field="machine",
+        value=machine,
+        limit=known,
+    )
+
+
+class Tokens:
+    """The tokens of a file. `reload` reads it again; one that cannot be used changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tokens = read(path)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def reload(self) -> None:
+        """Read the file again; raise `TokensInvalid`."""
+        self._tokens = read(self._path)
+
+    def find(self, metadata: Iterable[tuple[str, str | bytes]]) -> Token:
+        """Return the holder of the token in a call's metadata; refuse the call without one.
+
+        Every known hash is compared, each in constant time.
+        """
+        digest = hashlib.sha256(_presented(metadata)).digest()
+        found: Token | None = None
+        for one in self._tokens:
+            if hmac.compare_digest(one.digest, digest):
+                found = one
+        if found is None:
+            raise _refused("authorization must be 'Bearer TOKEN' with a token of this server")
+        _require_time(found)
+        return found
+
+    def require_current(self, token: Token) -> None:
+        """Refuse to go on with a token that has expired or was taken out of the file."""
+        if not any(one.digest == token.digest for one in self._tokens):
+            raise _refused("the token was withdrawn")
+        _require_time(token)
+
+
+def _presented(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
+    values = [value for key, value in metadata if key == _HEADER and isinstance(value, str)]
+    if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:
+        raise _refused("the call has no token: send it as metadata, authorization: Bearer TOKEN")
+    return values[0][len(_SCHEME) :].strip().encode()
+
+
+def _require_time(token: Token) -> None:
+    if time.time() >= token.expires:
+        raise _refused("the token has expired")
+
+
+def _refused(text: str) -> CallRefused:
+    return CallRefused(wire.ERROR_REASON_TOKEN_INVALID, text)
+
+
+def read(path: Path) -> tuple[Token, ...]:
+    """Read a file of tokens; raise `TokensInvalid`."""
+    try:
+        entries = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:  # of which TOML's and UTF-8's errors are kinds
+        raise TokensInvalid(f"{path}: {error}") from error
+    named = entries.pop("tokens", None)
+    if entries or not isinstance(named, dict) or not named:
+        raise TokensInvalid(f"{path}: must have tables [tokens.NAME] and nothing else")
+    tokens = tuple(_token(name, entry) for name, entry in named.items())
+    if len({one.digest for one in tokens}) < len(tokens):
+        raise TokensInvalid(f"{path}: sha256 is the same in two entries, must be one's own")
+    return tokens
+
+
+def _token(name: str, entry: Any) -> Token:
+    if _NAME.fullmatch(name) is None or not isinstance(entry, dict):
+        raise _wrong(f"name {name!r}", "1 to 64 of A-Z a-z 0-9 . _ -, a table")
+    left: dict[str, Any] = {str(key): value for key, value in entry.items()}
+    digest = left.pop("sha256", "")
+    if not isinstance(digest, str) or _SHA256.fullmatch(digest) is None:
+        raise _wrong(f"{name}.sha256 is {digest!r}", "the 64 hex digits of a SHA-256")
+    machines = _machines(name, left.pop("machines", None))
+    expires = _expires(name, left.pop("expires", None))
+    quotas = {key: _quota(f"{name}.{key}", key, left.pop(key))
+              for key in (*_COUNTS, *_SIZES) if key in left}  # fmt: skip
+    if left:
+        known = f"sha256, machines, expires, {', '.join((*_COUNTS, *_SIZES))}"
+        raise _wrong(f"{name}.{min(left)}", f"one of {known}")
+    return Token(name, bytes.fromhex(digest), machines, expires, quotas)
+
+
+def _machines(name: str, wanted: Any) -> frozenset[str]:
+    if wanted is None:
+        return frozenset()
+    if not isinstance(wanted, list) or not wanted:
+        raise _wrong(f"{name}.machines is {wanted!r}", "a list of machines")
+    found: set[str] = set()
+    for one in wanted:
+        try:
+            found.add(find_machine(str(one)).name)
+        except KeyError:
+            raise _wrong(f"{name}.machines has {one!r}", "a machine of `nnpa info`") from None
+    return frozenset(found)
+
+
+def _expires(name: str, when: Any) -> float:
+    if when is None:
+        return math.inf
+    if not isinstance(when, datetime) or when.tzinfo is None:
+        raise _wrong(f"{name}.expires is {when}", "date, time and zone, as 2030-01-01T00:00:00Z")
+    return when.timestamp()
+
+
+def _quota(path: str, key: str, value: Any) -> int:
+    if key in _SIZES and isinstance(value, str):
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            raise TokensInvalid(f"tokens.{path}: {error}") from None
+    least = 0 if key == "max_session_cache" else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _wrong(f"{path} is {value!r}", f"a whole number from {least}")
+    return value
+
+
+def _wrong(what: str, limit: str) -> TokensInvalid:
+    shown = what if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
+    return TokensInvalid(f"tokens.{shown}, must be {limit}")

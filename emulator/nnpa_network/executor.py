@@ -28,7 +28,7 @@ from nnpa_emulator.status import (
 )
 from nnpa_emulator.ztensor import init_quantized_ztensor
 
-from nnpa_network import host
+from nnpa_network import direct, host
 from nnpa_network.program import (
     ABSENT,
     AcceleratorStep,
@@ -93,9 +93,10 @@ Observer: TypeAlias = Callable[[NodeEvent], None]
 
 @dataclass(slots=True)
 class _Run:
-    """The state of one run."""
+    """The state of one run; `direct` says that steps which have run before may go the short way."""
 
     values: Values
+    direct: bool = False
     calls: Counter[str] = field(default_factory=Counter[str])
     violations: list[Violation] = field(default_factory=list[Violation])
 
@@ -126,7 +127,7 @@ class Executor:
     def run(self, feeds: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
         program = self.program
-        run = _Run(dict(program.constants))
+        run = _Run(dict(program.constants), direct.applies(self.guest))
         for port, number in zip(program.inputs, program.input_ids, strict=True):
             run.values[number] = check_feed(port.name, port.dtype, port.shape, feeds)
         if observer is None:
@@ -241,11 +242,17 @@ class Executor:
                 if number in program.tensors}  # fmt: skip
         result = program.arrays.get(step.result)
         transforms = step.verb in _TRANSFORMS
+        short, guest = direct.bind(self.guest, step, result), self.guest
+        passed: list[object] = []  # the machine, as the guest saw it when the step came out clean
 
         def take(run: _Run) -> None:
             values = run.values
             for number, described in made.items():
                 values[number] = self._allocate(step, described)
+            known = run.direct and passed == [guest.machine, guest.cached]
+            if known and short is not None and short(values):
+                run.calls[step.verb] += 1
+                return
             arguments: dict[str, Any] = {name: values[one] for name, one in tensors.items()}
             arguments.update(others)
             if data:
@@ -256,6 +263,8 @@ class Executor:
                 self._judge(run, step, outcome, transforms)
                 for number in made:
                     values[number].is_transformed = True
+            else:
+                passed[:] = guest.machine, guest.cached
             if result is not None:
                 values[step.result] = _shaped(outcome.value, result.dtype, result.shape)
 

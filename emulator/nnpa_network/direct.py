@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that have run before, without asking again what cannot be answered otherwise.
+
+A step's descriptors and parameters never change, so a call that the pipeline let through once is
+let through always; only values differ. Here a step goes straight to the emulator's arithmetic, and
+where a value does not come out clean it goes back to the pipeline, which tells status and
+violation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, stick, widened
+from nnpa_emulator.dlfloat import Flags
+from nnpa_emulator.instruction import Operation
+from nnpa_emulator.ztensor import DataLayouts, DataTypes
+
+from nnpa_network.program import AcceleratorStep, ArrayInfo
+
+Values: TypeAlias = dict[int, Any]
+Take: TypeAlias = Callable[[Values], bool]
+"""Takes a step over live values, its new tensors allocated; False: nothing has been done."""
+_BAD = Flags.INVALID | Flags.OVERFLOW
+_PLAIN = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
+_INTO_STICKS = {"transform_ztensor": False, "transform_ztensor_with_saturation": True}
+
+
+def applies(guest: Guest) -> bool:
+    """Tell whether a guest's options leave nothing to do beside the arithmetic."""
+    plain = guest.numerics == "exact" and guest.log_level is None
+    return plain and not guest.precheck
+
+
+def bind(guest: Guest, step: AcceleratorStep, result: ArrayInfo | None) -> Take | None:
+    """Return the short way of a step, None where it has none."""
+    if step.verb in _INTO_STICKS:
+        return _into_sticks(step, saturate=_INTO_STICKS[step.verb])
+    if step.verb == "transform_origtensor" and result is not None:
+        return _out_of_sticks(step, result)
+    operation = FUNCTIONS[step.verb].operation
+    return None if operation is None or result is not None else _compute(guest, step, operation)
+
+
+def _into_sticks(step: AcceleratorStep, *, saturate: bool) -> Take:
+    target, data = step.arguments["ztensor"], step.arguments["data"]
+
+    def take(values: Values) -> bool:
+        tensor: Ztensor = values[target]
+        desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
+        array = values[data[0]]
+        if array.dtype != np.float32 or desc.layout not in _PLAIN:
+            return False
+        nchw = pre.layout == DataLayouts.ZDNN_NCHW
+        met = stick.stickify(array, desc, tensor.sticks, saturate=saturate, nchw=nchw, fresh=True)
+        tensor.is_transformed = not (met.any_ninf or met.flags & _BAD)
+        return tensor.is_transformed
+
+    return take
+
+
+def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo) -> Take:
+    source = step.arguments["ztensor"]
+
+    def take(values: Values) -> bool:
+        tensor: Ztensor = values[source]
+        desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
+        plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
+        if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
+            return False
+        nchw = pre.layout == DataLayouts.ZDNN_NCHW
+        array, met = stick.unstickify(tensor.sticks, desc, pre.type, nchw=nchw)
+        if met.any_ninf:
+            return False
+        values[step.result] = array.astype(result.dtype, copy=False).reshape(result.shape)
+        return True
+
+    return take
+
+
+def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Take:
+    names = {name: step.arguments[name] for name in operation.tensors}
+    written = FUNCTIONS[step.verb].written
+    arguments: dict[str, Any] = {
+        name: one for name, one in step.arguments.items() if name not in names
+    }
+    fields: Mapping[str, Any] = operation.fields
+    arguments |= {name: rule(guest, arguments.get(name)) for name, rule in fields.items()}
+    if operation.takes_guest:
+        arguments["guest"] = guest
+
+    def take(values: Values) -> bool:
+        tensors: dict[str, Ztensor] = {name: values[one] for name, one in names.items()}
+        for name in written:
+            widened.written(tensors[name].buffer)
+        if operation.compute(**tensors, **arguments):
+            return False
+        for name in operation.marks:
+            tensors[name].is_transformed = True
+        return True
+
+    return take

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short way of steps that have run before gives what the pipeline gives."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa_emulator import MACHINES, Guest
+from nnpa_network import executor as executor_module
+from nnpa_network.executor import Executor, Result
+from nnpa_network.onnx_import import ImportOptions, import_onnx
+
+from tests.server.onnx_models import Array, binary, dense
+
+CLEAN = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+MODELS = {"add": binary("Add", ("n", 4)), "div": binary("Div", ("n", 4)), "dense": dense()}
+numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
+)
+
+
+def _executor(name: str, *, saturate: bool = True, guest: Guest | None = None) -> Executor:
+    found = guest or Guest(MACHINES["telum2"])
+    model = import_onnx(MODELS[name], found, ImportOptions(saturate=saturate))
+    return model.executor({port.name: (3, 4) for port in model.inputs})
+
+
+def _feeds(executor: Executor, values: Array) -> dict[str, Array]:
+    ports = executor.program.inputs
+    return {port.name: np.roll(values, number) for number, port in enumerate(ports)}
+
+
+def _same(one: Result, other: Result) -> bool:
+    pairs = zip(one.outputs.values(), other.outputs.values(), strict=True)
+    bits = all(a.tobytes() == b.tobytes() for a, b in pairs)
+    told = [(v.node, v.verb, v.status) for v in one.violations]
+    return bits and told == [(v.node, v.verb, v.status) for v in other.violations]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(values=st.lists(numbers, min_size=12, max_size=12), saturate=st.booleans())
+def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturate: bool) -> None:
+    """A program that has run gives the bits, violations and calls of one that has not."""
+    cold, warm = (_executor(name, saturate=saturate) for _ in range(2))
+    feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
+    warm.run(_feeds(warm, CLEAN))
+    first, second = cold.run(feeds), warm.run(feeds)
+    assert _same(first, second)
+    assert first.calls == second.calls
+    assert first.nans == second.nans
+
+
+def test_the_pipeline_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a clean run the pipeline is not asked again, until a value needs it."""
+    executor, asked = _executor("div"), list[str]()
+    complete: Any = vars(executor_module)["call"]
+
+    def counted(guest: Guest, verb: str, arguments: dict[str, object]) -> object:
+        asked.append(verb)
+        return complete(guest, verb, arguments)
+
+    monkeypatch.setattr(executor_module, "call", counted)
+    executor.run(_feeds(executor, CLEAN + 7))
+    assert len(asked) == 4
+    executor.run(_feeds(executor, CLEAN + 7))
+    assert len(asked) == 4
+    result = executor.run(_feeds(executor, np.zeros((3, 4), np.float32)))
+    assert asked[4:] == ["div", "transform_origtensor"]
+    assert len(result.violations) == 2
+
+
+def test_a_guest_that_moves_is_asked_again() -> None:
+    """Options and machine of the guest decide at each run, not at the first."""
+    guest = Guest(MACHINES["telum2"])
+    executor = _executor("add", guest=guest)
+    feeds = _feeds(executor, CLEAN)
+    exact = executor.run(feeds)
+    assert _same(exact, executor.run(feeds))
+    guest.numerics, guest.jitter_seed = "jitter", 7
+    assert not _same(exact, executor.run(feeds))
+    guest.numerics = "exact"
+    assert _same(exact, executor.run(feeds))
+    guest.machine = replace(guest.machine)
+    assert _same(exact, executor.run(feeds))

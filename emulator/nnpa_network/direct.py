@@ -7,7 +7,7 @@ where a value does not come out clean it goes back to the pipeline, which tells 
 violation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
-from nnpa_network.program import AcceleratorStep, ArrayInfo
+from nnpa_network.program import AcceleratorStep, Array, ArrayInfo
 
 Values: TypeAlias = dict[int, Any]
 Take: TypeAlias = Callable[[Values], bool]
@@ -100,3 +100,24 @@ def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Take:
         return True
 
     return take
+
+
+def limited(
+    op_type: str, inputs: Sequence[int], constants: Mapping[int, Any], dtypes: Sequence[Any]
+) -> Callable[[Sequence[Array]], list[Array]] | None:
+    """Return Clip of FP32 between two finite constants other than 0, None for any other node.
+
+    The host's own takes longer to be asked than the values take; both give the same bits, but for
+    the sign of zeros at a bound that is zero.
+    """
+    if op_type != "Clip" or len(inputs) != 3 or any(dtype != np.float32 for dtype in dtypes):
+        return None
+    ends = [np.ravel(constants.get(number, 0)) for number in inputs[1:]]
+    if any(one.size != 1 or one[0] == 0 or not np.isfinite(one[0]) for one in ends):
+        return None
+    least, most = (np.float32(one[0]) for one in ends)
+
+    def kernel(arrays: Sequence[Array]) -> list[Array]:
+        return [np.minimum(np.maximum(arrays[0], least), most)]
+
+    return kernel

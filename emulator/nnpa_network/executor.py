@@ -202,10 +202,10 @@ class Executor:
         return self._names[node] if node >= 0 else ""
 
     def _bind_host(self, step: HostStep) -> Callable[[_Run], None]:
+        dtypes, op_type = self._dtypes(step.inputs), onnx.NodeProto.FromString(step.onnx).op_type
+        short = direct.limited(op_type, step.inputs, self.program.constants, dtypes)
         try:
-            kernel = host.prepare(
-                step.onnx, step.opset, self._dtypes(step.inputs), self._shapes(step)
-            )
+            kernel = short or host.prepare(step.onnx, step.opset, dtypes, self._shapes(step))
         except host.HostError as error:
             raise ModelRefused(str(error), self._name(step.node)) from error
         inputs = [number for number in step.inputs if number != ABSENT]

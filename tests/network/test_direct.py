@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest
+from nnpa_network import direct, host
 from nnpa_network import executor as executor_module
 from nnpa_network.executor import Executor, Result
 from nnpa_network.onnx_import import ImportOptions, import_onnx
+from onnx import helper
 
 from tests.server.onnx_models import Array, binary, dense
 
@@ -20,6 +22,9 @@ MODELS = {"add": binary("Add", ("n", 4)), "div": binary("Div", ("n", 4)), "dense
 numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
 )
+
+
+ends_ = numbers.filter(lambda one: one != 0 and bool(np.isfinite(one)))
 
 
 def _executor(name: str, *, saturate: bool = True, guest: Guest | None = None) -> Executor:
@@ -85,3 +90,37 @@ def test_a_guest_that_moves_is_asked_again() -> None:
     assert _same(exact, executor.run(feeds))
     guest.machine = replace(guest.machine)
     assert _same(exact, executor.run(feeds))
+
+
+@given(
+    values=st.lists(numbers, min_size=1, max_size=9),
+    ends=st.tuples(ends_, ends_),
+)
+def test_limits_agree_with_the_host(values: list[float], ends: tuple[float, float]) -> None:
+    """Values limited here and by ONNX Runtime have the same bits."""
+    node = helper.make_node("Clip", ["x", "least", "most"], ["y"])
+    least, most = (np.array(one, np.float32) for one in ends)
+    dtypes = (np.dtype(np.float32),) * 3
+    short = direct.limited("Clip", (1, 2, 3), {2: least, 3: most}, dtypes)
+    assert short is not None
+    arrays = [np.array(values, np.float32), least, most]
+    complete = host.prepare(node.SerializeToString(), 13, dtypes, None)
+    assert short(arrays)[0].tobytes() == complete(arrays)[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "dtype"),
+    [
+        ("Relu", (1,), np.float32),
+        ("Clip", (1,), np.float32),
+        ("Clip", (1, 2, 4), np.float32),
+        ("Clip", (1, 2, 3), np.float64),
+        ("Clip", (1, 2, 5), np.float32),
+        ("Clip", (1, 6, 3), np.float32),
+    ],
+)
+def test_other_nodes_are_the_hosts(op_type: str, inputs: tuple[int, ...], dtype: Any) -> None:
+    """Anything but FP32 between two finite constants other than 0 is left to ONNX Runtime."""
+    constants = {2: np.ones((), dtype), 3: np.ones((), dtype), 5: np.zeros((), dtype)}
+    constants[6] = np.array(np.nan, dtype)
+    assert direct.limited(op_type, inputs, constants, (np.dtype(dtype),) * len(inputs)) is None

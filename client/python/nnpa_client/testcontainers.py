@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A container of nnpa-server for tests, by Testcontainers: `pip install 'nnpa[testcontainers]'`.
+
+    with NnpaContainer() as container, container.connect(machine="telum1") as session:
+        a = session.ztensor(np.ones((2, 3), np.float32))
+
+The image is that of deploy/Dockerfile, which is to be built first: `NnpaContainer("my/nnpa:1")`
+names another one.
+"""
+
+from typing import Any
+
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+from nnpa_client.connection import connect
+from nnpa_client.session import Session
+
+PORT = 50051
+_CONFINED = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+_READY = r"^nnpa-server listening on "
+
+
+class NnpaContainer(DockerContainer):
+    """nnpa-server in a container, without privileges, its root read-only; ready when started.
+
+    `flags` are further flags of nnpa-server, such as "--max-sessions", "8". Other keywords are
+    those of `DockerContainer`.
+    """
+
+    def __init__(self, image: str = "nnpa", *flags: str, **options: Any) -> None:
+        merged: dict[str, Any] = {**_CONFINED, **options}
+        super().__init__(image, **merged)
+        self.with_exposed_ports(PORT)
+        self.with_command(["--listen", f"0.0.0.0:{PORT}", "--insecure", *flags])
+        self.waiting_for(LogMessageWaitStrategy(_READY))
+
+    @property
+    def target(self) -> str:
+        """The server's address as this process reaches it, host:port."""
+        return f"{self.get_container_host_ip()}:{self.get_exposed_port(PORT)}"
+
+    def connect(self, **options: Any) -> Session:
+        """Open a session in this container; options are those of `nnpa_client.connect`."""
+        return connect(self.target, **options)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a C program finds this server."""
+        return {"ZDNN_SERVER": self.target}

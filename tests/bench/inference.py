@@ -24,7 +24,7 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from tests.bench import options, peers
 from tests.bench.echo import OPTIONS
 from tests.bench.report import Figure, row
-from tests.bench.server import directory, echo, start
+from tests.bench.server import directory, echo, start_warm
 from tests.server.onnx_models import binary, request
 
 Ask: TypeAlias = Callable[[bytes], bytes]
@@ -79,8 +79,7 @@ def ours(listen: str) -> tuple[str, Ask]:
     folder = directory() / "models"
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
-    process, address = start("nnpa_server", "--listen", listen, "--models", str(folder))
-    atexit.register(process.terminate)
+    address = start_warm("--listen", listen, "--models", str(folder))
     return address, until_it_answers(address)
 
 

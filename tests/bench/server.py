@@ -53,15 +53,20 @@ def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
     return process, process.stdout.readline().decode().split()[-1]
 
 
-@cache
-def server(listen: str) -> str:
-    """Start the server once, warm; return its address."""
+def start_warm(*flags: str) -> str:
+    """Start our server; return its address when all its kernels are ready."""
     log = (directory() / "log").stat().st_size if (directory() / "log").exists() else 0
-    process, address = start("nnpa_server", "--listen", listen, *FLAGS)
+    process, address = start("nnpa_server", *flags)
     atexit.register(process.terminate)
     while "kernels of all" not in (directory() / "log").read_text(errors="replace")[log:]:
         time.sleep(0.1)
     return address
+
+
+@cache
+def server(listen: str) -> str:
+    """Start the server once, warm; return its address."""
+    return start_warm("--listen", listen, *FLAGS)
 
 
 @cache

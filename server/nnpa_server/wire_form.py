@@ -48,7 +48,7 @@ def fields(view: memoryview) -> Iterator[Field]:
         yield Field(tag >> 3, kind, start, value, position)
 
 
-def _varint(view: memoryview, position: int) -> tuple[int, int]:
+def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """Return a number and where it ends."""
     number = 0
     for shift in range(0, 70, 7):
@@ -60,6 +60,33 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
     raise DecodeError("a number that does not end")
+
+
+def part(data: bytes, numbers: frozenset[int]) -> tuple[bytes, list[tuple[int, memoryview]]]:
+    """Return a message without its fields of bytes of these numbers, all below 16, and these.
+
+    Raises DecodeError as `fields` does; for messages of few fields it takes half the time.
+    """
+    view, found = memoryview(data), list[tuple[int, memoryview]]()
+    kept: list[memoryview] = []
+    position, since, end = 0, 0, len(data)
+    while position < end:
+        start, tag = position, data[position]
+        if tag & 7 != BYTES or tag >= 0x80:
+            for one in fields(view[start:]):
+                position = start + one.end
+                break
+            continue
+        size, value = _varint(data, position + 1)
+        position = value + size
+        if position > end:
+            raise DecodeError("a field goes beyond its message")
+        if tag >> 3 in numbers:
+            kept.append(view[since:start])
+            found.append((tag >> 3, view[value:position]))
+            since = position
+    kept.append(view[since:end])
+    return b"".join(kept), found
 
 
 def varint(number: int) -> bytes:

@@ -453,6 +453,19 @@ def test_cutting_loses_nothing(
     assert pb.ModelInferRequest.FromString(found.head) == message
 
 
+@pytest.mark.parametrize(
+    "unknown", [b"\x48\x96\x01", b"\xfa\x3e\x02ab", b"\x4d1234", b"\x4912345678", b"\x7a\x00"]
+)
+def test_unknown_fields_are_kept(unknown: bytes) -> None:
+    """Fields of newer clients, of any wire type, stay in the head wherever they stand."""
+    raw, identifier = b"\x3a\x02xy", b"\x1a\x01i"
+    found = cut(unknown + raw + unknown + identifier + b"\x0a\x01m" + unknown)
+    assert [bytes(one) for one in found.raw] == [b"xy"]
+    assert found.id == b"i"
+    assert found.head == unknown + unknown + b"\x0a\x01m" + unknown
+    assert pb.ModelInferRequest.FromString(found.head).model_name == "m"
+
+
 @given(head=texts, identifier=texts, raw=st.lists(st.binary(max_size=200), max_size=3))
 def test_joining_makes_the_message(head: str, identifier: str, raw: list[bytes]) -> None:
     """A response put together is the message that it says it is."""

@@ -7,7 +7,7 @@ remembered by its bytes; clients say the same again and again.
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.program import ModelRefused
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.shared_memory import Region, Regions
 from nnpa_server.open_inference.tensors import (
@@ -106,12 +107,18 @@ class Inference:
     """
 
     def __init__(
-        self, repository: Repository, regions: Regions | None, max_response: int, max_bytes: int
+        self,
+        repository: Repository,
+        regions: Regions | None,
+        max_response: int,
+        max_bytes: int,
+        metrics: Metrics | None = None,
     ) -> None:
         self._repository = repository
         self._regions = regions
         self._max_response = max_response
         self._max_bytes = max_bytes
+        self._metrics = metrics
         self._prepared: OrderedDict[tuple[bytes, bool], Prepared] = OrderedDict()
         self._lock = Lock()
 
@@ -120,7 +127,7 @@ class Inference:
         began = time.perf_counter_ns()
         prepared = self._prepare(request)
         model = prepared.model
-        require_machine(model.properties.get("machine", ""))
+        require_machine(prepared.executor.program.machine)
         try:
             return self._run(prepared, request, context, began)
         except ModelRefused as error:
@@ -142,6 +149,9 @@ class Inference:
             infer = time.perf_counter_ns()
             result = prepared.executor.run(feeds)
             output = time.perf_counter_ns()
+            if self._metrics is not None:
+                warned = Counter((one.verb, one.status) for one in result.violations)
+                self._metrics.network(prepared.executor.program.machine, result.calls, warned)
             response = self._answer(prepared, result, request.id, find, held)
         statistics = prepared.model.statistics
         statistics.succeeded(prepared.batch, began, infer, output, time.perf_counter_ns())

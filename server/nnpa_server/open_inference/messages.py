@@ -13,10 +13,11 @@ from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
 from nnpa_server.open_inference.tensors import Buffer
-from nnpa_server.wire_form import BYTES, fields, head
+from nnpa_server.wire_form import head, part
 
 _ID = pb.ModelInferRequest.ID_FIELD_NUMBER
 _RAW = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
+_APART = frozenset((_ID, _RAW))
 _RESPONSE_ID = pb.ModelInferResponse.ID_FIELD_NUMBER
 _RAW_OUTPUT = pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 _INFER_RESPONSE = pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
@@ -50,21 +51,14 @@ class InferResponse:
 
 def cut(data: bytes) -> InferRequest:
     """Cut a serialised ModelInferRequest open; DecodeError when it cannot be one."""
-    view, identifier = memoryview(data), b""
-    kept: list[memoryview] = []
-    raw: list[Buffer] = []
-    for one in fields(view):
-        if one.kind == BYTES and one.number == _RAW:
-            raw.append(view[one.value : one.end])
-        elif one.kind == BYTES and one.number == _ID:
-            identifier = data[one.value : one.end]
-        else:
-            kept.append(view[one.start : one.end])
+    kept, found = part(data, _APART)
+    raw: list[Buffer] = [value for number, value in found if number == _RAW]
+    identifier = b"".join([value for number, value in found if number == _ID][-1:])
     try:
         identifier.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("id is not UTF-8") from error
-    return InferRequest(b"".join(kept), identifier, raw)
+    return InferRequest(kept, identifier, raw)
 
 
 def joined(response: InferResponse) -> bytes:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plugin, in runs of pytest of their own, as strict as a project may be."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ import pytest
 from nnpa_client._server import PrivateServer
 from nnpa_client._shared_server import SharedServer, ask
 
+MANUAL = Path(__file__).parents[2] / "client/README.md"
 STRICT = """
 [pytest]
 addopts = --strict-markers --strict-config
@@ -110,6 +112,15 @@ def test_fixtures_and_marks(tmp_path: Path) -> None:
         "test_own_parameters[telum1-nonnpa]",
         "test_sum",
     ]
+
+
+def test_the_manuals_suite(tmp_path: Path) -> None:
+    """The suite that the manual shows passes as it stands."""
+    blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(encoding="utf-8"), re.DOTALL)
+    (suite,) = [block for block in blocks if "def test_" in block]
+    outcomes, told = run(tmp_path, suite)
+    assert len(outcomes) == 2, told
+    assert set(outcomes.values()) == {"passed"}, told
 
 
 @pytest.mark.heavy

@@ -3,6 +3,7 @@
 package nnpa_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +11,22 @@ import (
 	"testing"
 )
 
-var programs = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
+var (
+	programs = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
+	suites   = regexp.MustCompile("(?s)```go\n(package \\w+_test\n.*?)```")
+)
 
-// Every program of the README compiles and runs, on a private server.
+// run runs a Go command that must succeed; it returns what the command told.
+func run(t *testing.T, source []byte, arguments ...string) []byte {
+	t.Helper()
+	told, err := exec.Command("go", arguments...).CombinedOutput()
+	if err != nil {
+		t.Errorf("go %v: %v\n%s\n%s", arguments, err, told, source)
+	}
+	return told
+}
+
+// Every program and test of the README compiles and runs, on a private server.
 func TestReadme(t *testing.T) {
 	if _, err := exec.LookPath("nnpa-server"); err != nil && os.Getenv("NNPA_REQUIRE_TOOLCHAINS") != "1" {
 		t.Skip("no nnpa-server on the PATH (pip install 'nnpa[server]')")
@@ -30,11 +44,22 @@ func TestReadme(t *testing.T) {
 		if err := os.WriteFile(file, one[1], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if told, err := exec.Command("go", "vet", file).CombinedOutput(); err != nil {
-			t.Errorf("%s\n%s", told, one[1])
-		}
-		if told, err := exec.Command("go", "run", file).CombinedOutput(); err != nil {
-			t.Errorf("%s\n%s", told, one[1])
+		run(t, one[1], "vet", file)
+		run(t, one[1], "run", file)
+	}
+	suite := suites.FindSubmatch(text)
+	if suite == nil {
+		t.Fatal("README.md has no tests")
+	}
+	file := filepath.Join(t.TempDir(), "readme_test.go")
+	if err := os.WriteFile(file, suite[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, suite[1], "vet", file)
+	told := run(t, suite[1], "test", "-v", file)
+	for _, name := range []string{"TestSum/telum1", "TestSum/telum2"} {
+		if !bytes.Contains(told, []byte("--- PASS: "+name)) {
+			t.Errorf("%s did not pass:\n%s", name, told)
 		}
 	}
 }

@@ -8,11 +8,15 @@ The wire form is the contract's (Protocol Buffers, Encoding).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
+
+Array: TypeAlias = npt.NDArray[np.uint8]
 
 APART = 1 << 16  # bytes from which an array is worth the way around protobuf
 _BYTES = 2  # wire type of length-delimited fields
@@ -60,6 +64,35 @@ class _Field(NamedTuple):
     start: int
     value: int
     end: int
+
+
+class Copies:
+    """Copies of arrays that wait in a pipeline; their memory serves the next ones.
+
+    Fresh memory for each would cost a page fault every 4 KiB. At most `LARGEST` bytes stay.
+    """
+
+    LARGEST = 1 << 24
+
+    def __init__(self) -> None:
+        self._free: list[Array] = []
+        self._used: list[Array] = []
+
+    def copy(self, array: memoryview) -> memoryview:
+        """Return a copy that is valid until `release`."""
+        fits = [one for one in self._free if one.size >= array.nbytes]
+        memory = min(fits, key=len) if fits else np.empty(array.nbytes, np.uint8)
+        self._free = [one for one in self._free if one is not memory]
+        self._used.append(memory)
+        copied = memory.data[: array.nbytes]
+        copied[:] = array
+        return copied
+
+    def release(self) -> None:
+        """Take back the memory of all copies."""
+        self._free, self._used = [*self._used, *self._free], []
+        while sum(map(len, self._free)) > self.LARGEST:
+            self._free.pop()
 
 
 def serialize(listed: Listed) -> bytes:

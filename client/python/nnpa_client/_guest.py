@@ -28,7 +28,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._apart import Answered, Listed
+from nnpa_client._apart import Answered, Copies, Listed
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
@@ -102,6 +102,7 @@ class Guest:
         self._queue: list[Call] = []
         self._queued_bytes = 0
         self._pipelines = 0
+        self._copies = Copies()
         self._uncertain = False
         self._lock = threading.RLock()
 
@@ -124,11 +125,6 @@ class Guest:
         ztensor.id = 0
         ztensor.structure.null_buffer = True
 
-    @property
-    def queues(self) -> bool:
-        """Whether a pipeline is open, so that calls wait for its end."""
-        return bool(self._pipelines)
-
     def submit(self, *calls: Call) -> None:
         """Run the calls, or queue them while a pipeline is open.
 
@@ -141,8 +137,14 @@ class Guest:
             size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
-            self._queue.extend(calls)
+            self._queue.extend(self._kept(call) for call in calls)
             self._queued_bytes += size
+
+    def _kept(self, call: Call) -> Call:
+        """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
+        if not call.arrays:
+            return call
+        return replace(call, arrays=[self._copies.copy(array) for array in call.arrays])
 
     def ask(self, call: Call) -> OperationResult:
         """Run a call, with what is queued before it, and return its answer."""
@@ -155,8 +157,11 @@ class Guest:
         """Run what an open pipeline has queued."""
         with self._lock:
             calls, self._queue, self._queued_bytes = self._queue, [], 0
-            if calls:
-                self._run(calls)
+            try:
+                if calls:
+                    self._run(calls)
+            finally:
+                self._copies.release()
 
     def begin(self) -> list[OperationResult]:
         """Open a pipeline: calls queue until its end; return where their answers will be.
@@ -182,6 +187,7 @@ class Guest:
                 self._pipelines, self._results = 0, []
                 _void(self._queue, "its pipeline was left by an exception")
                 self._queue, self._queued_bytes = [], 0
+                self._copies.release()
 
     def execute(self, calls: Sequence[Call]) -> Answered:
         """Run calls without judging them, after dropped tensors have been freed."""

@@ -63,17 +63,12 @@ def transform(
         guest.submit(replace(call, operation=make([view.tobytes() for view in views])))
         return
     if total <= guest.limits.max_inline_bytes:
-        guest.submit(replace(call, arrays=[_kept(guest, view).data for view in views]))
+        guest.submit(replace(call, arrays=[view.data for view in views]))
         return
     sizes = [view.nbytes for view in views]
     arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
     header = WriteTensorHeader(session=guest.name, arrays=arrays_header)
     _write(guest, call, header, views)
-
-
-def _kept(guest: Guest, view: Bytes) -> Bytes:
-    """Return bytes that stay as they are until they are sent, whatever the caller does."""
-    return view.copy() if guest.queues else view
 
 
 def transform_ztensor(ztensor: "Ztensor", arrays: Sequence[UserArray]) -> None:

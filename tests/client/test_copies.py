@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays that wait in a pipeline: what was given counts, whatever happens to the array later."""
+
+import numpy as np
+from nnpa_client import Session, zdnn
+from nnpa_client._apart import Copies
+from nnpa_server.config import Limits
+from nnpa_server.store import Store
+
+from tests.client.in_process import InProcessTransport
+
+KIB = 1024
+
+
+def test_memory_of_copies_is_used_again_when_it_was_released() -> None:
+    """A copy keeps its contents until `release`; then its memory serves the next one."""
+    copies = Copies()
+    first, second = copies.copy(memoryview(b"a" * 100)), copies.copy(memoryview(b"b" * 50))
+    assert bytes(first) == b"a" * 100
+    copies.release()
+    third = copies.copy(memoryview(b"c" * 80))
+    assert bytes(first[:80]) == bytes(third) == b"c" * 80
+    assert bytes(second) == b"b" * 50
+
+
+def test_the_memory_that_stays_is_bounded() -> None:
+    """Memory beyond LARGEST bytes is not kept for later: a copy of that size is a new one."""
+    copies = Copies()
+    old = copies.copy(memoryview(bytes(Copies.LARGEST + 1)))
+    copies.release()
+    copies.copy(memoryview(b"x" * (Copies.LARGEST + 1)))
+    assert old[0] == 0
+
+
+def test_arrays_that_change_after_the_call_were_sent_as_they_were() -> None:
+    """Lists that are sent in several messages carry the values of the moment of each call."""
+    array, limits = np.zeros(128 * KIB, np.float32), Limits(max_message=2 << 20)
+    with Session(InProcessTransport(Store(limits))) as session:
+        with session.pipeline():
+            tensors = []
+            for value in range(6):  # 512 KiB each: every second one starts a message
+                array[:] = value
+                tensors.append(session.ztensor(array))
+                array[:] = -1
+            doubled = [zdnn.add(one, one) for one in tensors]
+        for value, one in enumerate(doubled):
+            assert (one.numpy() == 2 * value).all()

@@ -22,6 +22,7 @@ from nnpa_server.config import (
     is_local,
     kernel_cache,
     parse_listen,
+    parse_metrics,
     parse_size,
     parse_time,
 )
@@ -104,12 +105,24 @@ _COUNT = {"type": click.IntRange(1)}
     "--tokens", type=_FILE, help="Calls need a token of this TOML file; SIGHUP reads it again."
 )
 @_flag(
+    "--metrics",
+    "",
+    "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log tells.",
+    metavar="ADDRESS",
+    callback=_parsed(parse_metrics),
+)
+@_flag(
     "--log-level",
     "info",
     "info has one line per call.",
     type=click.Choice(("debug", "info", "warning", "error")),
 )
-@click.option("--json", "as_json", is_flag=True, help="Log one JSON object per line.")
+@_flag(
+    "--log-format",
+    "text",
+    "json: one object per line.",
+    type=click.Choice(("text", "json")),
+)
 @click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )
@@ -119,7 +132,7 @@ def main(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     log_level: str,
-    as_json: bool,
+    log_format: str,
     compile_kernels: bool,
     **flags: Any,
 ) -> None:
@@ -129,18 +142,14 @@ def main(
     one for each --listen. Logs go to stderr.
     """
     limits = Limits(**{name: flags.pop(name) for name in Limits.__slots__})
-    config = Config(tls=_tls(tls_cert, tls_key, tls_client_ca), limits=limits, **flags)
-    beyond = [one for one in config.listen if not is_local(one)]
-    if beyond and config.tls is None and not config.insecure:
-        raise click.UsageError(
-            f"--listen {beyond[0]} is reachable from other machines: "
-            "add --tls-cert and --tls-key, or --insecure"
-        )
-    if beyond and config.tls is None and config.tokens is not None:
-        raise click.UsageError(
-            f"--listen {beyond[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
-        )
-    _start_logging(log_level, as_json)
+    config = Config(
+        tls=_tls(tls_cert, tls_key, tls_client_ca),
+        limits=limits,
+        json_log=log_format == "json",
+        **flags,
+    )
+    _require_safe(config)
+    _start_logging(log_level, config.json_log)
     if notice := kernel_cache():
         _log.warning("%s", notice)
     if compile_kernels:
@@ -152,12 +161,32 @@ def main(
     sys.exit(serve(config))
 
 
+def _require_safe(config: Config) -> None:
+    """Refuse to be reached from other machines in plain text, unless that was asked for."""
+    if config.tls is not None:
+        return
+    beyond = [one for one in config.listen if not is_local(one)]
+    if beyond and config.tokens is not None:
+        raise click.UsageError(
+            f"--listen {beyond[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
+        )
+    told = [f"--listen {one}" for one in beyond]
+    if config.metrics and not is_local(config.metrics):
+        told.append(f"--metrics {config.metrics}")
+    if told and not config.insecure:
+        raise click.UsageError(
+            f"{told[0]} is reachable from other machines: "
+            "add --tls-cert and --tls-key, or --insecure"
+        )
+
+
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
     if cert is None and key is None and client_ca is None:
         return None
     if cert is None or key is None:
         raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
-    return Tls(cert.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca else None)
+    ca = client_ca.read_bytes() if client_ca else None
+    return Tls(cert.read_bytes(), key.read_bytes(), ca, (cert, key, client_ca))
 
 
 class JsonLines(logging.Formatter):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -24,14 +24,18 @@ from grpc_reflection.v1alpha import reflection
 from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
-from nnpa_server import mli, network, open_inference, warmup
+from nnpa_server import core_log, mli, network, open_inference, warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
-from nnpa_server.config import Config
+from nnpa_server.config import Config, is_local
 from nnpa_server.interceptor import Interceptor
+from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference import Inference, Loader, OpenInferenceService, Regions
 from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 from nnpa_server.tokens import Tokens, TokensInvalid
+
+if TYPE_CHECKING:
+    from nnpa_server.exposition import Exposition
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, mli.SERVICE, network.SERVICE, "")
@@ -47,9 +51,12 @@ class Server:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.store = Store(config.limits, config.max_session_calls, give_back)
+        self.metrics = Metrics() if config.metrics else None
+        self.store = Store(config.limits, config.max_session_calls, give_back, self.metrics)
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
-        self.interceptor = Interceptor(config.max_streams, config.limits.idle_timeout, self.tokens)
+        self.interceptor = Interceptor(
+            config.max_streams, config.limits.idle_timeout, self.tokens, self.metrics
+        )
         self.health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
         self._grpc = grpc.server(
@@ -59,6 +66,7 @@ class Server:
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )
+        self.exposition: Exposition | None = None
         self.repository = Repository(config.max_models)
         self.regions = Regions() if config.shared_memory else None
         self._offer_models()
@@ -76,7 +84,9 @@ class Server:
     def _offer_models(self) -> None:
         config, limit = self.config, self.config.limits.max_session_bytes
         self.loader = Loader(self.repository, open_inference.compile_onnx, config.models, limit)
-        inference = Inference(self.repository, self.regions, config.max_response, limit)
+        inference = Inference(
+            self.repository, self.regions, config.max_response, limit, self.metrics
+        )
         loader = None if config.no_model_control else self.loader
         self.inference = OpenInferenceService(self.repository, inference, loader, self.regions)
         open_inference.add_to(self._grpc, self.inference)
@@ -94,6 +104,7 @@ class Server:
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
         addresses = tuple(self._listen(address) for address in self.config.listen)
+        self._expose()
         self._grpc.start()
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -102,6 +113,22 @@ class Server:
         else:
             threading.Thread(target=self.load_models, name="models", daemon=True).start()
         return addresses
+
+    def _expose(self) -> None:
+        """Open the endpoint of the metrics; over TLS where others can reach it."""
+        address = self.config.metrics
+        if self.metrics is None:
+            return
+        from nnpa_server.exposition import expose  # what it needs is for this flag only
+
+        tls = None if is_local(address) else self.config.tls
+        try:
+            self.exposition = expose(address, self.metrics, self.store, tls)
+        except OSError as error:
+            text = error.strerror or "is it in use?"
+            raise CannotListen(f"cannot serve metrics on {address}: {text}") from error
+        scheme = "http" if tls is None else "https"
+        _log.info("metrics at %s://%s/metrics", scheme, self.exposition.address)
 
     def _listen(self, address: str) -> str:
         _make_way(address)
@@ -140,6 +167,8 @@ class Server:
         self.store.close()
         if self.regions is not None:
             self.regions.close()
+        if self.exposition is not None:
+            self.exposition.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         return finished
 
@@ -274,6 +303,10 @@ def serve(config: Config) -> int:
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
+    if server.metrics is not None:
+        core_log.follow(server.metrics.refused)
+    elif config.json_log:
+        core_log.follow(_unheard)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
     if config.exit_with_parent:
@@ -286,6 +319,10 @@ def serve(config: Config) -> int:
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip
     return 0
+
+
+def _unheard(_reason: str) -> None:
+    """Count nothing: there are no metrics."""
 
 
 def _summary(counts: Counter[tuple[str, str]]) -> str:

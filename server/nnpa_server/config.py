@@ -19,11 +19,15 @@ _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM texts: certificate chain, key, and the CA of clients (None: they need no certificate)."""
+    """PEM texts: certificate chain, key, and the CA of clients (None: they need no certificate).
+
+    `files` are where they came from.
+    """
 
     certificate: bytes
     key: bytes
     client_ca: bytes | None = None
+    files: tuple[Path | None, Path | None, Path | None] = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Config:
     no_model_control: bool = False
     shared_memory: bool = False
     tokens: Path | None = None
+    metrics: str = ""
+    json_log: bool = False
 
     @property
     def max_streams(self) -> int:
@@ -102,6 +108,19 @@ def parse_listen(text: str) -> str:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"--listen is {text!r}, must be host:port (0 to 65535) or unix:/path")
     return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def parse_metrics(text: str) -> str:
+    """Return an address for HTTP, `host:port`; ValueError says what is wrong with it."""
+    if text.startswith("unix:"):
+        raise ValueError(f"--metrics is {text!r}, must be host:port")
+    return parse_listen(text) if text else ""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`, without the brackets of IPv6."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def is_local(address: str) -> bool:

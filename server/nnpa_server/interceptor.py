@@ -33,6 +33,7 @@ from nnpa_server.errors import (
     invalid,
     too_many_calls,
 )
+from nnpa_server.metrics import Metrics
 from nnpa_server.store import session_tag
 from nnpa_server.tokens import Token, Tokens, set_caller
 
@@ -78,10 +79,17 @@ class Garbage:
 class Interceptor(_ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s."""
 
-    def __init__(self, max_streams: int, idle_timeout: float, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self,
+        max_streams: int,
+        idle_timeout: float,
+        tokens: Tokens | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
         self._tokens = tokens
+        self._metrics = metrics
         self._max_streams = max_streams
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
@@ -147,9 +155,32 @@ class Interceptor(_ServerInterceptor):
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
             answer(getattr(handler, kind), method, reads or writes, told),
-            request_deserializer=_tolerant(handler.request_deserializer),
-            response_serializer=handler.response_serializer,
+            request_deserializer=self._counting_in(_tolerant(handler.request_deserializer)),
+            response_serializer=self._counting_out(handler.response_serializer),
         )
+
+    def _counting_in(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        metrics = self._metrics
+        if metrics is None:
+            return parse
+
+        def read(raw: bytes) -> Any:
+            metrics.moved("received", len(raw))
+            return parse(raw)
+
+        return read
+
+    def _counting_out(self, serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        metrics = self._metrics
+        if metrics is None:
+            return serialize
+
+        def write(message: Any) -> bytes:
+            raw = serialize(message)
+            metrics.moved("sent", len(raw))
+            return raw
+
+        return write
 
     def _answering_once(
         self,
@@ -259,6 +290,10 @@ class Interceptor(_ServerInterceptor):
 
     def _report(self, call: Call, refused: CallRefused | None) -> None:
         self.counts[call.method, call.status] += 1
+        if self._metrics is not None:
+            self._metrics.call(call.method, time.perf_counter() - call.started)
+            if refused is not None:
+                self._metrics.refused(refused.name)
         facts: dict[str, object] = {
             "method": call.method,
             "session": call.session,

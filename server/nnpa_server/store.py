@@ -30,6 +30,7 @@ from nnpa_server.audit import Trail
 from nnpa_server.config import Limits
 from nnpa_server.contents import Contents
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
+from nnpa_server.metrics import Metrics
 from nnpa_server.shared import SharedMemory
 from nnpa_server.tokens import caller, caller_name
 
@@ -80,12 +81,14 @@ class Session:
         options: accelerator_pb2.Session,
         limits: Limits,
         trail: Trail,
+        metrics: Metrics | None = None,
     ) -> None:
         self.name = name
         self.guest = guest
         self.options = options
         self.limits = limits
         self.trail = trail
+        self.metrics = metrics
         self.tensors: dict[int, Ztensor] = {}
         self.lock = threading.Lock()
         self.created = time.time()
@@ -236,8 +239,11 @@ class Store:
         limits: Limits,
         max_session_calls: int = 16,
         give_back: Callable[[], object] = int,
+        metrics: Metrics | None = None,
     ) -> None:
         self.limits = limits
+        self._metrics = metrics
+        self._ended_hits = 0
         self._give_back = give_back
         self._freed = False
         self._max_session_calls = max_session_calls
@@ -256,7 +262,8 @@ class Store:
         """Add a session of the caller's under a name that cannot be guessed."""
         name, token = _PREFIX + secrets.token_urlsafe(_NAME_BYTES), caller()
         limits = self.limits if token is None else token.limits(self.limits)
-        session = Session(name, guest, options, limits, trail or Trail(caller_name()))
+        trail = trail or Trail(caller_name())
+        session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
             if len(self._sessions) >= self.limits.max_sessions:
                 raise _too_many("the server", self.limits.max_sessions)
@@ -297,6 +304,8 @@ class Store:
         self._freed = True
 
     def _end(self, session: Session, why: str) -> None:
+        with self._lock:
+            self._ended_hits += session.contents.hits
         session.clear()
         audit.ended(session_tag(session.name), session.trail, why)
 
@@ -316,6 +325,11 @@ class Store:
             sum(one.staged_bytes for one in sessions),
             sum(one.contents.held for one in sessions),
         )
+
+    def cache_hits(self) -> int:
+        """Count how often sticks were found in a content cache, those of ended sessions too."""
+        with self._lock:
+            return self._ended_hits + sum(one.contents.hits for one in self._sessions.values())
 
     def close(self) -> None:
         """Stop the reaper and free every session."""

@@ -317,7 +317,7 @@ def test_private_server_ends_when_its_input_closes(tmp_path: Path) -> None:
 
 def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
     """Each call is one JSON object with method, status and id; a session's name is never logged."""
-    with serving(tmp_path, *ANY_PORT, "--json") as server:
+    with serving(tmp_path, *ANY_PORT, "--log-format", "json") as server:
         channel = grpc.insecure_channel(server.address)
         client = Client(channel)
         client.stub.Execute(client.request(op("init")), metadata=(("x-request-id", "mine-1"),))

@@ -83,7 +83,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that asks for tokens."""
     folder = tmp_path_factory.mktemp("tokens")
     (folder / "tokens.toml").write_text(FILE)
-    with serving(folder, *ANY_PORT, "--tokens", f"{folder}/tokens.toml", "--json") as process:
+    with serving(
+        folder, *ANY_PORT, "--tokens", f"{folder}/tokens.toml", "--log-format", "json"
+    ) as process:
         yield process
 
 
@@ -179,7 +181,7 @@ def test_audit_tells_who_and_what_and_no_token(tmp_path: Path) -> None:
     """A session has two audit lines with its holder, peer and counts; no log has a token."""
     (tmp_path / "tokens.toml").write_text(FILE)
     with serving(
-        tmp_path, *ANY_PORT, "--tokens", f"{tmp_path}/tokens.toml", "--json"
+        tmp_path, *ANY_PORT, "--tokens", f"{tmp_path}/tokens.toml", "--log-format", "json"
     ) as process:  # fmt: skip
         alice = bearer(process, ALICE)
         session, left = alice.create(), alice.create()

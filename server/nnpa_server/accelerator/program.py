@@ -21,6 +21,7 @@ from nnpa_emulator.ztensor import UNSET
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor
 from nnpa_server.accelerator.apart import Answered, Array, Listed, carried
 from nnpa_server.accelerator.arms import ARMS, Arm
+from nnpa_server.accelerator.counting import counting
 from nnpa_server.accelerator.operands import (
     check_extent,
     check_inline,
@@ -216,10 +217,11 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
     arrays: dict[int, Array] = {}
     sticks: dict[int, Mapping[int, Array]] = {}
     room = session.limits.max_message
+    take = run_step if session.metrics is None else counting(session.metrics, run_step)
     for index, step in enumerate(steps):
         go_on()
         try:
-            outcome, result, apart = run_step(session, step)
+            outcome, result, apart = take(session, step)
             if apart:
                 sticks[index] = apart
             array = outcome.value if isinstance(outcome.value, np.ndarray) else None

@@ -4,7 +4,8 @@
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -12,8 +13,10 @@ from nnpa_emulator import Guest
 from nnpa_network.activations import Activations
 from nnpa_network.creation import Provenance
 from nnpa_network.errors import AiError
+from nnpa_network.executor import Violation
 from nnpa_network.instances import Instances
 from nnpa_network.plan import Plan
+from nnpa_network.program import AcceleratorStep, Program
 from nnpa_network.report import Version
 from nnpa_network.runtime import Network
 
@@ -96,6 +99,14 @@ class Hosted:
                     self.memory.keep(handle, 0)
         return error
 
+    def note(self, calls: Mapping[str, int], violations: Iterable[Violation]) -> None:
+        """Count what a run called, for the audit log and the metrics."""
+        session = self._session
+        session.trail.operations += sum(calls.values())
+        if session.metrics is not None:
+            warned = Counter((one.verb, one.status) for one in violations)
+            session.metrics.network(session.trail.machine, calls, warned)
+
     def shared(self, name: str, size: int) -> Activations | None:
         """Return activations that networks share under a name, made by the first; None without.
 
@@ -110,6 +121,12 @@ class Hosted:
             self.memory.keep(f"activations {name}", size)
             self._shared[name] = Activations(size)
         return self._shared[name]
+
+
+def calls_of(program: Program, times: int) -> Counter[str]:
+    """Return how often a program calls each zDNN function when it runs so many times."""
+    verbs = Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+    return Counter({verb: count * times for verb, count in verbs.items()})
 
 
 def read_c_name(header: pb.CreateNetworkHeader) -> str:

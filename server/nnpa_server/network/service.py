@@ -28,7 +28,7 @@ from nnpa_network.runtime import Network, RunResult
 from nnpa_server.accelerator.answers import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.network.hosting import Hosted, hosted_by
+from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
 from nnpa_server.network.messages import (
     named,
@@ -118,6 +118,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.instances.find(request.network)
             result = NOT_RUN if network is None else self._run(network, hosted, request, context)
             program = None if network is None else network.executor.program
+            if program is not None and result.n_batches > 0:
+                hosted.note(calls_of(program, result.n_batches), result.violations)
             return pb.RunNetworkResponse(
                 n_batches=result.n_batches,
                 outputs=map(tell_buffer, result.outputs),
@@ -152,6 +154,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 executor = network.plan.executor(_known(network.plan, shapes))
                 result = executor.run(feeds)
                 hosted.count(request.network)
+            hosted.note(result.calls, result.violations)
             _require_message(_bytes_of(result), self.store.limits.max_message)
             return pb.InferNetworkResponse(
                 outputs=[named(name, one) for name, one in result.outputs.items()],

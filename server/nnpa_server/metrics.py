@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server counts about itself, for Prometheus; `exposition` tells it.
+
+Labels are bounded: operations, machines, statuses, methods and reasons are names of ours. Counting
+is a few additions under one lock; a server without --metrics has no `Metrics` at all.
+"""
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nnpa_emulator.status import Status
+
+# Upper bounds of the buckets of a duration, seconds.
+BOUNDS = (1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2, 2.5e-2, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0)
+_STATUSES = {int(one): one.name for one in Status}
+_OTHER = "OTHER"  # a response code of the hardware that has no name
+
+
+@dataclass(slots=True)
+class Durations:
+    """How often something took how long: counts by bucket, the last one without a bound."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one more."""
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All counts at one moment. Bytes are those of messages, before TLS and framing."""
+
+    operations: Mapping[tuple[str, str, str], int]
+    operation_seconds: Mapping[str, Durations]
+    call_seconds: Mapping[str, Durations]
+    refused: Mapping[str, int]
+    bytes_moved: Mapping[str, int]
+
+
+class Metrics:
+    """The counts of one server. Methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._operations: Counter[tuple[str, str, str]] = Counter()
+        self._operation_seconds: dict[str, Durations] = {}
+        self._call_seconds: dict[str, Durations] = {}
+        self._refused: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter(received=0, sent=0)
+
+    def operation(self, op: str, machine: str, status: int | str, seconds: float) -> None:
+        """Count an operation of a list: its zdnn_status, or the reason why it ended the call."""
+        name = _STATUSES.get(status, _OTHER) if isinstance(status, int) else status
+        with self._lock:
+            self._operations[op, machine, name] += 1
+            durations = self._operation_seconds.get(op)
+            if durations is None:
+                durations = self._operation_seconds[op] = Durations()
+            durations.add(seconds)
+
+    def network(
+        self, machine: str, calls: Mapping[str, int], violations: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Count what a run of a hosted network called: verbs, and warnings by verb and status."""
+        warned: Counter[str] = Counter()
+        with self._lock:
+            for (verb, status), count in violations.items():
+                self._operations[verb, machine, _STATUSES.get(status, _OTHER)] += count
+                warned[verb] += count
+            for verb, count in calls.items():
+                if count > warned[verb]:
+                    self._operations[verb, machine, "ZDNN_OK"] += count - warned[verb]
+
+    def call(self, method: str, seconds: float) -> None:
+        """Count a call of a method of ours, however it ended."""
+        with self._lock:
+            self._call_seconds.setdefault(method, Durations()).add(seconds)
+
+    def refused(self, reason: str) -> None:
+        """Count a call that ended with an error, by its reason."""
+        with self._lock:
+            self._refused[reason] += 1
+
+    def moved(self, direction: str, size: int) -> None:
+        """Count the bytes of a message that was "received" or "sent"."""
+        with self._lock:
+            self._bytes[direction] += size
+
+    def read(self) -> Reading:
+        """Return a copy of all counts."""
+        with self._lock:
+            return Reading(
+                dict(self._operations),
+                _copied(self._operation_seconds),
+                _copied(self._call_seconds),
+                dict(self._refused),
+                dict(self._bytes),
+            )
+
+
+def _copied(durations: Mapping[str, Durations]) -> dict[str, Durations]:
+    return {name: Durations(list(one.buckets), one.total) for name, one in durations.items()}

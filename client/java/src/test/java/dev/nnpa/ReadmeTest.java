@@ -3,8 +3,12 @@ package dev.nnpa;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
+import static org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder.request;
 
 import java.io.IOException;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -14,6 +18,8 @@ import java.util.regex.Pattern;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.platform.launcher.core.LauncherFactory;
+import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
 
 /** The programs of the README. */
 final class ReadmeTest {
@@ -28,6 +34,9 @@ final class ReadmeTest {
     int count = 0;
     while (programs.find()) {
       String program = programs.group(1);
+      if (!program.contains("void main")) {
+        continue;
+      }
       List<String> expected =
           PRINTS.matcher(program).results().map(found -> found.group(1)).toList();
       assertEquals(expected, run(folder, program));
@@ -37,9 +46,32 @@ final class ReadmeTest {
     assertTrue(count >= 2, "programs in README.md: " + count);
   }
 
-  /** Compiles a program and runs its main in a process of its own; returns its lines. */
-  private static List<String> run(Path folder, String program)
-      throws IOException, InterruptedException {
+  /** The tests of the README compile, and pass once per machine. */
+  @Test
+  void everySuitePasses(@TempDir Path folder) throws Exception {
+    Matcher programs = PROGRAM.matcher(Files.readString(Path.of("README.md")));
+    int count = 0;
+    while (programs.find()) {
+      String program = programs.group(1);
+      if (program.contains("void main")) {
+        continue;
+      }
+      String name = compile(folder, program);
+      URL[] place = {folder.toUri().toURL()};
+      try (URLClassLoader loader = new URLClassLoader(place, ReadmeTest.class.getClassLoader())) {
+        SummaryGeneratingListener told = new SummaryGeneratingListener();
+        LauncherFactory.create()
+            .execute(request().selectors(selectClass(loader.loadClass(name))).build(), told);
+        assertEquals(List.of(), told.getSummary().getFailures());
+        assertEquals(2, told.getSummary().getTestsSucceededCount());
+      }
+      count++;
+    }
+    assertEquals(1, count);
+  }
+
+  /** Compiles a program without a warning; returns the name of its class. */
+  private static String compile(Path folder, String program) throws IOException {
     Matcher name = NAME.matcher(program);
     assertTrue(name.find(), program);
     Path source = Files.writeString(folder.resolve(name.group(1) + ".java"), program);
@@ -52,11 +84,19 @@ final class ReadmeTest {
         ToolProvider.getSystemJavaCompiler()
             .run(null, null, null, arguments.toArray(String[]::new));
     assertEquals(0, code, program);
+    return name.group(1);
+  }
+
+  /** Compiles a program and runs its main in a process of its own; returns its lines. */
+  private static List<String> run(Path folder, String program)
+      throws IOException, InterruptedException {
+    String name = compile(folder, program);
+    String classes = System.getProperty("java.class.path");
     String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
     String target = LocalServer.shared().unix();
     Path log = folder.resolve("stderr.txt");
     Process process =
-        new ProcessBuilder(java, "-cp", folder + ":" + classes, name.group(1), target)
+        new ProcessBuilder(java, "-cp", folder + ":" + classes, name, target)
             .redirectError(log.toFile())
             .start();
     List<String> lines = process.inputReader().lines().toList();

@@ -22,6 +22,8 @@ from nnpa_client.connection import list_machines
 from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.libzdnn import libzdnn
 from nnpa_client.network.cli import network
+from nnpa_client.new_token import token
+from nnpa_client.top import top
 
 _EPILOG = (
     f"{EXIT_CODES} TARGET is host:port or unix:/path; without one, a private server is started."
@@ -45,6 +47,8 @@ main.add_command(check)
 main.add_command(conformance)
 main.add_command(libzdnn)
 main.add_command(network)
+main.add_command(token)
+main.add_command(top)
 
 
 @main.command(epilog=_EPILOG)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa token`: a new bearer token, and what the server's operator keeps of it."""
+
+import hashlib
+import re
+import secrets
+
+import click
+
+from nnpa_client.exits import EXIT_CODES
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TOKEN_BYTES = 32  # 256 random bits
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("name")
+def token(name: str) -> None:
+    """Make a token for NAME.
+
+    The first line is the token, for its holder (ZDNN_TOKEN); the rest is for the file that
+    `nnpa-server --tokens` reads, and does not tell the token.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise click.UsageError(f"NAME is {name[:80]!r}, must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    made = secrets.token_urlsafe(_TOKEN_BYTES)
+    click.echo(made)
+    click.echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(made.encode()).hexdigest()}"')

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa top`: what a server does right now, from the metrics that it offers.
+
+Source of their form: "Exposition formats", https://prometheus.io/docs/instrumenting/.
+"""
+
+import dataclasses
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from urllib.request import urlopen
+
+import click
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from nnpa_client.exits import EXIT_CODES, Unreachable
+
+_DEFAULT = "127.0.0.1:9464"
+_PATIENCE = 10.0  # seconds for one scrape
+_MOST_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
+_MOST_ROWS = 20
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """An operation on a machine: runs since the server's start, those not OK, runs per second.
+
+    `mean_ms` is the mean time of the operation in lists on any machine, 0 when it ran in none.
+    """
+
+    op: str
+    machine: str
+    total: int
+    not_ok: int
+    per_second: float
+    mean_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A server at one moment; rates are since the view before, or 0 in the first."""
+
+    sessions: int
+    store_bytes: int
+    cache_hits: int
+    received_per_second: float
+    sent_per_second: float
+    calls: Mapping[str, int]
+    refused: Mapping[str, int]
+    operations: tuple[OperationRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The samples of one scrape by name and labels, and when it was made, monotonic seconds."""
+
+    samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+    when: float = field(default_factory=time.monotonic)
+
+    def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """Return the sums of a metric by some of its labels."""
+        sums: Counter[tuple[str, ...]] = Counter()
+        for (found, pairs), value in self.samples.items():
+            if found == name:
+                known = dict(pairs)
+                sums[tuple(known.get(one, "") for one in labels)] += int(value)
+        return sums
+
+    def seconds(self, op: str) -> float:
+        """Return the seconds that an operation took in all."""
+        key = frozenset((("op", op),))
+        return self.samples.get(("nnpa_operation_seconds_sum", key), 0.0)
+
+
+def read_metrics(text: str) -> Scrape:
+    """Return the samples of a text in Prometheus' format."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families as parse
+    except ImportError as error:
+        raise click.ClickException("nnpa top needs: pip install 'nnpa[metrics]'") from error
+    return Scrape(
+        {
+            (one.name, frozenset(one.labels.items())): one.value
+            for family in parse(text)
+            for one in family.samples
+        }
+    )
+
+
+def look(now: Scrape, before: Scrape | None) -> View:
+    """Return what a scrape says, with rates since the one before."""
+    elapsed = now.when - before.when if before else 0.0
+
+    def rate(name: str, labels: tuple[str, ...], key: tuple[str, ...]) -> float:
+        if before is None or elapsed <= 0:
+            return 0.0
+        return max(0, now.by(name, *labels)[key] - before.by(name, *labels)[key]) / elapsed
+
+    def moved(direction: str) -> float:
+        return rate("nnpa_bytes_total", ("direction",), (direction,))
+
+    return View(
+        sessions=now.by("nnpa_sessions")[()],
+        store_bytes=now.by("nnpa_store_bytes")[()],
+        cache_hits=now.by("nnpa_cache_hits_total")[()],
+        received_per_second=moved("received"),
+        sent_per_second=moved("sent"),
+        calls={key[0]: n for key, n in now.by("nnpa_call_seconds_count", "method").items()},
+        refused={key[0]: n for key, n in now.by("nnpa_refused_total", "reason").items()},
+        operations=_operations(now, before, elapsed),
+    )
+
+
+def _operations(now: Scrape, before: Scrape | None, elapsed: float) -> tuple[OperationRow, ...]:
+    name, labels = "nnpa_operations_total", ("op", "machine")
+    fine = Counter[tuple[str, ...]]()
+    for (op, machine, status), count in now.by(name, *labels, "status").items():
+        fine[op, machine] += count if status == "ZDNN_OK" else 0
+    earlier = before.by(name, *labels) if before else None
+    timed = now.by("nnpa_operation_seconds_count", "op")
+    rows = [
+        OperationRow(
+            op,
+            machine,
+            total,
+            total - fine[op, machine],
+            0.0 if earlier is None or elapsed <= 0 else (total - earlier[op, machine]) / elapsed,
+            now.seconds(op) / timed[(op,)] * 1e3 if timed[(op,)] else 0.0,
+        )
+        for (op, machine), total in now.by(name, *labels).items()
+    ]
+    return tuple(sorted(rows, key=lambda one: (-one.per_second, -one.total, one.op, one.machine)))
+
+
+def show(view: View) -> Group:
+    """Return the tables of a view."""
+    head = Table.grid(padding=(0, 3))
+    head.add_row(
+        f"sessions {view.sessions}",
+        f"held {view.store_bytes / 2**20:.1f} MiB",
+        f"in {view.received_per_second / 2**20:.2f} MiB/s",
+        f"out {view.sent_per_second / 2**20:.2f} MiB/s",
+        f"cache hits {view.cache_hits}",
+    )
+    table = Table(box=box.SIMPLE)
+    for heading in ("operation", "machine"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("per s", "total", "not OK", "mean ms"):
+        table.add_column(heading, justify="right")
+    for one in view.operations[:_MOST_ROWS]:
+        cells = (f"{one.per_second:.1f}", str(one.total), str(one.not_ok), f"{one.mean_ms:.3f}")
+        table.add_row(one.op, one.machine, *cells)
+    return Group(head, table, _counts("calls", view.calls), _counts("refused", view.refused))
+
+
+def _counts(title: str, counts: Mapping[str, int]) -> str:
+    told = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return f"{title}: " + (", ".join(f"{name} {count}" for name, count in told) or "none")
+
+
+def fetch(url: str, ca: Path | None) -> Scrape:
+    """Return the metrics at a URL; raise `Unreachable`."""
+    try:
+        context = ssl.create_default_context(cafile=str(ca)) if ca else None
+        with urlopen(url, timeout=_PATIENCE, context=context) as answer:
+            body: bytes = answer.read(_MOST_BYTES + 1)
+        if len(body) > _MOST_BYTES:
+            raise Unreachable(f"{url}: the answer is above {_MOST_BYTES} bytes")
+        return read_metrics(body.decode())
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unreachable(f"{url}: no metrics there: {error}") from error
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("address", default=_DEFAULT)
+@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one view as JSON and end.")
+@click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True,
+              help="Seconds between looks.")  # fmt: skip
+@click.option("--tls-ca", type=_FILE, help="Certificates that may sign the server's, PEM.")
+def top(address: str, once: bool, as_json: bool, interval: float, tls_ca: Path | None) -> None:
+    """Show what a server does right now.
+
+    ADDRESS is that of its metrics, `nnpa-server --metrics ADDRESS`: host:port, or a URL. Rates of
+    --once and --json are over one interval.
+    """
+    scheme = "https" if tls_ca else "http"
+    url = address if "://" in address else f"{scheme}://{address}/metrics"
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"ADDRESS is {address!r}, must be host:port or an http(s) URL")
+    before = fetch(url, tls_ca)
+    if once or as_json:
+        time.sleep(interval)
+        view = look(fetch(url, tls_ca), before)
+        if as_json:
+            click.echo(json.dumps(dataclasses.asdict(view), indent=2))
+        else:
+            Console().print(show(view))
+        return
+    _follow(url, tls_ca, interval, before)
+
+
+def _follow(url: str, ca: Path | None, interval: float, before: Scrape) -> None:
+    """Show view after view until the user interrupts."""
+    try:
+        with Live(show(look(before, None)), auto_refresh=False, screen=True) as live:
+            while True:
+                time.sleep(interval)
+                now = fetch(url, ca)
+                live.update(show(look(now, before)), refresh=True)
+                before = now
+    except KeyboardInterrupt:
+        return

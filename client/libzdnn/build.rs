@@ -5,14 +5,19 @@ use std::error::Error;
 
 const PROTOS: &str = "../../protos";
 const SERVICE: &str = "nnpa/zdnn/v1/accelerator.proto";
+const NETWORKS: &str = "nnpa/network/v1/network.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={PROTOS}/nnpa/zdnn/v1");
+    println!("cargo:rerun-if-changed={PROTOS}/nnpa");
     println!("cargo:rerun-if-changed=front");
     println!("cargo:rerun-if-changed=include");
     prost_build::Config::new()
         .bytes(["."])
         .compile_fds(protox::compile([SERVICE], [PROTOS])?)?;
+    prost_build::Config::new()
+        .bytes(["."])
+        .extern_path(".nnpa.zdnn.v1", "crate::wire")
+        .compile_fds(protox::compile([NETWORKS], [PROTOS])?)?;
     cc::Build::new()
         .file("front/front.c")
         .include("include")

@@ -64,7 +64,7 @@ def _sources() -> list[Path]:
         if path.is_file()
         and not {"target", "examples", "wheel"} & set(path.relative_to(LIBRARY).parts)
     ]
-    return sorted([*mine, *(ROOT / "protos/nnpa/zdnn/v1").glob("*.proto")])
+    return sorted([*mine, *(ROOT / "protos/nnpa").rglob("*.proto")])
 
 
 def _digest() -> str:

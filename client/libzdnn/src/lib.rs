@@ -5,11 +5,15 @@
 //! else is local. `README.md` maps each function. The exported names are the 69 of `zdnn.h`; the
 //! variadic ones, and what only C can reach (`FILE *`, `<fenv.h>`), are in `front/front.c`.
 //!
+//! `network.rs` has the functions of a second library, `libnnpa_network`, over the same connection:
+//! networks that a server hosts, for generated C. Each library exports its own names only.
+//!
 //! Safety: every exported function has C's contract. Pointers are what the zDNN API Reference
 //! 1.2.0 says that they are, and memory behind them is read only after the library's own checks.
 #![allow(clippy::missing_safety_doc)]
 
 mod abi;
+mod ai;
 mod call;
 mod chunks;
 mod contents;
@@ -17,12 +21,16 @@ mod descriptor;
 mod environment;
 mod exchange;
 mod guards;
+mod instance;
 mod layer;
 mod life;
 mod limits;
 mod link;
 mod machine;
 mod matrix;
+mod network;
+mod network_report;
+mod network_wire;
 mod operand;
 mod operation;
 mod query;

@@ -164,6 +164,15 @@ impl Decoder for Plain {
     }
 }
 
+/// Returns the path of a method of the accelerator's service; that of another one is given whole.
+fn route(method: &str) -> String {
+    if method.starts_with('/') {
+        method.to_owned()
+    } else {
+        format!("{SERVICE}{method}")
+    }
+}
+
 fn parsed<R: Message + Default>(bytes: Bytes) -> Result<R, Failure> {
     R::decode(bytes).map_err(|error| Failure::Lost(error.to_string()))
 }
@@ -252,7 +261,7 @@ impl Link {
     }
 
     fn path(method: &str) -> PathAndQuery {
-        PathAndQuery::try_from(format!("{SERVICE}{method}")).expect("methods are plain words")
+        PathAndQuery::try_from(route(method)).expect("methods are plain words")
     }
 
     /// Returns a channel that has seen whether the connection still stands.
@@ -297,7 +306,7 @@ impl Link {
     ) -> Result<Bytes, Status> {
         let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
         let token = token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok());
-        let path = format!("{SERVICE}{method}");
+        let path = route(method);
         exchange(channel, &self.pool, &path, token.as_ref(), framed).await
     }
 

@@ -44,9 +44,10 @@ class LibzdnnBuildHook(BuildHookInterface):  # type: ignore[type-arg] # untyped 
         command = ["make", "-C", str(source), "install", f"PREFIX={prefix}"]
         subprocess.run(command, check=True, env=dict(os.environ))
         # A wheel has no links, and programs open the library by either name.
-        link = prefix / "lib/libzdnn.so"
-        link.unlink()
-        shutil.copy2(prefix / "lib/libzdnn.so.0", link)
+        for name in ("libzdnn", "libnnpa_network"):
+            link = prefix / f"lib/{name}.so"
+            link.unlink()
+            shutil.copy2(prefix / f"lib/{name}.so.0", link)
         for path in sorted(prefix.rglob("*")):
             if path.is_file():
                 place = f"{PACKAGE}/{path.relative_to(prefix)}"

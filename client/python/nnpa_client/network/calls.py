@@ -115,6 +115,11 @@ def input_shapes(shapes: Mapping[str, Sequence[int]] | None) -> list[pb.InputSha
     return [pb.InputShape(name=name, shape=shape) for name, shape in (shapes or {}).items()]
 
 
+def create_header(c_name: str, options: Options) -> pb.CreateNetworkHeader:
+    """Return the header of a network, without session and source."""
+    return pb.CreateNetworkHeader(c_name=c_name, options=_options(options))
+
+
 def create_message(
     session: Session,
     model: Model | None,
@@ -130,13 +135,8 @@ def create_message(
     if [model, program, published].count(None) != 2:
         raise ValueError("model, program, published: expected exactly one of them")
     data = program if program is not None else b"" if model is None else _bytes_of(model)
-    header = pb.CreateNetworkHeader(
-        session=session.name,
-        c_name=c_name,
-        options=_options(options),
-        publish_as=publish_as,
-        type_sizes=TYPE_SIZES,
-    )
+    header = create_header(c_name, options)
+    header.session, header.publish_as, header.type_sizes = session.name, publish_as, TYPE_SIZES
     if published is not None:
         header.published = published
     elif program is not None:

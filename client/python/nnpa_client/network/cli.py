@@ -2,6 +2,7 @@
 """`nnpa network`: what the machine makes of an ONNX model, and how good it is."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from nnpa_client.network.hosted import Inference, Network
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PIPE_WIDTH = 140
+_C_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 _NEW = click.Path(dir_okay=False, path_type=Path)
 _EPILOG = (
     f"{EXIT_CODES} A model that cannot be hosted is refused: the message names the node and why."
@@ -32,7 +34,7 @@ _EPILOG = (
 
 @click.group(epilog=_EPILOG)
 def network() -> None:
-    """Host an ONNX model: analyze it, run it, validate it, probe it.
+    """Host an ONNX model: analyze it, run it, validate it, probe it, generate C for it.
 
     Every command loads the model on a server, by default a private one that ends with the command.
     """
@@ -72,25 +74,17 @@ def _hosting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _loaded(
-    model: Path,
-    target: str | None,
-    machine: str,
-    strict: bool,
-    offload_integer: bool,
-    overflow: Any,
-    shapes: tuple[str, ...],
+    model: Path, target: str | None, machine: str, c_name: str = "network", **given: Any
 ) -> Generator[Network]:
-    options = Options(
-        strict_placement=strict,
-        offload_integer=offload_integer,
-        overflow=overflow,
-        shapes=dict(map(_shape, shapes)),
-    )
     with (
         connect(target, machine) as session,
-        session.load(model, c_name="network", options=options) as net,
+        session.load(model, c_name=c_name, options=_options(**given)) as net,
     ):
         yield net
+
+
+def _options(strict: bool, shapes: tuple[str, ...], **given: Any) -> Options:
+    return Options(strict_placement=strict, shapes=dict(map(_shape, shapes)), **given)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -292,3 +286,39 @@ def _probe_table(rows: list[dict[str, Any]]) -> Table:
         cells = (row["machine"], sizes, row["inputs"], str(row["nans"]), str(row["violations"]))
         table.add_row(*cells, row["first"], row["limit"])
     return table
+
+
+@network.command(epilog=_EPILOG)
+@_hosting
+@click.option("--name", default="network", show_default=True, help="C name of the network.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder for the files; made where it is missing. Default: this one.",
+)
+@click.option("--allocate-inputs", is_flag=True, help="Inputs lie in the activations.")
+@click.option("--allocate-outputs", is_flag=True, help="Outputs lie in the activations.")
+@click.option("--split-weights", is_flag=True, help="One array per weight.")
+def generate(model: Path, name: str, output: Path, **given: Any) -> None:
+    """Write C for a model: <name>.h, .c, _data.h, _data.c, _config.h.
+
+    The C is that of X-CUBE-AI's generator, with its C-defines; linked with libnnpa_network it runs
+    the network on the server that ZDNN_SERVER names:
+
+    gcc main.c network.c network_data.c $(nnpa libzdnn --network --cflags --libs)
+    """
+    from nnpa_client.network.generate import generated
+
+    def ask() -> dict[str, str]:
+        if not _C_NAME.fullmatch(name):
+            raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
+        places = {one: value for one, value in given.items() if one not in ("target", "machine")}
+        with _loaded(model, c_name=name, **given) as net:
+            return generated(net, model.read_bytes(), model.name, _options(**places))
+
+    files = reported(ask)
+    output.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (output / file).write_text(text, encoding="ascii")
+        click.echo(output / file)

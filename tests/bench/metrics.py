@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row metrics: what counting costs a list of small operations, and a small call."""
+
+import atexit
+
+import grpc
+import numpy as np
+
+from tests.bench.echo import OPTIONS
+from tests.bench.report import Figure, Work, ratio, row
+from tests.bench.server import N, directory, median_call, start
+from tests.server.wire import Client, load, op
+
+_SHAPE = (1, 1, 32, 64)
+
+
+def _calls(name: str, *flags: str) -> dict[str, Work]:
+    """Return what is measured, on a server of its own whose kernels are warm for it."""
+    process, address = start("nnpa_server", "--listen", f"unix:{directory()}/{name}", *flags)
+    atexit.register(process.terminate)
+    client = Client(grpc.insecure_channel(address, OPTIONS))
+    client.run(*load(1, np.ones(_SHAPE, np.float32)), *load(2, np.ones(_SHAPE, np.float32)))
+    add = op("add", input_a=1, input_b=1, output=2)
+    many, one = client.request(*[add] * N), client.request(add)
+    return {
+        f"{N} adds of 32x64 in one list": lambda: client.stub.Execute(many),
+        "60 calls of one add": median_call(lambda: client.stub.Execute(one)),
+    }
+
+
+@row("metrics", "a server with --metrics over one without (time)")
+def counting() -> list[Figure]:
+    """Target 1.1: counting takes less than a tenth of the smallest operations."""
+    on, off = _calls("counting", "--metrics", "127.0.0.1:0"), _calls("silent")
+    return [Figure(what, ratio(on[what], off[what], 41), 1.1) for what in on]

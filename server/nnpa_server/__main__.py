@@ -26,6 +26,7 @@ from nnpa_server.config import (
     parse_size,
     parse_time,
 )
+from nnpa_server.kernel_cache import leave_out_scipy
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
@@ -152,6 +153,7 @@ def main(
     _start_logging(log_level, config.json_log)
     if notice := kernel_cache():
         _log.warning("%s", notice)
+    leave_out_scipy()
     if compile_kernels:
         from nnpa_server.warmup import compile_all  # after the cache is chosen
 

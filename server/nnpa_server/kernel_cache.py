@@ -40,6 +40,20 @@ def choose(environment: Environment) -> str:
     return "; ".join(filter(None, notices))
 
 
+def leave_out_scipy() -> None:
+    """Have Numba not import SciPy where that is installed: a third of the time to a first answer.
+
+    Numba looks in it for linear algebra, which no kernel uses; without, it goes on as where SciPy
+    is not installed. Call it before a kernel is loaded.
+    """
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    linalg.ensure_blas = _refuse_blas
+
+
+def _refuse_blas() -> None:
+    raise ImportError("kernels use no linear algebra of SciPy")
+
+
 def _leave_foreign_kernels(environment: Environment) -> str:
     """Have Numba compile for this processor where the cache was made for one that can do more."""
     features = environment.get("NUMBA_CPU_FEATURES", "")

@@ -89,3 +89,17 @@ def test_kernels_for_other_processors_are_left_alone(
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), **wanted}
     assert choose(environment) == ""
     assert environment == {"NUMBA_CACHE_DIR": str(tmp_path), **wanted}
+
+
+def test_scipy_is_left_out(tmp_path: Path) -> None:
+    """A kernel is compiled and run without SciPy's linear algebra, though that is here."""
+    pytest.importorskip("scipy", reason="scipy comes with the extra `check`")
+    script = (
+        "from nnpa_server.kernel_cache import leave_out_scipy\nleave_out_scipy()\n"
+        f"{COMPILE}\nassert codes.any() == 0\nprint('scipy.linalg' in sys.modules)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+    )
+    assert run.stdout.splitlines() == ["", "0 1", "False"]

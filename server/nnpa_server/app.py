@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from nnpa_server import core_log, mli, network, open_inference, warmup
 from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
-from nnpa_server.config import Config, is_local
+from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
 from nnpa_server.interceptor import Interceptor
 from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference import Inference, Loader, OpenInferenceService, Regions
@@ -55,7 +55,11 @@ class Server:
         self.store = Store(config.limits, config.max_session_calls, give_back, self.metrics)
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.interceptor = Interceptor(
-            config.max_streams, config.limits.idle_timeout, self.tokens, self.metrics
+            config.max_streams,
+            config.limits.idle_timeout,
+            self.tokens,
+            self.metrics,
+            config.limits.max_message,
         )
         self.health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
@@ -176,7 +180,7 @@ class Server:
 def _options(config: Config) -> Sequence[tuple[str, Any]]:
     # Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
     return (
-        ("grpc.max_receive_message_length", config.limits.max_message),
+        ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", 60_000),
@@ -246,6 +250,7 @@ def tune_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 100)
 
 

@@ -13,6 +13,9 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: beyond about 1 MiB a stream of chunks is faster than one message.
 MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
+# Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
+# refuses larger ones, of which the server hears nothing.
+OVERSIZE_BYTES = 4 * MIB
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 

@@ -2,7 +2,8 @@
 """From a situation to a gRPC error: the one table.
 
     CallRefused       a call that does not reach the accelerator, or ends there: `reason` says why
-      CallCancelled   nobody waits for the answer any more
+    CallCancelled     nobody waits for the answer any more
+      MessageTooLong  a message above --max-message, answered as gRPC does: without a reason
 
 Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and as metadata whatever is
 dynamic in the message. What is not in the table is our fault: INTERNAL, with a correlation id that
@@ -105,6 +106,14 @@ class CallCancelled(Exception):
     def __init__(self, code: grpc.StatusCode) -> None:
         self.code = code
         super().__init__(code.name)
+
+
+class MessageTooLong(CallCancelled):
+    """A message of `size` bytes, above `limit`."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(_CODE.RESOURCE_EXHAUSTED)
+        self.args = (f"Received message larger than max ({size} vs. {limit})",)
 
 
 def unspecified(field: str, **metadata: object) -> CallRefused:

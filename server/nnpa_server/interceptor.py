@@ -26,9 +26,11 @@ from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.access_log import AccessLog
+from nnpa_server.config import Limits
 from nnpa_server.errors import (
     CallCancelled,
     CallRefused,
+    MessageTooLong,
     from_exception,
     invalid,
     too_many_calls,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 else:
     _ServerInterceptor = grpc.ServerInterceptor
 _failures = logging.getLogger("nnpa.failure")
+_TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = ("/nnpa.", "/inference.")
@@ -85,11 +88,13 @@ class Interceptor(_ServerInterceptor):
         idle_timeout: float,
         tokens: Tokens | None = None,
         metrics: Metrics | None = None,
+        max_message: int = Limits().max_message,
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
         self._tokens = tokens
         self._metrics = metrics
+        self._max_message = max_message
         self._max_streams = max_streams
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
@@ -155,9 +160,22 @@ class Interceptor(_ServerInterceptor):
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
             answer(getattr(handler, kind), method, reads or writes, told),
-            request_deserializer=self._counting_in(_tolerant(handler.request_deserializer)),
+            request_deserializer=self._counting_in(self._tolerant(handler.request_deserializer)),
             response_serializer=self._counting_out(handler.response_serializer),
         )
+
+    def _tolerant(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """Return a parser that hands garbage on, so that the caller gets a documented error."""
+
+        def read(raw: bytes) -> Any:
+            if len(raw) > self._max_message:
+                return MessageTooLong(len(raw), self._max_message)
+            try:
+                return parse(raw)
+            except DecodeError:
+                return Garbage()
+
+        return read
 
     def _counting_in(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         metrics = self._metrics
@@ -255,7 +273,7 @@ class Interceptor(_ServerInterceptor):
             yield call
         except CallCancelled as error:
             call.status = error.code.name
-            call.context.abort(error.code, error.code.name)
+            call.context.abort(error.code, str(error))
         except GeneratorExit:
             call.status = grpc.StatusCode.CANCELLED.name
             raise
@@ -294,6 +312,8 @@ class Interceptor(_ServerInterceptor):
             self._metrics.call(call.method, time.perf_counter() - call.started)
             if refused is not None:
                 self._metrics.refused(refused.name)
+            elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
+                self._metrics.refused(_TOO_LONG)
         facts: dict[str, object] = {
             "method": call.method,
             "session": call.session,
@@ -314,18 +334,6 @@ def _draining() -> CallRefused:
     return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
 
 
-def _tolerant(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return a parser that hands garbage on, so that the caller gets a documented error."""
-
-    def read(raw: bytes) -> Any:
-        try:
-            return parse(raw)
-        except DecodeError:
-            return Garbage()
-
-    return read
-
-
 def _request_id(context: Any) -> str:
     for key, value in context.invocation_metadata():
         if key == _REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):
@@ -335,6 +343,8 @@ def _request_id(context: Any) -> str:
 
 def _note(call: Call, request: Any) -> Any:
     """Note whose session a request is about, and return it; refuse one that is none."""
+    if isinstance(request, MessageTooLong):
+        raise request
     if isinstance(request, Garbage):
         raise invalid("request", "no message of its type", "protocol buffer wire format")
     if call.session == "-":

@@ -141,11 +141,15 @@ def test_refused_attempts_are_counted(tmp_path: Path) -> None:
         answer.operations.append(op("transform_origtensor", ztensor=7))
         with refused(CODE.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE"):
             stub.Execute(answer, metadata=bearer("mine"))
+        long = pb.ExecuteRequest(session="x" * (64 << 10))
+        with pytest.raises(grpc.RpcError, match=r"larger than max \(6\d+ vs. 65536\)"):
+            stub.Execute(long, metadata=bearer("mine"))
         wanted = {
             "TOKEN_INVALID": 3,
             "SESSION_QUOTA_EXCEEDED": 1,
             "TENSOR_QUOTA_EXCEEDED": 1,
             "MESSAGE_TOO_LARGE": 1,
+            "MESSAGE_TOO_LONG": 1,
         }
         keys = {sample("nnpa_refused_total", reason=one): n for one, n in wanted.items()}
         until(server, lambda one: keys.items() <= one.items())

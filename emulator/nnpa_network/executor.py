@@ -29,6 +29,7 @@ from nnpa_emulator.status import (
 from nnpa_emulator.ztensor import init_quantized_ztensor
 
 from nnpa_network import direct, host
+from nnpa_network.containment import MOST_TRIPS
 from nnpa_network.program import (
     ABSENT,
     AcceleratorStep,
@@ -199,7 +200,7 @@ class Executor:
         ]
 
     def _name(self, node: int) -> str:
-        return self._names[node] if node >= 0 else ""
+        return self._names[node] if 0 <= node < len(self._names) else ""
 
     def _bind_host(self, step: HostStep) -> Callable[[_Run], None]:
         dtypes, op_type = self._dtypes(step.inputs), onnx.NodeProto.FromString(step.onnx).op_type
@@ -227,10 +228,20 @@ class Executor:
 
     def _shapes(self, step: HostStep) -> tuple[tuple[int, ...], ...] | None:
         """Return the shapes of the inputs for a node with subgraphs, None for any other."""
-        if not host.has_subgraph(onnx.NodeProto.FromString(step.onnx)):
+        node = onnx.NodeProto.FromString(step.onnx)
+        if not host.has_subgraph(node):
             return None
+        if node.op_type == "Loop":
+            self._require_few_trips(step)
         arrays = self.program.arrays
         return tuple(() if one == ABSENT else arrays[one].shape for one in step.inputs)
+
+    def _require_few_trips(self, step: HostStep) -> None:
+        """Refuse a Loop that may not end; a program from elsewhere was not checked for that."""
+        trips = self.program.constants.get(step.inputs[0] if step.inputs else ABSENT)
+        if not isinstance(trips, np.ndarray) or trips.size != 1 or int(trips.flat[0]) > MOST_TRIPS:
+            text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
+            raise ModelRefused(text, self._name(step.node))
 
     def _bind(self, step: AcceleratorStep) -> Callable[[_Run], None]:
         """Bind one call: find its operands, make its outputs, judge its status."""

@@ -22,6 +22,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     RuntimeException,
 )
 
+from nnpa_network.containment import fault_in
+
 Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
 
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
@@ -100,6 +102,8 @@ def prepare(
     are for nodes with subgraphs, some of which ask for them. Raise `HostError`.
     """
     node = onnx.NodeProto.FromString(serialised)
+    if fault := fault_in(node):
+        raise HostError(fault)
     for dtype in dtypes:
         if dtype is not None and dtype.kind == "V":
             raise HostError(f"{dtype} cannot be handed to ONNX Runtime")

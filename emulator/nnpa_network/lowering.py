@@ -13,6 +13,7 @@ from nnpa_network import host
 from nnpa_network.arrangement import NotMapped, axes_of
 from nnpa_network.builder import Builder
 from nnpa_network.constants import evaluate
+from nnpa_network.containment import MOST_TRIPS
 from nnpa_network.inference import (
     UNKNOWN,
     OnnxNode,
@@ -35,7 +36,6 @@ _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
      "RandomUniformLike")
 )  # fmt: skip
-_MOST_TRIPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +281,8 @@ class Lowering:
                 raise ModelRefused(text, node.title)
         if node.op_type == "Loop":
             trips = node.constant(0)
-            if trips is None or int(trips.reshape(-1)[0]) > _MOST_TRIPS:
-                text = f"a Loop needs a constant trip count of at most {_MOST_TRIPS}"
+            if trips is None or int(trips.reshape(-1)[0]) > MOST_TRIPS:
+                text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
                 raise ModelRefused(text, node.title)
 
     # Telling.

@@ -8,7 +8,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -18,6 +18,7 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
+from nnpa_network.containment import DOMAINS, MOST_NODES, expanded_nodes, fault_of, tensors
 from nnpa_network.executor import Executor, Result
 from nnpa_network.inference import type_of
 from nnpa_network.lowering import Lowering, Settings
@@ -25,7 +26,6 @@ from nnpa_network.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
 
 OLDEST_OPSET = 7
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 _PROGRAMS = 16
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
@@ -193,40 +193,22 @@ def _parse(model: bytes) -> onnx.ModelProto:
     return proto
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Yield every tensor of a graph and its subgraphs, with the node it belongs to."""
-    for tensor in graph.initializer:
-        yield "", tensor
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Any) -> Iterator[tuple[str, onnx.TensorProto]]:
-    for node in nodes:
-        for attribute in node.attribute:
-            title = node.name or node.op_type
-            if attribute.HasField("t"):
-                yield title, attribute.t
-            for tensor in attribute.tensors:
-                yield title, tensor
-            for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-                yield from _tensors(graph)
-
-
 def _require_contained(proto: onnx.ModelProto, most: int) -> None:
     """Refuse data outside of the bytes, and more of it than allowed, before any is unpacked."""
     total = 0
-    functions = (pair for one in proto.functions for pair in _node_tensors(one.node))
-    for node, tensor in (*_tensors(proto.graph), *functions):
+    for node, tensor in tensors(proto):
+        if fault := fault_of(node, tensor):
+            raise ModelRefused(fault, node)
         title = f"tensor {tensor.name}" if tensor.name else "a tensor"
-        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-            where = next((one.value for one in tensor.external_data if one.key == "location"), "")
-            text = f"{title} lies outside of the model ({where[:80]!r}); external data is refused"
-            raise ModelRefused(text, node)
         total += _bytes(tensor, node, title)
         if total > most:
             raise ModelRefused(f"{title}: initializers take more than {most} bytes", node)
-    if any(graph.sparse_initializer for graph in (proto.graph,)):
-        raise ModelRefused("sparse initializers are not hosted")
+    try:
+        nodes = expanded_nodes(proto)
+    except (ValueError, RecursionError) as error:
+        raise ModelRefused(f"functions of the model do not end: {error}") from error
+    if nodes > MOST_NODES:
+        raise ModelRefused(f"the model has more than {MOST_NODES} nodes, its functions inlined")
 
 
 def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
@@ -250,7 +232,7 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     local = {one.domain for one in proto.functions}
     for one in proto.opset_import:
         domain = "" if one.domain == "ai.onnx" else one.domain
-        if domain not in _DOMAINS and domain not in local:
+        if domain not in DOMAINS and domain not in local:
             used = next((node for node in proto.graph.node if node.domain == one.domain), None)
             if used is None:
                 continue

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stranger's model may not hold, at whatever depth: data elsewhere, foreign code, bombs.
+
+Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+"""Domains whose operators are hosted."""
+MOST_TRIPS = 10_000
+"""Most iterations of a Loop."""
+MOST_NODES = 100_000
+"""Most nodes of a model whose local functions have been inlined."""
+
+
+def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every tensor and sparse tensor in a message, with the node it belongs to."""
+    if isinstance(message, onnx.TensorProto | onnx.SparseTensorProto):
+        yield node, message
+        return
+    if isinstance(message, onnx.NodeProto):
+        node = message.name or message.op_type
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in [value] if hasattr(value, "ListFields") else value:
+                yield from tensors(one, node)
+
+
+def fault_of(node: str, tensor: Any) -> str:
+    """Return why a tensor is refused wherever it is; empty when it may be there."""
+    if isinstance(tensor, onnx.SparseTensorProto):
+        return f"sparse tensors are not hosted, there is one in {node or 'the graph'}"
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+        where = next((one.value for one in tensor.external_data if one.key == "location"), "")
+        title = f"tensor {tensor.name}" if tensor.name else "a tensor"
+        return f"{title} lies outside of the model ({where[:80]!r}); external data is refused"
+    return ""
+
+
+def fault_in(node: onnx.NodeProto) -> str:
+    """Return why a single node is refused for what is in it and its subgraphs; else empty."""
+    if node.domain not in DOMAINS:
+        return f"domain {node.domain[:80]} is not hosted"
+    for title, tensor in tensors(node):
+        if fault := fault_of(title, tensor):
+            return fault
+    for inner in inner_nodes(node):
+        if inner.domain not in DOMAINS:
+            return f"domain {inner.domain[:80]} is not hosted"
+        if inner.op_type == "Loop":
+            return "a Loop inside of a subgraph is not hosted"
+    return ""
+
+
+def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a node's subgraphs, at any depth."""
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            for one in graph.node:
+                yield one
+                yield from inner_nodes(one)
+
+
+def expanded_nodes(proto: onnx.ModelProto) -> int:
+    """Return how many nodes a model has once its functions are inlined.
+
+    It stops counting beyond `MOST_NODES`; ValueError for a function that leads to itself.
+    """
+    functions = {(one.domain, one.name): one for one in proto.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    open_now: set[tuple[str, str]] = set()
+
+    def size(key: tuple[str, str]) -> int:
+        if key in open_now:
+            raise ValueError(f"function {key[1]} leads to itself")
+        if key not in sizes:
+            open_now.add(key)
+            sizes[key] = count(functions[key].node)
+            open_now.remove(key)
+        return sizes[key]
+
+    def count(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            for one in (node, *inner_nodes(node)):
+                key = one.domain, one.op_type
+                total += size(key) if key in functions else 1
+                if total > MOST_NODES:
+                    return total
+        return total
+
+    return count(proto.graph.node)

@@ -5,6 +5,7 @@ Nothing heavy is imported before the flags are read: --help is quick, and the ke
 before the kernels are.
 """
 
+import gc
 import json
 import logging
 import sys
@@ -158,6 +159,7 @@ def main(
         from nnpa_server.warmup import compile_all  # after the cache is chosen
 
         sys.exit(compile_all())
+    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
     from nnpa_server.app import serve  # after the cache is chosen
 
     sys.exit(serve(config))

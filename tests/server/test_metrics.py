@@ -16,12 +16,16 @@ import grpc
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_client import connect
+from nnpa_emulator import FUNCTIONS
 from nnpa_server.__main__ import main
 from nnpa_server.metrics import BOUNDS, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.server.onnx_models import Caller, dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving
 from tests.server.test_process import issue
 from tests.server.wire import Client, init, load, op, refused
@@ -111,6 +115,38 @@ def test_warnings_and_program_checks_have_their_own_status(tmp_path: Path) -> No
         for name, status in (("log", "ZDNN_ELEMENT_RANGE_VIOLATION"), ("add", "PROGRAM_CHECK")):
             labels = {"op": name, "machine": "telum2", "status": status}
             assert found[sample("nnpa_operations_total", **labels)] == 1
+
+
+def test_hosted_networks_are_counted(tmp_path: Path) -> None:
+    """A run through the inference protocol, and one of a session's network, count their calls."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "dense.onnx").write_bytes(dense())
+    feeds = {"x": np.ones((3, 4), np.float32)}
+    with serving(tmp_path, *FLAGS, "--models", f"{tmp_path}/models") as server:
+        caller = Caller(server.address)
+        deadline = time.monotonic() + PATIENCE
+        while not caller.stub.ServerReady(oip.ServerReadyRequest()).ready:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        before = calls(scrape(server), "telum2")
+        caller.stub.ModelInfer(request("dense", **feeds))
+        once = {key: n - before.get(key, 0) for key, n in calls(scrape(server), "telum2").items()}
+        assert sum(once.values()) >= 3  # two transforms and a product, at least
+        with connect(server.address, machine="z16") as session:
+            with session.load(dense()) as network:
+                network(feeds["x"])
+            until(server, lambda found: calls(found, "telum1") == once)
+
+
+def calls(found: dict[str, float], machine: str) -> dict[str, float]:
+    """Return how often each operation came out OK on a machine."""
+    told = {
+        op: found.get(
+            sample("nnpa_operations_total", op=op, machine=machine, status="ZDNN_OK"), 0.0
+        )
+        for op in FUNCTIONS
+    }
+    return {op: count for op, count in told.items() if count}
 
 
 def test_refused_attempts_are_counted(tmp_path: Path) -> None:

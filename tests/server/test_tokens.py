@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nnpa.mli.v1 import mli_pb2, mli_pb2_grpc
 from nnpa.network.v1 import network_pb2, network_pb2_grpc
+from nnpa.oip import open_inference_grpc_pb2 as oip
+from nnpa.oip import open_inference_grpc_pb2_grpc as oip_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.__main__ import main
 from nnpa_server.config import GIB, Limits
 from nnpa_server.tokens import TokensInvalid, read
 
+from tests.server.onnx_models import dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving
 from tests.server.wire import init, refused
 
@@ -175,6 +179,25 @@ def test_machines_are_the_tokens(server: ServerProcess) -> None:
     with refused(CODE.PERMISSION_DENIED, "MACHINE_NOT_ALLOWED", value="telum2"):
         bob.stub.UpdateSession(request, metadata=bob.metadata)
     bob.delete(session)
+
+
+def test_models_of_other_machines_are_refused(tmp_path: Path) -> None:
+    """A published model runs for those whose token is for its machine, and for nobody else."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "dense.onnx").write_bytes(dense())
+    (tmp_path / "tokens.toml").write_text(FILE)
+    flags = ("--tokens", f"{tmp_path}/tokens.toml", "--models", f"{tmp_path}/models")
+    message = request("dense", x=np.ones((3, 4), np.float32))
+    with serving(tmp_path, *ANY_PORT, *flags) as process:
+        alice, bob = bearer(process, ALICE), bearer(process, BOB)
+        stub = oip_grpc.GRPCInferenceServiceStub(alice.channel)
+        deadline = time.monotonic() + PATIENCE
+        while not stub.ServerReady(oip.ServerReadyRequest(), metadata=alice.metadata).ready:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert stub.ModelInfer(message, metadata=alice.metadata).raw_output_contents
+        with refused(CODE.PERMISSION_DENIED, "MACHINE_NOT_ALLOWED", value="telum2"):
+            stub.ModelInfer(message, metadata=bob.metadata)
 
 
 def test_audit_tells_who_and_what_and_no_token(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, mli.SERVICE, network.SERVICE, "")
+_REFLECTED = (
+    SERVICE,
+    mli.SERVICE,
+    network.SERVICE,
+    open_inference.SERVICE,
+    health.SERVICE_NAME,
+    reflection.SERVICE_NAME,
+)
 _GRACE = 0.5  # seconds that calls refused or cut off while draining have for their last words
 
 
@@ -75,15 +83,7 @@ class Server:
         self.regions = Regions() if config.shared_memory else None
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
-        names = (
-            SERVICE,
-            mli.SERVICE,
-            network.SERVICE,
-            open_inference.SERVICE,
-            health.SERVICE_NAME,
-            reflection.SERVICE_NAME,
-        )
-        reflection.enable_server_reflection(names, self._grpc)
+        reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
         config, limit = self.config, self.config.limits.max_session_bytes
@@ -308,10 +308,8 @@ def serve(config: Config) -> int:
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
-    if server.metrics is not None:
-        core_log.follow(server.metrics.refused)
-    elif config.json_log:
-        core_log.follow(_unheard)
+    if server.metrics is not None or config.json_log:
+        core_log.follow(_unheard if server.metrics is None else server.metrics.refused)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
     if config.exit_with_parent:

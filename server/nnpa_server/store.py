@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import grpc
 import numpy as np
@@ -36,6 +36,9 @@ from nnpa_server.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
+
+
+Told: TypeAlias = tuple[tuple[object, ...], operation_pb2.OperationResult]
 
 
 def session_tag(name: str) -> str:
@@ -100,9 +103,7 @@ class Session:
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
         self.shared: SharedMemory | None = None
-        self.told: dict[
-            tuple[str, int], tuple[tuple[object, ...], operation_pb2.OperationResult]
-        ] = {}
+        self.told: dict[tuple[str, int], Told] = {}
         self.holdings: dict[str, Holding] = {}
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate

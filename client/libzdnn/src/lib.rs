@@ -30,6 +30,7 @@ mod machine;
 mod matrix;
 mod network;
 mod network_report;
+mod network_weights;
 mod network_wire;
 mod operand;
 mod operation;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use ring::digest::{Context, SHA256};
 
 use crate::ai::{Buffer, Error, Model, Params, Report};
 use crate::chunks::swap_to_little_endian;
 use crate::instance::{self, Instance, Slot, call, path};
+use crate::network_weights::{view, weights_message};
 use crate::network_wire::{self as wire, AiErrorCode as Code, AiErrorType as Type};
 use crate::rpc::Failure;
 use crate::session::Session;
@@ -24,30 +24,23 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Says on stderr why a call did not reach its network, and returns the error of the call.
 fn lost(name: &str, failure: &Failure, kind: Type) -> Error {
-    let (why, is_full) = match failure {
-        Failure::Unreachable(why) | Failure::Lost(why) => (why, false),
+    let (why, reason) = match failure {
+        Failure::Unreachable(why) | Failure::Lost(why) => (why, ""),
         Failure::Refused {
             reason, message, ..
-        } => (message, reason.contains("QUOTA")),
+        } => (message, reason.as_str()),
     };
     text::explain(name, why);
-    let kind = if is_full {
-        Type::AiErrorAllocationFailed
-    } else {
-        kind
+    let kind = match reason {
+        "SESSION_NOT_FOUND" => Type::AiErrorInvalidHandle,
+        "TENSOR_QUOTA_EXCEEDED" | "CALL_QUOTA_EXCEEDED" => Type::AiErrorAllocationFailed,
+        _ => kind,
     };
     Error::new(kind, Code::Network)
 }
 
 fn no_such_network() -> Error {
     Error::new(Type::AiErrorInvalidHandle, Code::Network)
-}
-
-unsafe fn view<'a>(address: *const u8, size: usize) -> &'a [u8] {
-    if address.is_null() {
-        return &[];
-    }
-    unsafe { std::slice::from_raw_parts(address, size) }
 }
 
 fn header(model: &Model, session: &Session) -> Option<wire::CreateNetworkHeader> {
@@ -134,48 +127,6 @@ pub unsafe extern "C" fn nnpa_network_create(
     *network = ptr::null_mut();
     make(network, model)
         .unwrap_or_else(|failure| lost("nnpa_network_create", &failure, Type::AiErrorCreateFailed))
-}
-
-/// The pieces of the weights: one blob, or what a table points at.
-unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
-    let blob = weights.data.cast::<u8>().cast_const();
-    if model.n_pieces == 0 {
-        return vec![unsafe { view(blob, weights.channels as usize) }];
-    }
-    let count = model.n_pieces as usize;
-    let table = unsafe { std::slice::from_raw_parts(blob.cast::<*const u8>(), count) };
-    let sizes = unsafe { std::slice::from_raw_parts(model.piece_sizes, count) };
-    let sized = table.iter().zip(sizes);
-    sized
-        .map(|(piece, size)| unsafe { view(*piece, *size as usize) })
-        .collect()
-}
-
-/// Returns weights as they travel: those that the model was generated with stay where they are.
-unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
-    let mut message = weights.message();
-    if weights.data.is_null() || weights.channels < model.weights_size {
-        message.data = (!weights.data.is_null()).then(Bytes::new);
-        return message;
-    }
-    let pieces = unsafe { pieces(model, weights) };
-    let mut hash = Context::new(&SHA256);
-    if model.n_pieces == 0 {
-        hash.update(&pieces[0][..model.weights_size as usize]);
-    } else {
-        pieces.iter().for_each(|one| hash.update(one));
-    }
-    if hash.finish().as_ref() == unsafe { view(model.weights_sha256, 32) } {
-        (message.height, message.width, message.channels) = (0, 0, 0);
-    } else if model.n_pieces == 0 {
-        message.data = Some(Bytes::copy_from_slice(pieces[0]));
-    } else {
-        message.parts = pieces
-            .iter()
-            .map(|one| Bytes::copy_from_slice(one))
-            .collect();
-    }
-    message
 }
 
 unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Failure> {

@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 
 BYTES = 2
 """The wire type of length-delimited fields."""
+MOST_PARTS = 1 << 14
+"""Most fields of a message that is cut into parts."""
 _VARINT = 0
 _FIXED = {1: 8, 5: 4}
 
@@ -65,12 +67,16 @@ def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
 def part(data: bytes, numbers: frozenset[int]) -> tuple[bytes, list[tuple[int, memoryview]]]:
     """Return a message without its fields of bytes of these numbers, all below 16, and these.
 
-    Raises DecodeError as `fields` does; for messages of few fields it takes half the time.
+    Raises DecodeError as `fields` does, and for more than `MOST_PARTS` fields, each of which takes
+    more memory and time here than it has bytes.
     """
     view, found = memoryview(data), list[tuple[int, memoryview]]()
     kept: list[memoryview] = []
-    position, since, end = 0, 0, len(data)
+    position, since, end, count = 0, 0, len(data), 0
     while position < end:
+        count += 1
+        if count > MOST_PARTS:
+            raise DecodeError(f"more than {MOST_PARTS} fields")
         start, tag = position, data[position]
         if tag & 7 != BYTES or tag >= 0x80:
             for one in fields(view[start:]):

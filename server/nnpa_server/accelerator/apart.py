@@ -8,6 +8,7 @@ views of what gRPC received, or are joined into what it sends. The wire form is 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +21,8 @@ from nnpa_server.wire_form import BYTES, delimited, fields, head
 Array: TypeAlias = npt.NDArray[np.uint8]
 
 APART = 1 << 16  # bytes from which an array is worth the way around protobuf
+_FIELDS = 1 << 12  # of a list: more are left to protobuf, which is quicker with many
+_INNER = 64  # of an operation and its arm, for the same reason
 _OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
 _DATA = operation_pb2.OperationResult.DATA_FIELD_NUMBER
@@ -74,7 +77,9 @@ def parse(raw: bytes) -> Listed:
     kept: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
-    for one in fields(view):
+    for count, one in enumerate(fields(view)):
+        if count >= _FIELDS:
+            return Listed(pb.ExecuteRequest.FromString(raw))
         part: bytes | memoryview = view[one.start : one.end]
         if one.number == _OPERATIONS:
             if one.kind == BYTES and one.end - one.value >= APART:
@@ -93,8 +98,8 @@ def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
     """
     kept: list[bytes | memoryview] = []
     arrays: list[memoryview] = []
-    parts = list(fields(view))
-    if sum(one.number in _ARMS for one in parts) > 1:
+    parts = list(islice(fields(view), _INNER + 1))
+    if len(parts) > _INNER or sum(one.number in _ARMS for one in parts) > 1:
         return bytes(view), []
     for one in parts:
         data = _ARRAYS.get(one.number) if one.kind == BYTES else None
@@ -102,7 +107,9 @@ def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
             kept.append(view[one.start : one.end])
             continue
         arm, rest = view[one.value : one.end], list[memoryview]()
-        for inner in fields(arm):
+        for count, inner in enumerate(fields(arm)):
+            if count >= _INNER:
+                return bytes(view), []
             if inner.number == data and inner.kind == BYTES:
                 arrays.append(arm[inner.value : inner.end])
             else:

@@ -86,7 +86,7 @@ class Output:
 
 @dataclass(slots=True)
 class Prepared:
-    """A request without its contents, checked. `heads` are answers' heads by shapes."""
+    """A request without its contents, checked. `heads` are answers' heads by shapes and sizes."""
 
     model: Model
     executor: "Executor"
@@ -145,7 +145,7 @@ class Inference:
     ) -> InferResponse:
         find = self._finder(context)
         with ExitStack() as held:
-            feeds = _feeds(prepared, request.raw, find, held)
+            feeds = _feeds(prepared, request.raw, find, held, self._max_bytes)
             infer = time.perf_counter_ns()
             result = prepared.executor.run(feeds)
             output = time.perf_counter_ns()
@@ -185,6 +185,9 @@ class Inference:
         if len(request.head) <= _LONGEST and all(one.array is None for one in prepared.inputs):
             with self._lock:
                 self._prepared[key] = prepared
+                ended = [at for at, one in self._prepared.items() if one.model.state != State.READY]
+                for at in ended:  # their networks are not kept alive by being remembered
+                    del self._prepared[at]
                 while len(self._prepared) > _REMEMBERED:
                     self._prepared.popitem(last=False)
         return prepared
@@ -208,7 +211,7 @@ class Inference:
 
     def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
         executor = model.plan.executor(shapes)
-        total = _bytes(executor.program)
+        total = bytes_of(executor.program)
         if total > self._max_bytes:
             path = f"model {model.name}: tensors of a run of these shapes"
             raise wrong_size(path, f"{total} bytes", f"at most {self._max_bytes}")
@@ -265,7 +268,7 @@ def step_failed(model: Model, error: Exception) -> Exception:
     )
 
 
-def _bytes(program: "Program") -> int:
+def bytes_of(program: "Program") -> int:
     """Return the bytes of all tensors and arrays of a run, as far as they are known before."""
     tensors = sum(getsize_ztensor(one.transformed_desc) for one in program.tensors.values())
     known = (one for one in program.arrays.values() if -1 not in one.shape)
@@ -369,7 +372,7 @@ def _read_outputs(
 
 
 def _feeds(
-    prepared: Prepared, raw: Sequence[Buffer], find: Find, held: ExitStack
+    prepared: Prepared, raw: Sequence[Buffer], find: Find, held: ExitStack, most: int
 ) -> dict[str, Array]:
     """Return the inputs' contents by name."""
     carried = [one for one in prepared.inputs if one.place is None and one.array is None]
@@ -377,15 +380,23 @@ def _feeds(
         path = f"model {prepared.model.name}: raw_input_contents"
         raise wrong_size(path, f"{len(raw)} entries", f"{len(carried)}, one per such input")
     contents = iter(raw)
-    return {one.name: _contents(one, contents, find, held) for one in prepared.inputs}
+    return {one.name: _contents(one, contents, find, held, most) for one in prepared.inputs}
 
 
-def _contents(one: Input, raw: Iterator[Buffer], find: Find, held: ExitStack) -> Array:
+def _contents(one: Input, raw: Iterator[Buffer], find: Find, held: ExitStack, most: int) -> Array:
+    """Return an input's contents; from a region at most `most` bytes."""
     if one.array is not None:
         return one.array
     if one.place is None:
         return read_raw(one.kind, one.shape, next(raw), one.path)
     region = find(one.place.region)
+    region.require(one.place.offset, one.place.size, one.path)
+    size = math.prod(one.shape) * one.kind.dtype.itemsize
+    if one.kind.dtype.kind != "O" and one.place.size != size:
+        what = f"{size} bytes for {said(one.kind.name, one.shape)}"
+        raise wrong_size(one.path, f"{one.place.size} bytes", what)
+    if one.place.size > most:
+        raise wrong_size(one.path, f"{one.place.size} bytes", f"at most {most}")
     held.enter_context(region.held())
     data = region.read(one.place.offset, one.place.size, one.path)
     return read_raw(one.kind, one.shape, data, one.path)
@@ -408,7 +419,7 @@ def _head(
     """Return a response without its id and contents, in bytes; from memory if it is a plain one."""
     violations = sum(one.status == _RANGE_VIOLATION for one in result.violations)
     plain = not violations and not any(result.nans.values())
-    key = tuple(array.shape for array in arrays)
+    key = (*(array.shape for array in arrays), tuple(sizes))
     if plain and key in prepared.heads:
         return prepared.heads[key]
     model = prepared.model

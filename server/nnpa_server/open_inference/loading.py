@@ -20,6 +20,7 @@ from nnpa_network.program import ModelRefused
 
 from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
+from nnpa_server.open_inference.inference import bytes_of
 from nnpa_server.open_inference.sources import Options, Source
 from nnpa_server.repository import Model, Repository, State, not_found
 
@@ -114,7 +115,8 @@ class Loader:
         options = source.options
         try:
             plan = self.compile(data, options, self._limit)
-            properties = {"machine": options.machine, **_placement(plan), **_warm_up(plan)}
+            told = {**_placement(plan), **_warm_up(plan, self._limit)}
+            properties = {"machine": options.machine, **told}
         except ModelRefused as error:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
@@ -123,11 +125,19 @@ class Loader:
 
     def unload(self, name: str) -> None:
         """Withdraw a model; unknown ones are refused, unloaded ones are no error."""
-        with self._turn:
-            if not self._repository.withdraw(name):
-                known = {one.name for one in self._repository.index()}
-                if name not in known:
-                    raise not_found(name)
+        if not self._waiting.acquire(blocking=False):
+            raise too_many_calls("max_loads", _MAX_LOADS)
+        try:
+            with self._turn:
+                self._unload(name)
+        finally:
+            self._waiting.release()
+
+    def _unload(self, name: str) -> None:
+        if not self._repository.withdraw(name):
+            known = {one.name for one in self._repository.index()}
+            if name not in known:
+                raise not_found(name)
 
 
 def _placement(plan: "Plan") -> dict[str, str]:
@@ -148,13 +158,16 @@ def _shape(port: "Port") -> tuple[int, ...]:
     return tuple(_FREE_DIM if dim < 0 else dim for dim in port.shape)
 
 
-def _warm_up(plan: "Plan") -> dict[str, str]:
+def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
     """Run once on random numbers, so that kernels are there before a client needs them.
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
     from nnpa_network.executor import StepFailed  # imports onnx, as the plan has
 
+    taken = bytes_of(_executor(plan).program)
+    if taken > most:
+        return {"warmup": f"left out: it takes {taken} bytes, a run may have {most}"}
     rng = np.random.default_rng(_SEED)
     feeds = {port.name: _sample(rng, port) for port in plan.inputs}
     began = time.perf_counter()
@@ -174,7 +187,7 @@ def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
         return rng.integers(0, 2, shape).astype(port.dtype)
     if port.dtype.kind in "USO":
         return np.full(shape, "a", object)
-    return rng.standard_normal(shape).astype(port.dtype)
+    return rng.standard_normal(shape, np.float32).astype(port.dtype)
 
 
 def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":

@@ -28,7 +28,7 @@ Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]
 
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
-_KERNELS = 2048
+_KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a node that is
 _REJECTIONS = (
     Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
 )  # fmt: skip
@@ -89,7 +89,6 @@ def has_subgraph(node: onnx.NodeProto) -> bool:
     return any(one.HasField("g") or one.graphs for one in node.attribute)
 
 
-@lru_cache(maxsize=_KERNELS)
 def prepare(
     serialised: bytes,
     opset: int,
@@ -99,8 +98,19 @@ def prepare(
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
-    are for nodes with subgraphs, some of which ask for them. Raise `HostError`.
+    are for nodes with subgraphs, some of which ask for them. Small nodes are kept compiled, for
+    whoever has the same. Raise `HostError`.
     """
+    compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
+    return compiled(serialised, opset, dtypes, shapes)
+
+
+def _compile(
+    serialised: bytes,
+    opset: int,
+    dtypes: tuple[np.dtype[Any] | None, ...],
+    shapes: tuple[tuple[int, ...], ...] | None,
+) -> Kernel:
     node = onnx.NodeProto.FromString(serialised)
     if fault := fault_in(node):
         raise HostError(fault)
@@ -122,6 +132,9 @@ def prepare(
             raise HostError(_sentence(error)) from error
 
     return kernel
+
+
+_kept = lru_cache(maxsize=_KERNELS)(_compile)
 
 
 def _session(
@@ -152,6 +165,7 @@ def _load(model: onnx.ModelProto) -> Any:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False  # it would keep a session's most memory as long as that
     try:
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]

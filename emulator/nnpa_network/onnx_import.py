@@ -97,7 +97,15 @@ class OnnxModel:
             self._executors[concrete] = executor
             while len(self._executors) > self.options.most_programs:
                 self._executors.popitem(last=False)
+                self._forget_constants()
             return executor
+
+    def _forget_constants(self) -> None:
+        """Let go of sticks that no program has any more; some follow from shapes."""
+        programs = [one.program for one in self._executors.values()]
+        held = {id(one) for program in programs for one in program.constants.values()}
+        for key in [key for key, one in self._stickified.items() if id(one) not in held]:
+            del self._stickified[key]
 
     def run(self, feeds: Mapping[str, Array]) -> Result:
         """Run once over named inputs of any shapes that the model takes."""

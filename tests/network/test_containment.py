@@ -10,7 +10,7 @@ import pytest
 from nnpa_emulator import Guest, find_machine
 from nnpa_network import host
 from nnpa_network.executor import Executor
-from nnpa_network.onnx_import import import_onnx
+from nnpa_network.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ArrayInfo, HostStep, ModelRefused, Port, Program
 from onnx import TensorProto, helper, numpy_helper
 
@@ -134,3 +134,28 @@ def test_functions_that_do_not() -> None:
     """Functions of functions are inlined as long as that gives a model of a usual size."""
     model = import_onnx(_functions(2, 3, "Relu"), Guest(find_machine("telum1")))
     assert len(model.proto.graph.node) == 9
+
+
+def test_sticks_that_follow_from_shapes_are_let_go() -> None:
+    """Constants of programs that are kept no more are not kept either."""
+    ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, ["n", 4]) for one in "xy"]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "shapes", ends[:1], ends[1:])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    options = ImportOptions(most_programs=2)
+    model = import_onnx(data.SerializeToString(), Guest(find_machine("telum1")), options)
+    for size in range(1, 9):
+        model.executor({"x": (size, 4)})
+    assert len(getattr(model, "_stickified")) == 2  # noqa: B009 - what is kept
+
+
+def test_large_nodes_are_not_kept_compiled() -> None:
+    """A node of many bytes ends with the network that has it; small ones are shared."""
+    for size, same in ((8, True), (1 << 16, False)):
+        value = numpy_helper.from_array(np.ones(size, np.float32))
+        node = helper.make_node("Constant", [], ["y"], value=value).SerializeToString()
+        assert (host.prepare(node, 17, ()) is host.prepare(node, 17, ())) == same

@@ -251,3 +251,18 @@ def test_damaged_program_bytes(client: Client) -> None:
         made = bytes(data)
         header = client.header(program_bytes=len(made))
         outcome(client, header, made)
+
+
+def test_made_up_samples_count(client: Client) -> None:
+    """Samples that are made up are counted before they are made."""
+    options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[2000, 4])])
+    created = client.create(dense(), c_name="measured", options=options)
+    assert not created.HasField("error"), created.error
+    request = pb.MeasureAccuracyRequest(
+        session=client.session, network=created.network.name, made_up=1000
+    )
+    with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_bytes"):
+        client.stub.MeasureAccuracy(request)
+    client.stub.DestroyNetwork(
+        pb.DestroyNetworkRequest(session=client.session, network=created.network.name)
+    )

@@ -2,6 +2,7 @@
 """How far a network is from its model in FP32, and where it leaves the range of numbers."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +31,7 @@ def measure_accuracy(
 ) -> pb.MeasureAccuracyResponse:
     """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
     machines = _machines(request.machines)
-    samples = _samples(request, plan, network)
+    samples = _samples(request, plan, network, memory)
     report = measure(plan.data, samples, machines, plan.model.options, memory.allocate)
     return pb.MeasureAccuracyResponse(
         json=as_json(report),
@@ -66,7 +67,7 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _samples(
-    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network
+    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network, memory: NetworkMemory
 ) -> list[Mapping[str, Array]]:
     if len(request.samples) > MAX_SAMPLES or request.made_up > MAX_SAMPLES:
         most = max(len(request.samples), request.made_up)
@@ -79,6 +80,8 @@ def _samples(
     rng = np.random.default_rng(request.seed)
     shapes = {port.name: port.shape for port in network.executor.program.inputs}
     count = request.made_up or _MADE_UP
+    elements = sum(math.prod(shape) for shape in shapes.values())
+    memory.require(count * elements * np.dtype(np.float64).itemsize)
     return [
         {port.name: _made_up(rng, port, shapes[port.name]) for port in plan.inputs}
         for _ in range(count)

@@ -64,6 +64,10 @@ class NetworkMemory:
             weakref.finalize(memory, self._freed, size, self._call).atexit = False
         return memory
 
+    def require(self, size: int) -> None:
+        """Refuse `size` bytes that a call is to take for itself; raises CallRefused."""
+        self._session.reserve(size)
+
     def _freed(self, size: int, call: int) -> None:
         """Count sticks no more that died before their call ended."""
         if call == self._call and self._patience is not None:

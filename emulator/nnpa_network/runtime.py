@@ -180,11 +180,14 @@ class Network:
 
     def _claim(self, stack: ExitStack) -> None:
         """Have the network, and activations that it shares, for this run alone."""
-        locks = [self._busy] + ([self._activations.lock] if self._activations else [])
-        for lock in locks:
-            if not lock.acquire(blocking=not self.options.strict):
-                raise NetworkRefused(_TYPE.INVALID_STATE, _CODE.IN_USE, "a run is under way")
-            stack.callback(lock.release)
+        self._take(stack, self._busy)
+        if self._activations is not None:  # init may have changed them until the network was ours
+            self._take(stack, self._activations.lock)
+
+    def _take(self, stack: ExitStack, lock: threading.Lock) -> None:
+        if not lock.acquire(blocking=not self.options.strict):
+            raise NetworkRefused(_TYPE.INVALID_STATE, _CODE.IN_USE, "a run is under way")
+        stack.callback(lock.release)
 
     def _require_ready(self) -> Activations:
         if not self.ready or self._activations is None:

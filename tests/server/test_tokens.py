@@ -198,6 +198,12 @@ def test_models_of_other_machines_are_refused(tmp_path: Path) -> None:
         assert stub.ModelInfer(message, metadata=alice.metadata).raw_output_contents
         with refused(CODE.PERMISSION_DENIED, "MACHINE_NOT_ALLOWED", value="telum2"):
             stub.ModelInfer(message, metadata=bob.metadata)
+        hosting = network_pb2_grpc.NetworkServiceStub(bob.channel)
+        spec = bob.create(pb.MACHINE_MODEL_TELUM1)
+        header = network_pb2.CreateNetworkHeader(session=spec, published="dense")
+        parts = iter([network_pb2.CreateNetworkRequest(header=header)])
+        with refused(CODE.PERMISSION_DENIED, "MACHINE_NOT_ALLOWED", value="telum2"):
+            hosting.CreateNetwork(parts, metadata=bob.metadata)
 
 
 def test_audit_tells_who_and_what_and_no_token(tmp_path: Path) -> None:

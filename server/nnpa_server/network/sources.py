@@ -23,6 +23,7 @@ from nnpa_server.open_inference import Loader
 from nnpa_server.patience import Context
 from nnpa_server.repository import Repository
 from nnpa_server.store import Session
+from nnpa_server.tokens import require_machine
 
 Make: TypeAlias = Callable[[Guest], Plan]
 """Compiles for a guest; raises `ModelRefused`, CallRefused."""
@@ -62,13 +63,15 @@ class Sources:
         return signature, lambda guest: OnnxPlan(data, guest, chosen)
 
     def _find(self, name: str) -> Plan:
-        """Return the plan of a published model."""
+        """Return the plan of a published model, for a machine that the caller may use."""
         try:
-            return self._repository.find(name).plan
+            model = self._repository.find(name)
         except CallRefused as refused:
             text = f"published is {name[:64]!r}: {refused.message}"
             kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
             raise NetworkRefused(kind, code, text) from refused
+        require_machine(model.properties["machine"])
+        return model.plan
 
     def _publish(self, header: pb.CreateNetworkHeader, source: str, data: bytes) -> None:
         """Offer a model to everybody, under a name that is free."""

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models over a socket: measured, probed, published, placed, and shaped at create."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa_server.store import Counts
+from onnx import helper
+
+from tests.network.service_client import Client
+from tests.network.small_models import (
+    dense,
+    dense_reference,
+    image,
+    model,
+)
+from tests.network.test_service import exported
+from tests.server.conftest import CONFIG, Running
+from tests.server.wire import refused
+
+X = np.array([[1, 2, 3, 4], [-1, 0.5, 2, -3]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    """A server with small limits."""
+    server = Running(CONFIG)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Client]:
+    """A session of its own; the store is empty afterwards."""
+    one = Client(running.channel)
+    yield one
+    one.close()
+    assert running.server.store.counts() == Counts()
+
+
+def test_accuracy(client: Client) -> None:
+    """A network is measured beside FP32 on both machines, over given or made-up data."""
+    handle = client.ready(dense())
+    request = pb.MeasureAccuracyRequest(
+        session=client.session, network=handle, made_up=3, html=True
+    )
+    answer = client.stub.MeasureAccuracy(request)
+    told = json.loads(answer.json)
+    assert told["samples"] == 3
+    assert {one["machine"] for one in told["runs"]} == {"telum1", "telum2"}
+    assert all(0 < one["outputs"][0]["mae"] < 0.01 for one in told["runs"])
+    assert answer.html.startswith("<!DOCTYPE html>")
+    assert "telum1" in answer.text
+    array = pb.NamedArray(name="x", dtype="float32", shape=[1, 4], data=X[:1].tobytes())
+    given = pb.MeasureAccuracyRequest(
+        session=client.session,
+        network=handle,
+        samples=[pb.Sample(inputs=[array])],
+        machines=["z16"],
+    )
+    runs = json.loads(client.stub.MeasureAccuracy(given).json)["runs"]
+    assert {one["machine"] for one in runs} == {"telum1"}
+
+
+def test_probe(client: Client) -> None:
+    """A model is probed at the sizes and on the machines that are named."""
+    handle = client.ready(dense())
+    request = pb.ProbeNetworkRequest(
+        session=client.session, network=handle, sizes=[1, 65], machines=["telum2"]
+    )
+    rows = json.loads(client.stub.ProbeNetwork(request).json)
+    assert {(one["machine"], one["sizes"]["N"]) for one in rows} == {("telum2", 1), ("telum2", 65)}
+    assert not any(one["nans"] for one in rows if one["inputs"] == "zeros")
+
+
+@pytest.mark.parametrize("machine", ["z15", "pdp11"])
+def test_machines_that_cannot_be_measured(client: Client, machine: str) -> None:
+    """A machine without NNPA, or none at all, is refused."""
+    handle = client.ready(dense())
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="machines"):
+        client.stub.ProbeNetwork(
+            pb.ProbeNetworkRequest(session=client.session, network=handle, machines=[machine])
+        )
+
+
+def test_a_program_has_no_reference(client: Client) -> None:
+    """A network that was made from a program cannot be measured, and says why."""
+    data = exported(client, client.ready(dense()))
+    header = client.header(program_bytes=len(data), c_name="again")
+    chunk = pb.CreateNetworkRequest(chunk=data)
+    handle = client.stub.CreateNetwork(iter([header, chunk])).network.name
+    with refused(grpc.StatusCode.FAILED_PRECONDITION, "NETWORK_NOT_READY"):
+        client.stub.MeasureAccuracy(
+            pb.MeasureAccuracyRequest(session=client.session, network=handle)
+        )
+
+
+def test_publish(client: Client, running: Running) -> None:
+    """A published model is everybody's by name, is taken once, and outlives its session."""
+    repository = running.server.repository
+    try:
+        assert client.create(dense(), publish_as="shared").network.name
+        with refused(grpc.StatusCode.ALREADY_EXISTS, "MODEL_EXISTS", model="shared"):
+            client.create(image(), c_name="other", publish_as="shared")
+        other = Client(running.channel)
+        request = pb.ListNetworksRequest(session=other.session)
+        assert list(other.stub.ListNetworks(request).published) == ["shared"]
+        header = other.header(published="shared", c_name="mine")
+        handle = other.stub.CreateNetwork(iter([header])).network.name
+        assert other.init(handle)
+        np.testing.assert_allclose(
+            np.frombuffer(other.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3),
+            dense_reference(X),
+            rtol=0.01,
+        )
+        other.close()
+        assert repository.versions("shared") == ("1",)
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+            client.create(dense(), c_name="third", publish_as="no/name")
+    finally:
+        repository.withdraw("shared")
+
+
+def test_the_server_starts_without_onnx() -> None:
+    """Nothing imports the packages of the extra `onnx` before the first network comes."""
+    wanted = "{'onnx', 'onnxruntime'} & sys.modules.keys()"
+    code = f"import sys, nnpa_server.app; sys.exit(bool({wanted}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_strict_placement(client: Client) -> None:
+    """A strict model with a node that only the host runs is refused by that node's name."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "wide")
+    weight = {"w": np.ones((3, 2))}
+    wide = model([node], [("x", np.float64, ["N", 3])], [("y", np.float64, ["N", 2])], weight)
+    assert client.create(wide).network.name
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "MODEL_INVALID", node="wide"):
+        client.create(wide, c_name="strict", options=pb.CreateOptions(strict_placement=True))
+
+
+def test_free_dims_take_shapes(client: Client) -> None:
+    """Shapes of free dims are chosen at create for create, init, run; infer takes any."""
+    node = helper.make_node("Relu", ["x"], ["y"], "act")
+    free = model([node], [("x", np.float32, ["N", "L"])], [("y", np.float32, ["N", "L"])])
+    shapes = [pb.InputShape(name="x", shape=[1, 9])]
+    handle = client.ready(free, options=pb.CreateOptions(shapes=shapes))
+    assert client.info(handle).inputs[0].channels == 9
+    assert client.infer(handle, x=np.ones((3, 130), np.float32)).outputs[0].shape == [3, 130]

@@ -10,7 +10,7 @@ from pathlib import Path
 from nnpa_server.kernel_cache import choose
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# Largest inline contents: beyond about 1 MiB a stream of chunks is faster than one message.
+# Largest inline contents: what is larger travels in chunks, so that a message stays bounded.
 MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself

@@ -707,6 +707,10 @@ const ERROR_REASON_REGION_IN_USE = zdnnv1.ErrorReason_ERROR_REASON_REGION_IN_USE
 // channel.
 const ERROR_REASON_RESPONSE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE
 
+// ERROR_REASON_FAULTS_NOT_ALLOWED: PERMISSION_DENIED: the session is to inject faults, which its
+// server was not started for; "option" is the flag that it lacks.
+const ERROR_REASON_FAULTS_NOT_ALLOWED = zdnnv1.ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED
+
 // DataLayouts: Layouts of tensors: zdnn_data_layouts (zDNN API Reference 1.2.0, "Data layouts").
 // The comment names the dimensions outermost first.
 type DataLayouts = zdnnv1.DataLayouts

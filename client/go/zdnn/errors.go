@@ -179,6 +179,7 @@ var reasonAdvice = map[string]string{
 	"REGION_NOT_FOUND":         "Register the region on the connection that uses it.",
 	"REGION_IN_USE":            "Unregister the region first, or choose another name.",
 	"RESPONSE_TOO_LARGE":       "Set the option named on the channel, and say so in the request.",
+	"FAULTS_NOT_ALLOWED":       "Start the server with --allow-faults, or leave the rules out.",
 	"INTERNAL":                 "This is a defect of the server: report the correlation id.",
 }
 

@@ -766,9 +766,16 @@ type Session struct {
 	// Memory that client and server share. Wanted at creation by a client that made it; told if the
 	// server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
 	// there is none. Cannot be updated; released with the session.
-	SharedMemory  *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SharedMemory *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
+	// What to break, and when; at most 1000 rules. Only on a server that was started with
+	// --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
+	// the same at the same place go on counting. A guest that a rule has moved comes back when the
+	// rules change.
+	FaultRules []*FaultRule `protobuf:"bytes,20,rep,name=fault_rules,json=faultRules,proto3" json:"fault_rules,omitempty"`
+	// The last 1000 faults that were injected. Output only.
+	InjectedFaults []*InjectedFault `protobuf:"bytes,21,rep,name=injected_faults,json=injectedFaults,proto3" json:"injected_faults,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -930,6 +937,20 @@ func (x *Session) GetServerVersion() string {
 func (x *Session) GetSharedMemory() *SharedMemory {
 	if x != nil {
 		return x.SharedMemory
+	}
+	return nil
+}
+
+func (x *Session) GetFaultRules() []*FaultRule {
+	if x != nil {
+		return x.FaultRules
+	}
+	return nil
+}
+
+func (x *Session) GetInjectedFaults() []*InjectedFault {
+	if x != nil {
+		return x.InjectedFaults
 	}
 	return nil
 }
@@ -1337,8 +1358,8 @@ type UpdateSessionRequest struct {
 	// The session: its name, and the new values.
 	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Fields to change: machine_spec (as a whole), precheck, status_diag, program_check_action,
-	// log_level, log_module, numerics, jitter_seed, accumulate. A field that is named and absent goes
-	// back to its default. An empty or absent mask names the fields that are present, as AIP-134
+	// log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole). A field that
+	// is named and absent goes back to its default. An empty or absent mask names the fields that are present, as AIP-134
 	// says.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2334,7 +2355,7 @@ var File_nnpa_zdnn_v1_accelerator_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ennpa/zdnn/v1/accelerator.proto\x12\fnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xe1\a\n" +
+	"\x1ennpa/zdnn/v1/accelerator.proto\x12\fnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18nnpa/zdnn/v1/fault.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xe1\a\n" +
 	"\aMachine\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05model\x18\x02 \x01(\x0e2\x1a.nnpa.zdnn.v1.MachineModelR\x05model\x12\x18\n" +
@@ -2383,7 +2404,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\x9b\a\n" +
+	"\x15_parmblk_formats_mask\"\x9b\b\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2411,7 +2432,10 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
 	"\x0eserver_version\x18\x12 \x01(\tR\rserverVersion\x12?\n" +
-	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemoryB\x0e\n" +
+	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemory\x128\n" +
+	"\vfault_rules\x18\x14 \x03(\v2\x17.nnpa.zdnn.v1.FaultRuleR\n" +
+	"faultRules\x12D\n" +
+	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaultsB\x0e\n" +
 	"\f_status_diag\"6\n" +
 	"\fSharedMemory\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2598,14 +2622,16 @@ var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(NnpaLayoutFormat)(0),         // 33: nnpa.zdnn.v1.NnpaLayoutFormat
 	(NnpaBfpFormat)(0),            // 34: nnpa.zdnn.v1.NnpaBfpFormat
 	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 37: google.protobuf.FieldMask
-	(*Operation)(nil),             // 38: nnpa.zdnn.v1.Operation
-	(*OperationResult)(nil),       // 39: nnpa.zdnn.v1.OperationResult
-	(*Ztensor)(nil),               // 40: nnpa.zdnn.v1.Ztensor
-	(ByteOrder)(0),                // 41: nnpa.zdnn.v1.ByteOrder
-	(*ZtensorInfo)(nil),           // 42: nnpa.zdnn.v1.ZtensorInfo
-	(*emptypb.Empty)(nil),         // 43: google.protobuf.Empty
+	(*FaultRule)(nil),             // 36: nnpa.zdnn.v1.FaultRule
+	(*InjectedFault)(nil),         // 37: nnpa.zdnn.v1.InjectedFault
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 39: google.protobuf.FieldMask
+	(*Operation)(nil),             // 40: nnpa.zdnn.v1.Operation
+	(*OperationResult)(nil),       // 41: nnpa.zdnn.v1.OperationResult
+	(*Ztensor)(nil),               // 42: nnpa.zdnn.v1.Ztensor
+	(ByteOrder)(0),                // 43: nnpa.zdnn.v1.ByteOrder
+	(*ZtensorInfo)(nil),           // 44: nnpa.zdnn.v1.ZtensorInfo
+	(*emptypb.Empty)(nil),         // 45: google.protobuf.Empty
 }
 var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.Machine.model:type_name -> nnpa.zdnn.v1.MachineModel
@@ -2627,53 +2653,55 @@ var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	35, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
 	35, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
 	8,  // 18: nnpa.zdnn.v1.Session.shared_memory:type_name -> nnpa.zdnn.v1.SharedMemory
-	36, // 19: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 20: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
-	7,  // 21: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	7,  // 22: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	37, // 23: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	38, // 24: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
-	39, // 25: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
-	20, // 26: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
-	21, // 27: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
-	22, // 28: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
-	38, // 29: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
-	40, // 30: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	41, // 31: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	39, // 32: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
-	38, // 33: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
-	25, // 34: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
-	41, // 35: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	27, // 36: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
-	39, // 37: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
-	42, // 38: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	10, // 39: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
-	12, // 40: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
-	13, // 41: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
-	14, // 42: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
-	15, // 43: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
-	16, // 44: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
-	17, // 45: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	17, // 46: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	19, // 47: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
-	24, // 48: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
-	28, // 49: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
-	11, // 50: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
-	5,  // 51: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
-	7,  // 52: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 53: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 54: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
-	43, // 55: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
-	18, // 56: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	18, // 57: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	23, // 58: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
-	26, // 59: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
-	29, // 60: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
-	50, // [50:61] is the sub-list for method output_type
-	39, // [39:50] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	36, // 19: nnpa.zdnn.v1.Session.fault_rules:type_name -> nnpa.zdnn.v1.FaultRule
+	37, // 20: nnpa.zdnn.v1.Session.injected_faults:type_name -> nnpa.zdnn.v1.InjectedFault
+	38, // 21: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 22: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
+	7,  // 23: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	7,  // 24: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	39, // 25: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	40, // 26: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
+	41, // 27: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
+	20, // 28: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
+	21, // 29: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
+	22, // 30: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
+	40, // 31: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
+	42, // 32: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	43, // 33: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	41, // 34: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
+	40, // 35: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
+	25, // 36: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
+	43, // 37: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	27, // 38: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
+	41, // 39: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
+	44, // 40: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	10, // 41: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
+	12, // 42: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
+	13, // 43: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
+	14, // 44: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
+	15, // 45: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
+	16, // 46: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
+	17, // 47: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	17, // 48: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	19, // 49: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
+	24, // 50: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
+	28, // 51: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
+	11, // 52: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
+	5,  // 53: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
+	7,  // 54: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 55: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 56: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
+	45, // 57: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
+	18, // 58: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	18, // 59: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	23, // 60: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
+	26, // 61: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
+	29, // 62: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
+	52, // [52:63] is the sub-list for method output_type
+	41, // [41:52] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_accelerator_proto_init() }
@@ -2681,6 +2709,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 	if File_nnpa_zdnn_v1_accelerator_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_fault_proto_init()
 	file_nnpa_zdnn_v1_operation_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[1].OneofWrappers = []any{}

@@ -76,6 +76,7 @@ type AcceleratorServiceClient interface {
 	// * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
 	// * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
 	// * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Gets a session with its present use. Counts as activity: the idle time starts anew.
 	//
@@ -93,6 +94,7 @@ type AcceleratorServiceClient interface {
 	// * NOT_FOUND / SESSION_NOT_FOUND.
 	// * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
 	// * INVALID_ARGUMENT / MACHINE_INVALID.
+	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Deletes a session and all its tensors. Operations that run in it are cancelled.
 	//
@@ -327,6 +329,7 @@ type AcceleratorServiceServer interface {
 	// * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
 	// * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
 	// * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
 	CreateSession(context.Context, *CreateSessionRequest) (*Session, error)
 	// Gets a session with its present use. Counts as activity: the idle time starts anew.
 	//
@@ -344,6 +347,7 @@ type AcceleratorServiceServer interface {
 	// * NOT_FOUND / SESSION_NOT_FOUND.
 	// * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
 	// * INVALID_ARGUMENT / MACHINE_INVALID.
+	// * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*Session, error)
 	// Deletes a session and all its tensors. Operations that run in it are cancelled.
 	//

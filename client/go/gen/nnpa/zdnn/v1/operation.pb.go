@@ -1117,7 +1117,11 @@ type Operation struct {
 	// of transform_origtensor, one extent for the array that it writes, which travels nevertheless
 	// if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
 	// outside of the memory. Default: arrays travel.
-	SharedData    []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
+	SharedData []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
+	// True for what a client library does on its own, at times of its own, such as freeing a tensor
+	// that the program has dropped: faults leave it alone and it has no number. Read in
+	// free_ztensor_buffer only. Default false.
+	Housekeeping  bool `protobuf:"varint,204,opt,name=housekeeping,proto3" json:"housekeeping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1689,6 +1693,13 @@ func (x *Operation) GetSharedData() []*Extent {
 		return x.SharedData
 	}
 	return nil
+}
+
+func (x *Operation) GetHousekeeping() bool {
+	if x != nil {
+		return x.Housekeeping
+	}
+	return false
 }
 
 type isOperation_Operation interface {
@@ -6365,7 +6376,7 @@ var File_nnpa_zdnn_v1_operation_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xf6\x1e\n" +
+	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\x9b\x1f\n" +
 	"\tOperation\x12>\n" +
 	"\finit_ztensor\x18\x01 \x01(\v2\x19.nnpa.zdnn.v1.InitZtensorH\x00R\vinitZtensor\x12Z\n" +
 	"\x16init_quantized_ztensor\x18\x02 \x01(\v2\".nnpa.zdnn.v1.InitQuantizedZtensorH\x00R\x14initQuantizedZtensor\x12S\n" +
@@ -6429,7 +6440,8 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x14save_area_misaligned\x18\xc9\x01 \x01(\bR\x12saveAreaMisaligned\x121\n" +
 	"\x14work_area_misaligned\x18\xca\x01 \x01(\bR\x12workAreaMisaligned\x126\n" +
 	"\vshared_data\x18\xcb\x01 \x03(\v2\x14.nnpa.zdnn.v1.ExtentR\n" +
-	"sharedDataB\v\n" +
+	"sharedData\x12#\n" +
+	"\fhousekeeping\x18\xcc\x01 \x01(\bR\fhousekeepingB\v\n" +
 	"\toperation\"\x94\x04\n" +
 	"\x0fOperationResult\x12\x1f\n" +
 	"\vzdnn_status\x18\x01 \x01(\rR\n" +

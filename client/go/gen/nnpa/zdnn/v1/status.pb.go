@@ -346,6 +346,9 @@ const (
 	// RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
 	// "value", "limit", and "option", what to set on the client's channel.
 	ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE ErrorReason = 36
+	// PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
+	// is the flag that it lacks.
+	ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED ErrorReason = 37
 )
 
 // Enum value maps for ErrorReason.
@@ -388,6 +391,7 @@ var (
 		34: "ERROR_REASON_REGION_NOT_FOUND",
 		35: "ERROR_REASON_REGION_IN_USE",
 		36: "ERROR_REASON_RESPONSE_TOO_LARGE",
+		37: "ERROR_REASON_FAULTS_NOT_ALLOWED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -427,6 +431,7 @@ var (
 		"ERROR_REASON_REGION_NOT_FOUND":         34,
 		"ERROR_REASON_REGION_IN_USE":            35,
 		"ERROR_REASON_RESPONSE_TOO_LARGE":       36,
+		"ERROR_REASON_FAULTS_NOT_ALLOWED":       37,
 	}
 )
 
@@ -603,7 +608,7 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x11ZDNN_FUNC_RC_F006\x10\x86\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F007\x10\x87\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F008\x10\x88\xe03\x12\x17\n" +
-	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\xab\n" +
+	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\xd0\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -643,7 +648,8 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\"ERROR_REASON_EXTENSION_NOT_OFFERED\x10!\x12!\n" +
 	"\x1dERROR_REASON_REGION_NOT_FOUND\x10\"\x12\x1e\n" +
 	"\x1aERROR_REASON_REGION_IN_USE\x10#\x12#\n" +
-	"\x1fERROR_REASON_RESPONSE_TOO_LARGE\x10$b\x06proto3"
+	"\x1fERROR_REASON_RESPONSE_TOO_LARGE\x10$\x12#\n" +
+	"\x1fERROR_REASON_FAULTS_NOT_ALLOWED\x10%b\x06proto3"
 
 var (
 	file_nnpa_zdnn_v1_status_proto_rawDescOnce sync.Once

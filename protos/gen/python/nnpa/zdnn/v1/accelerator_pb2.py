@@ -26,77 +26,78 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from nnpa.zdnn.v1 import fault_pb2 as nnpa_dot_zdnn_dot_v1_dot_fault__pb2
 from nnpa.zdnn.v1 import operation_pb2 as nnpa_dot_zdnn_dot_v1_dot_operation__pb2
 from nnpa.zdnn.v1 import tensor_pb2 as nnpa_dot_zdnn_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ennpa/zdnn/v1/accelerator.proto\x12\x0cnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xb8\x05\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05model\x18\x02 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.MachineModel\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x14\n\x0c\x64isplay_name\x18\x04 \x01(\t\x12\x16\n\x0ennpa_installed\x18\x05 \x01(\x08\x12\x18\n\x10hardware_version\x18\x06 \x01(\r\x12\x18\n\x10\x66unctions_vector\x18\x07 \x01(\x0c\x12\x31\n\tfunctions\x18\x08 \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x1c\n\x14parmblk_formats_mask\x18\t \x01(\r\x12\x38\n\x0fparmblk_formats\x18\n \x03(\x0e\x32\x1f.nnpa.zdnn.v1.NnpaParmblkFormat\x12\x17\n\x0f\x64\x61ta_types_mask\x18\x0b \x01(\r\x12.\n\ndata_types\x18\x0c \x03(\x0e\x32\x1a.nnpa.zdnn.v1.NnpaDataType\x12\x1b\n\x13layout_formats_mask\x18\r \x01(\r\x12\x36\n\x0elayout_formats\x18\x0e \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaLayoutFormat\x12\x18\n\x10\x63onversions_mask\x18\x0f \x01(\r\x12\x30\n\x0b\x63onversions\x18\x10 \x03(\x0e\x32\x1b.nnpa.zdnn.v1.NnpaBfpFormat\x12\x18\n\x10max_dim_idx_size\x18\x11 \x01(\r\x12\x17\n\x0fmax_tensor_size\x18\x12 \x01(\x04\x12\x10\n\x08max_dim4\x18\x13 \x01(\r\x12\x10\n\x08max_dim3\x18\x14 \x01(\r\x12\x10\n\x08max_dim2\x18\x15 \x01(\r\x12\x10\n\x08max_dim1\x18\x16 \x01(\r\x12\x11\n\tqaf_block\x18\x17 \x01(\x0c\"\xca\x04\n\x0bMachineSpec\x12)\n\x05model\x18\x01 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.MachineModel\x12\x1d\n\x10max_dim_idx_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08max_dim4\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08max_dim3\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x15\n\x08max_dim2\x18\x05 \x01(\rH\x03\x88\x01\x01\x12\x15\n\x08max_dim1\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\x1c\n\x0fmax_tensor_size\x18\x07 \x01(\x04H\x05\x88\x01\x01\x12\x39\n\x11removed_functions\x18\x08 \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x37\n\x0f\x61\x64\x64\x65\x64_functions\x18\t \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x1c\n\x0f\x64\x61ta_types_mask\x18\n \x01(\rH\x06\x88\x01\x01\x12 \n\x13layout_formats_mask\x18\x0b \x01(\rH\x07\x88\x01\x01\x12!\n\x14parmblk_formats_mask\x18\x0c \x01(\rH\x08\x88\x01\x01\x42\x13\n\x11_max_dim_idx_sizeB\x0b\n\t_max_dim4B\x0b\n\t_max_dim3B\x0b\n\t_max_dim2B\x0b\n\t_max_dim1B\x12\n\x10_max_tensor_sizeB\x12\n\x10_data_types_maskB\x16\n\x14_layout_formats_maskB\x17\n\x15_parmblk_formats_mask\"\xb7\x05\n\x07Session\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0cmachine_spec\x18\x02 \x01(\x0b\x32\x19.nnpa.zdnn.v1.MachineSpec\x12&\n\x07machine\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Machine\x12\x17\n\x0flibrary_version\x18\x04 \x01(\t\x12\x10\n\x08precheck\x18\x05 \x01(\x08\x12\x18\n\x0bstatus_diag\x18\x06 \x01(\rH\x00\x88\x01\x01\x12>\n\x14program_check_action\x18\x07 \x01(\x0e\x32 .nnpa.zdnn.v1.ProgramCheckAction\x12)\n\tlog_level\x18\x08 \x01(\x0e\x32\x16.nnpa.zdnn.v1.LogLevel\x12\x12\n\nlog_module\x18\t \x01(\t\x12(\n\x08numerics\x18\n \x01(\x0e\x32\x16.nnpa.zdnn.v1.Numerics\x12\x13\n\x0bjitter_seed\x18\x0b \x01(\x04\x12,\n\naccumulate\x18\x0c \x01(\x0e\x32\x18.nnpa.zdnn.v1.Accumulate\x12+\n\x06limits\x18\r \x01(\x0b\x32\x1b.nnpa.zdnn.v1.SessionLimits\x12\x14\n\x0ctensor_count\x18\x0e \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x0f \x01(\x04\x12/\n\x0b\x63reate_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eserver_version\x18\x12 \x01(\t\x12\x31\n\rshared_memory\x18\x13 \x01(\x0b\x32\x1a.nnpa.zdnn.v1.SharedMemoryB\x0e\n\x0c_status_diag\"*\n\x0cSharedMemory\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\xb6\x01\n\rSessionLimits\x12\x18\n\x10max_inline_bytes\x18\x01 \x01(\x04\x12\x19\n\x11max_message_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bmax_tensors\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12/\n\x0cidle_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fmax_cache_bytes\x18\x06 \x01(\x04\"<\n\x13ListMachinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListMachinesResponse\x12\'\n\x08machines\x18\x01 \x03(\x0b\x32\x15.nnpa.zdnn.v1.Machine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"!\n\x11GetMachineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\">\n\x14\x43reateSessionRequest\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\"!\n\x11GetSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"o\n\x14UpdateSessionRequest\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"$\n\x14\x44\x65leteSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"N\n\x0e\x45xecuteRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\noperations\x18\x02 \x03(\x0b\x32\x17.nnpa.zdnn.v1.Operation\"A\n\x0f\x45xecuteResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\"c\n\x12WriteTensorRequest\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32\x1f.nnpa.zdnn.v1.WriteTensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\x88\x01\n\x11WriteTensorHeader\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\x06\x61rrays\x18\x02 \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteArraysH\x00\x12+\n\x06sticks\x18\x03 \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteSticksH\x00\x42\x08\n\x06target\"N\n\x0bWriteArrays\x12*\n\toperation\x18\x01 \x01(\x0b\x32\x17.nnpa.zdnn.v1.Operation\x12\x13\n\x0b\x61rray_bytes\x18\x02 \x03(\x04\"\xb7\x01\n\x0bWriteSticks\x12\n\n\x02id\x18\x01 \x01(\x04\x12*\n\x0bnew_ztensor\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12+\n\nbyte_order\x18\x04 \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x1b\n\x0eis_transformed\x18\x05 \x01(\x08H\x00\x88\x01\x01\x42\x11\n\x0f_is_transformed\"D\n\x13WriteTensorResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\"\x88\x01\n\x11ReadTensorRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12,\n\toperation\x18\x02 \x01(\x0b\x32\x17.nnpa.zdnn.v1.OperationH\x00\x12*\n\x06sticks\x18\x03 \x01(\x0b\x32\x18.nnpa.zdnn.v1.ReadSticksH\x00\x42\x08\n\x06source\"W\n\nReadSticks\x12\n\n\x02id\x18\x01 \x01(\x04\x12+\n\nbyte_order\x18\x02 \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x03 \x01(\x0c\"b\n\x12ReadTensorResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.nnpa.zdnn.v1.ReadTensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"V\n\x10ReadTensorHeader\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"L\n\x12ListTensorsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.nnpa.zdnn.v1.ZtensorInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xba\x01\n\x0cMachineModel\x12\x1d\n\x19MACHINE_MODEL_UNSPECIFIED\x10\x00\x12\x18\n\x14MACHINE_MODEL_TELUM1\x10\x01\x12\x18\n\x14MACHINE_MODEL_TELUM2\x10\x02\x12\x15\n\x11MACHINE_MODEL_Z15\x10\x03\x12\x1f\n\x1bMACHINE_MODEL_TELUM1_NONNPA\x10\x04\x12\x1f\n\x1bMACHINE_MODEL_TELUM2_NONNPA\x10\x05*{\n\x12ProgramCheckAction\x12$\n PROGRAM_CHECK_ACTION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPROGRAM_CHECK_ACTION_ABORT\x10\x01\x12\x1f\n\x1bPROGRAM_CHECK_ACTION_STATUS\x10\x02*\xb4\x01\n\x08LogLevel\x12\x19\n\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x11\n\rLOG_LEVEL_OFF\x10\x01\x12\x13\n\x0fLOG_LEVEL_FATAL\x10\x02\x12\x13\n\x0fLOG_LEVEL_ERROR\x10\x03\x12\x12\n\x0eLOG_LEVEL_WARN\x10\x04\x12\x12\n\x0eLOG_LEVEL_INFO\x10\x05\x12\x13\n\x0fLOG_LEVEL_DEBUG\x10\x06\x12\x13\n\x0fLOG_LEVEL_TRACE\x10\x07*M\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x12\n\x0eNUMERICS_EXACT\x10\x01\x12\x13\n\x0fNUMERICS_JITTER\x10\x02*R\n\nAccumulate\x12\x1a\n\x16\x41\x43\x43UMULATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41\x43\x43UMULATE_FP32\x10\x01\x12\x13\n\x0f\x41\x43\x43UMULATE_FP64\x10\x02\x32\xf3\x06\n\x12\x41\x63\x63\x65leratorService\x12U\n\x0cListMachines\x12!.nnpa.zdnn.v1.ListMachinesRequest\x1a\".nnpa.zdnn.v1.ListMachinesResponse\x12\x44\n\nGetMachine\x12\x1f.nnpa.zdnn.v1.GetMachineRequest\x1a\x15.nnpa.zdnn.v1.Machine\x12J\n\rCreateSession\x12\".nnpa.zdnn.v1.CreateSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12\x44\n\nGetSession\x12\x1f.nnpa.zdnn.v1.GetSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12J\n\rUpdateSession\x12\".nnpa.zdnn.v1.UpdateSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12K\n\rDeleteSession\x12\".nnpa.zdnn.v1.DeleteSessionRequest\x1a\x16.google.protobuf.Empty\x12\x46\n\x07\x45xecute\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse\x12P\n\rExecuteStream\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse(\x01\x30\x01\x12T\n\x0bWriteTensor\x12 .nnpa.zdnn.v1.WriteTensorRequest\x1a!.nnpa.zdnn.v1.WriteTensorResponse(\x01\x12Q\n\nReadTensor\x12\x1f.nnpa.zdnn.v1.ReadTensorRequest\x1a .nnpa.zdnn.v1.ReadTensorResponse0\x01\x12R\n\x0bListTensors\x12 .nnpa.zdnn.v1.ListTensorsRequest\x1a!.nnpa.zdnn.v1.ListTensorsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ennpa/zdnn/v1/accelerator.proto\x12\x0cnnpa.zdnn.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18nnpa/zdnn/v1/fault.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xb8\x05\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05model\x18\x02 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.MachineModel\x12\x0f\n\x07\x61liases\x18\x03 \x03(\t\x12\x14\n\x0c\x64isplay_name\x18\x04 \x01(\t\x12\x16\n\x0ennpa_installed\x18\x05 \x01(\x08\x12\x18\n\x10hardware_version\x18\x06 \x01(\r\x12\x18\n\x10\x66unctions_vector\x18\x07 \x01(\x0c\x12\x31\n\tfunctions\x18\x08 \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x1c\n\x14parmblk_formats_mask\x18\t \x01(\r\x12\x38\n\x0fparmblk_formats\x18\n \x03(\x0e\x32\x1f.nnpa.zdnn.v1.NnpaParmblkFormat\x12\x17\n\x0f\x64\x61ta_types_mask\x18\x0b \x01(\r\x12.\n\ndata_types\x18\x0c \x03(\x0e\x32\x1a.nnpa.zdnn.v1.NnpaDataType\x12\x1b\n\x13layout_formats_mask\x18\r \x01(\r\x12\x36\n\x0elayout_formats\x18\x0e \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaLayoutFormat\x12\x18\n\x10\x63onversions_mask\x18\x0f \x01(\r\x12\x30\n\x0b\x63onversions\x18\x10 \x03(\x0e\x32\x1b.nnpa.zdnn.v1.NnpaBfpFormat\x12\x18\n\x10max_dim_idx_size\x18\x11 \x01(\r\x12\x17\n\x0fmax_tensor_size\x18\x12 \x01(\x04\x12\x10\n\x08max_dim4\x18\x13 \x01(\r\x12\x10\n\x08max_dim3\x18\x14 \x01(\r\x12\x10\n\x08max_dim2\x18\x15 \x01(\r\x12\x10\n\x08max_dim1\x18\x16 \x01(\r\x12\x11\n\tqaf_block\x18\x17 \x01(\x0c\"\xca\x04\n\x0bMachineSpec\x12)\n\x05model\x18\x01 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.MachineModel\x12\x1d\n\x10max_dim_idx_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08max_dim4\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08max_dim3\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x15\n\x08max_dim2\x18\x05 \x01(\rH\x03\x88\x01\x01\x12\x15\n\x08max_dim1\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\x1c\n\x0fmax_tensor_size\x18\x07 \x01(\x04H\x05\x88\x01\x01\x12\x39\n\x11removed_functions\x18\x08 \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x37\n\x0f\x61\x64\x64\x65\x64_functions\x18\t \x03(\x0e\x32\x1e.nnpa.zdnn.v1.NnpaFunctionCode\x12\x1c\n\x0f\x64\x61ta_types_mask\x18\n \x01(\rH\x06\x88\x01\x01\x12 \n\x13layout_formats_mask\x18\x0b \x01(\rH\x07\x88\x01\x01\x12!\n\x14parmblk_formats_mask\x18\x0c \x01(\rH\x08\x88\x01\x01\x42\x13\n\x11_max_dim_idx_sizeB\x0b\n\t_max_dim4B\x0b\n\t_max_dim3B\x0b\n\t_max_dim2B\x0b\n\t_max_dim1B\x12\n\x10_max_tensor_sizeB\x12\n\x10_data_types_maskB\x16\n\x14_layout_formats_maskB\x17\n\x15_parmblk_formats_mask\"\x9b\x06\n\x07Session\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0cmachine_spec\x18\x02 \x01(\x0b\x32\x19.nnpa.zdnn.v1.MachineSpec\x12&\n\x07machine\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Machine\x12\x17\n\x0flibrary_version\x18\x04 \x01(\t\x12\x10\n\x08precheck\x18\x05 \x01(\x08\x12\x18\n\x0bstatus_diag\x18\x06 \x01(\rH\x00\x88\x01\x01\x12>\n\x14program_check_action\x18\x07 \x01(\x0e\x32 .nnpa.zdnn.v1.ProgramCheckAction\x12)\n\tlog_level\x18\x08 \x01(\x0e\x32\x16.nnpa.zdnn.v1.LogLevel\x12\x12\n\nlog_module\x18\t \x01(\t\x12(\n\x08numerics\x18\n \x01(\x0e\x32\x16.nnpa.zdnn.v1.Numerics\x12\x13\n\x0bjitter_seed\x18\x0b \x01(\x04\x12,\n\naccumulate\x18\x0c \x01(\x0e\x32\x18.nnpa.zdnn.v1.Accumulate\x12+\n\x06limits\x18\r \x01(\x0b\x32\x1b.nnpa.zdnn.v1.SessionLimits\x12\x14\n\x0ctensor_count\x18\x0e \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x0f \x01(\x04\x12/\n\x0b\x63reate_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eserver_version\x18\x12 \x01(\t\x12\x31\n\rshared_memory\x18\x13 \x01(\x0b\x32\x1a.nnpa.zdnn.v1.SharedMemory\x12,\n\x0b\x66\x61ult_rules\x18\x14 \x03(\x0b\x32\x17.nnpa.zdnn.v1.FaultRule\x12\x34\n\x0finjected_faults\x18\x15 \x03(\x0b\x32\x1b.nnpa.zdnn.v1.InjectedFaultB\x0e\n\x0c_status_diag\"*\n\x0cSharedMemory\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\xb6\x01\n\rSessionLimits\x12\x18\n\x10max_inline_bytes\x18\x01 \x01(\x04\x12\x19\n\x11max_message_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bmax_tensors\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12/\n\x0cidle_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fmax_cache_bytes\x18\x06 \x01(\x04\"<\n\x13ListMachinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListMachinesResponse\x12\'\n\x08machines\x18\x01 \x03(\x0b\x32\x15.nnpa.zdnn.v1.Machine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"!\n\x11GetMachineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\">\n\x14\x43reateSessionRequest\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\"!\n\x11GetSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"o\n\x14UpdateSessionRequest\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"$\n\x14\x44\x65leteSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"N\n\x0e\x45xecuteRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\noperations\x18\x02 \x03(\x0b\x32\x17.nnpa.zdnn.v1.Operation\"A\n\x0f\x45xecuteResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\"c\n\x12WriteTensorRequest\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32\x1f.nnpa.zdnn.v1.WriteTensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\x88\x01\n\x11WriteTensorHeader\x12\x0f\n\x07session\x18\x01 \x01(\t\x12+\n\x06\x61rrays\x18\x02 \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteArraysH\x00\x12+\n\x06sticks\x18\x03 \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteSticksH\x00\x42\x08\n\x06target\"N\n\x0bWriteArrays\x12*\n\toperation\x18\x01 \x01(\x0b\x32\x17.nnpa.zdnn.v1.Operation\x12\x13\n\x0b\x61rray_bytes\x18\x02 \x03(\x04\"\xb7\x01\n\x0bWriteSticks\x12\n\n\x02id\x18\x01 \x01(\x04\x12*\n\x0bnew_ztensor\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12+\n\nbyte_order\x18\x04 \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x1b\n\x0eis_transformed\x18\x05 \x01(\x08H\x00\x88\x01\x01\x42\x11\n\x0f_is_transformed\"D\n\x13WriteTensorResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\"\x88\x01\n\x11ReadTensorRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12,\n\toperation\x18\x02 \x01(\x0b\x32\x17.nnpa.zdnn.v1.OperationH\x00\x12*\n\x06sticks\x18\x03 \x01(\x0b\x32\x18.nnpa.zdnn.v1.ReadSticksH\x00\x42\x08\n\x06source\"W\n\nReadSticks\x12\n\n\x02id\x18\x01 \x01(\x04\x12+\n\nbyte_order\x18\x02 \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x03 \x01(\x0c\"b\n\x12ReadTensorResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.nnpa.zdnn.v1.ReadTensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"V\n\x10ReadTensorHeader\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"L\n\x12ListTensorsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.nnpa.zdnn.v1.ZtensorInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xba\x01\n\x0cMachineModel\x12\x1d\n\x19MACHINE_MODEL_UNSPECIFIED\x10\x00\x12\x18\n\x14MACHINE_MODEL_TELUM1\x10\x01\x12\x18\n\x14MACHINE_MODEL_TELUM2\x10\x02\x12\x15\n\x11MACHINE_MODEL_Z15\x10\x03\x12\x1f\n\x1bMACHINE_MODEL_TELUM1_NONNPA\x10\x04\x12\x1f\n\x1bMACHINE_MODEL_TELUM2_NONNPA\x10\x05*{\n\x12ProgramCheckAction\x12$\n PROGRAM_CHECK_ACTION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPROGRAM_CHECK_ACTION_ABORT\x10\x01\x12\x1f\n\x1bPROGRAM_CHECK_ACTION_STATUS\x10\x02*\xb4\x01\n\x08LogLevel\x12\x19\n\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x11\n\rLOG_LEVEL_OFF\x10\x01\x12\x13\n\x0fLOG_LEVEL_FATAL\x10\x02\x12\x13\n\x0fLOG_LEVEL_ERROR\x10\x03\x12\x12\n\x0eLOG_LEVEL_WARN\x10\x04\x12\x12\n\x0eLOG_LEVEL_INFO\x10\x05\x12\x13\n\x0fLOG_LEVEL_DEBUG\x10\x06\x12\x13\n\x0fLOG_LEVEL_TRACE\x10\x07*M\n\x08Numerics\x12\x18\n\x14NUMERICS_UNSPECIFIED\x10\x00\x12\x12\n\x0eNUMERICS_EXACT\x10\x01\x12\x13\n\x0fNUMERICS_JITTER\x10\x02*R\n\nAccumulate\x12\x1a\n\x16\x41\x43\x43UMULATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41\x43\x43UMULATE_FP32\x10\x01\x12\x13\n\x0f\x41\x43\x43UMULATE_FP64\x10\x02\x32\xf3\x06\n\x12\x41\x63\x63\x65leratorService\x12U\n\x0cListMachines\x12!.nnpa.zdnn.v1.ListMachinesRequest\x1a\".nnpa.zdnn.v1.ListMachinesResponse\x12\x44\n\nGetMachine\x12\x1f.nnpa.zdnn.v1.GetMachineRequest\x1a\x15.nnpa.zdnn.v1.Machine\x12J\n\rCreateSession\x12\".nnpa.zdnn.v1.CreateSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12\x44\n\nGetSession\x12\x1f.nnpa.zdnn.v1.GetSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12J\n\rUpdateSession\x12\".nnpa.zdnn.v1.UpdateSessionRequest\x1a\x15.nnpa.zdnn.v1.Session\x12K\n\rDeleteSession\x12\".nnpa.zdnn.v1.DeleteSessionRequest\x1a\x16.google.protobuf.Empty\x12\x46\n\x07\x45xecute\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse\x12P\n\rExecuteStream\x12\x1c.nnpa.zdnn.v1.ExecuteRequest\x1a\x1d.nnpa.zdnn.v1.ExecuteResponse(\x01\x30\x01\x12T\n\x0bWriteTensor\x12 .nnpa.zdnn.v1.WriteTensorRequest\x1a!.nnpa.zdnn.v1.WriteTensorResponse(\x01\x12Q\n\nReadTensor\x12\x1f.nnpa.zdnn.v1.ReadTensorRequest\x1a .nnpa.zdnn.v1.ReadTensorResponse0\x01\x12R\n\x0bListTensors\x12 .nnpa.zdnn.v1.ListTensorsRequest\x1a!.nnpa.zdnn.v1.ListTensorsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnpa.zdnn.v1.accelerator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MACHINEMODEL']._serialized_start=4195
-  _globals['_MACHINEMODEL']._serialized_end=4381
-  _globals['_PROGRAMCHECKACTION']._serialized_start=4383
-  _globals['_PROGRAMCHECKACTION']._serialized_end=4506
-  _globals['_LOGLEVEL']._serialized_start=4509
-  _globals['_LOGLEVEL']._serialized_end=4689
-  _globals['_NUMERICS']._serialized_start=4691
-  _globals['_NUMERICS']._serialized_end=4768
-  _globals['_ACCUMULATE']._serialized_start=4770
-  _globals['_ACCUMULATE']._serialized_end=4852
-  _globals['_MACHINE']._serialized_start=234
-  _globals['_MACHINE']._serialized_end=930
-  _globals['_MACHINESPEC']._serialized_start=933
-  _globals['_MACHINESPEC']._serialized_end=1519
-  _globals['_SESSION']._serialized_start=1522
-  _globals['_SESSION']._serialized_end=2217
-  _globals['_SHAREDMEMORY']._serialized_start=2219
-  _globals['_SHAREDMEMORY']._serialized_end=2261
-  _globals['_SESSIONLIMITS']._serialized_start=2264
-  _globals['_SESSIONLIMITS']._serialized_end=2446
-  _globals['_LISTMACHINESREQUEST']._serialized_start=2448
-  _globals['_LISTMACHINESREQUEST']._serialized_end=2508
-  _globals['_LISTMACHINESRESPONSE']._serialized_start=2510
-  _globals['_LISTMACHINESRESPONSE']._serialized_end=2598
-  _globals['_GETMACHINEREQUEST']._serialized_start=2600
-  _globals['_GETMACHINEREQUEST']._serialized_end=2633
-  _globals['_CREATESESSIONREQUEST']._serialized_start=2635
-  _globals['_CREATESESSIONREQUEST']._serialized_end=2697
-  _globals['_GETSESSIONREQUEST']._serialized_start=2699
-  _globals['_GETSESSIONREQUEST']._serialized_end=2732
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=2734
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=2845
-  _globals['_DELETESESSIONREQUEST']._serialized_start=2847
-  _globals['_DELETESESSIONREQUEST']._serialized_end=2883
-  _globals['_EXECUTEREQUEST']._serialized_start=2885
-  _globals['_EXECUTEREQUEST']._serialized_end=2963
-  _globals['_EXECUTERESPONSE']._serialized_start=2965
-  _globals['_EXECUTERESPONSE']._serialized_end=3030
-  _globals['_WRITETENSORREQUEST']._serialized_start=3032
-  _globals['_WRITETENSORREQUEST']._serialized_end=3131
-  _globals['_WRITETENSORHEADER']._serialized_start=3134
-  _globals['_WRITETENSORHEADER']._serialized_end=3270
-  _globals['_WRITEARRAYS']._serialized_start=3272
-  _globals['_WRITEARRAYS']._serialized_end=3350
-  _globals['_WRITESTICKS']._serialized_start=3353
-  _globals['_WRITESTICKS']._serialized_end=3536
-  _globals['_WRITETENSORRESPONSE']._serialized_start=3538
-  _globals['_WRITETENSORRESPONSE']._serialized_end=3606
-  _globals['_READTENSORREQUEST']._serialized_start=3609
-  _globals['_READTENSORREQUEST']._serialized_end=3745
-  _globals['_READSTICKS']._serialized_start=3747
-  _globals['_READSTICKS']._serialized_end=3834
-  _globals['_READTENSORRESPONSE']._serialized_start=3836
-  _globals['_READTENSORRESPONSE']._serialized_end=3934
-  _globals['_READTENSORHEADER']._serialized_start=3936
-  _globals['_READTENSORHEADER']._serialized_end=4022
-  _globals['_LISTTENSORSREQUEST']._serialized_start=4024
-  _globals['_LISTTENSORSREQUEST']._serialized_end=4100
-  _globals['_LISTTENSORSRESPONSE']._serialized_start=4102
-  _globals['_LISTTENSORSRESPONSE']._serialized_end=4192
-  _globals['_ACCELERATORSERVICE']._serialized_start=4855
-  _globals['_ACCELERATORSERVICE']._serialized_end=5738
+  _globals['_MACHINEMODEL']._serialized_start=4321
+  _globals['_MACHINEMODEL']._serialized_end=4507
+  _globals['_PROGRAMCHECKACTION']._serialized_start=4509
+  _globals['_PROGRAMCHECKACTION']._serialized_end=4632
+  _globals['_LOGLEVEL']._serialized_start=4635
+  _globals['_LOGLEVEL']._serialized_end=4815
+  _globals['_NUMERICS']._serialized_start=4817
+  _globals['_NUMERICS']._serialized_end=4894
+  _globals['_ACCUMULATE']._serialized_start=4896
+  _globals['_ACCUMULATE']._serialized_end=4978
+  _globals['_MACHINE']._serialized_start=260
+  _globals['_MACHINE']._serialized_end=956
+  _globals['_MACHINESPEC']._serialized_start=959
+  _globals['_MACHINESPEC']._serialized_end=1545
+  _globals['_SESSION']._serialized_start=1548
+  _globals['_SESSION']._serialized_end=2343
+  _globals['_SHAREDMEMORY']._serialized_start=2345
+  _globals['_SHAREDMEMORY']._serialized_end=2387
+  _globals['_SESSIONLIMITS']._serialized_start=2390
+  _globals['_SESSIONLIMITS']._serialized_end=2572
+  _globals['_LISTMACHINESREQUEST']._serialized_start=2574
+  _globals['_LISTMACHINESREQUEST']._serialized_end=2634
+  _globals['_LISTMACHINESRESPONSE']._serialized_start=2636
+  _globals['_LISTMACHINESRESPONSE']._serialized_end=2724
+  _globals['_GETMACHINEREQUEST']._serialized_start=2726
+  _globals['_GETMACHINEREQUEST']._serialized_end=2759
+  _globals['_CREATESESSIONREQUEST']._serialized_start=2761
+  _globals['_CREATESESSIONREQUEST']._serialized_end=2823
+  _globals['_GETSESSIONREQUEST']._serialized_start=2825
+  _globals['_GETSESSIONREQUEST']._serialized_end=2858
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=2860
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=2971
+  _globals['_DELETESESSIONREQUEST']._serialized_start=2973
+  _globals['_DELETESESSIONREQUEST']._serialized_end=3009
+  _globals['_EXECUTEREQUEST']._serialized_start=3011
+  _globals['_EXECUTEREQUEST']._serialized_end=3089
+  _globals['_EXECUTERESPONSE']._serialized_start=3091
+  _globals['_EXECUTERESPONSE']._serialized_end=3156
+  _globals['_WRITETENSORREQUEST']._serialized_start=3158
+  _globals['_WRITETENSORREQUEST']._serialized_end=3257
+  _globals['_WRITETENSORHEADER']._serialized_start=3260
+  _globals['_WRITETENSORHEADER']._serialized_end=3396
+  _globals['_WRITEARRAYS']._serialized_start=3398
+  _globals['_WRITEARRAYS']._serialized_end=3476
+  _globals['_WRITESTICKS']._serialized_start=3479
+  _globals['_WRITESTICKS']._serialized_end=3662
+  _globals['_WRITETENSORRESPONSE']._serialized_start=3664
+  _globals['_WRITETENSORRESPONSE']._serialized_end=3732
+  _globals['_READTENSORREQUEST']._serialized_start=3735
+  _globals['_READTENSORREQUEST']._serialized_end=3871
+  _globals['_READSTICKS']._serialized_start=3873
+  _globals['_READSTICKS']._serialized_end=3960
+  _globals['_READTENSORRESPONSE']._serialized_start=3962
+  _globals['_READTENSORRESPONSE']._serialized_end=4060
+  _globals['_READTENSORHEADER']._serialized_start=4062
+  _globals['_READTENSORHEADER']._serialized_end=4148
+  _globals['_LISTTENSORSREQUEST']._serialized_start=4150
+  _globals['_LISTTENSORSREQUEST']._serialized_end=4226
+  _globals['_LISTTENSORSRESPONSE']._serialized_start=4228
+  _globals['_LISTTENSORSRESPONSE']._serialized_end=4318
+  _globals['_ACCELERATORSERVICE']._serialized_start=4981
+  _globals['_ACCELERATORSERVICE']._serialized_end=5864
 # @@protoc_insertion_point(module_scope)

@@ -15,6 +15,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from nnpa.zdnn.v1 import fault_pb2 as _fault_pb2
 from nnpa.zdnn.v1 import operation_pb2 as _operation_pb2
 from nnpa.zdnn.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
@@ -443,6 +444,8 @@ class Session(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     SHARED_MEMORY_FIELD_NUMBER: _builtins.int
+    FAULT_RULES_FIELD_NUMBER: _builtins.int
+    INJECTED_FAULTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -502,6 +505,18 @@ class Session(_message.Message):
         there is none. Cannot be updated; released with the session.
         """
 
+    @_builtins.property
+    def fault_rules(self) -> _containers.RepeatedCompositeFieldContainer[_fault_pb2.FaultRule]:
+        """What to break, and when; at most 1000 rules. Only on a server that was started with
+        --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
+        the same at the same place go on counting. A guest that a rule has moved comes back when the
+        rules change.
+        """
+
+    @_builtins.property
+    def injected_faults(self) -> _containers.RepeatedCompositeFieldContainer[_fault_pb2.InjectedFault]:
+        """The last 1000 faults that were injected. Output only."""
+
     def __init__(
         self,
         *,
@@ -524,10 +539,12 @@ class Session(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         server_version: _builtins.str = ...,
         shared_memory: Global___SharedMemory | None = ...,
+        fault_rules: _abc.Iterable[_fault_pb2.FaultRule] | None = ...,
+        injected_faults: _abc.Iterable[_fault_pb2.InjectedFault] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015
@@ -748,8 +765,8 @@ class UpdateSessionRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Fields to change: machine_spec (as a whole), precheck, status_diag, program_check_action,
-        log_level, log_module, numerics, jitter_seed, accumulate. A field that is named and absent goes
-        back to its default. An empty or absent mask names the fields that are present, as AIP-134
+        log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole). A field that
+        is named and absent goes back to its default. An empty or absent mask names the fields that are present, as AIP-134
         says.
         """
 

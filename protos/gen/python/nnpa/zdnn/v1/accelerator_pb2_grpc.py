@@ -152,6 +152,7 @@ class AcceleratorServiceServicer(object):
         * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
         * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
         * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+        * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,6 +180,7 @@ class AcceleratorServiceServicer(object):
         * NOT_FOUND / SESSION_NOT_FOUND.
         * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
         * INVALID_ARGUMENT / MACHINE_INVALID.
+        * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

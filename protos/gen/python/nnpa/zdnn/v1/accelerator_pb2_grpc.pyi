@@ -74,6 +74,7 @@ class AcceleratorServiceStub:
     * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
     * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
     * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+    * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.GetSessionRequest, _accelerator_pb2.Session]
     """Gets a session with its present use. Counts as activity: the idle time starts anew.
@@ -93,6 +94,7 @@ class AcceleratorServiceStub:
     * NOT_FOUND / SESSION_NOT_FOUND.
     * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
     * INVALID_ARGUMENT / MACHINE_INVALID.
+    * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
     """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_accelerator_pb2.DeleteSessionRequest, _empty_pb2.Empty]
     """Deletes a session and all its tensors. Operations that run in it are cancelled.
@@ -202,6 +204,7 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
     * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
     * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+    * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.GetSessionRequest, _accelerator_pb2.Session]  # type: ignore[assignment]
     """Gets a session with its present use. Counts as activity: the idle time starts anew.
@@ -221,6 +224,7 @@ class AcceleratorServiceAsyncStub(AcceleratorServiceStub):
     * NOT_FOUND / SESSION_NOT_FOUND.
     * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
     * INVALID_ARGUMENT / MACHINE_INVALID.
+    * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
     """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_accelerator_pb2.DeleteSessionRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Deletes a session and all its tensors. Operations that run in it are cancelled.
@@ -345,6 +349,7 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         * INVALID_ARGUMENT / MACHINE_INVALID: an override is outside what the model can be.
         * INVALID_ARGUMENT / LIBRARY_VERSION_UNKNOWN: "limit" names the known versions.
         * RESOURCE_EXHAUSTED / SESSION_QUOTA_EXCEEDED: retry with a pause.
+        * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
         """
 
     @_abc_1.abstractmethod
@@ -376,6 +381,7 @@ class AcceleratorServiceServicer(metaclass=_abc_1.ABCMeta):
         * NOT_FOUND / SESSION_NOT_FOUND.
         * INVALID_ARGUMENT / FIELD_INVALID: the mask names a field that cannot be changed.
         * INVALID_ARGUMENT / MACHINE_INVALID.
+        * PERMISSION_DENIED / FAULTS_NOT_ALLOWED: the server takes no fault_rules.
         """
 
     @_abc_1.abstractmethod

@@ -328,6 +328,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
     "value", "limit", and "option", what to set on the client's channel.
     """
+    ERROR_REASON_FAULTS_NOT_ALLOWED: _ErrorReason.ValueType  # 37
+    """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
+    is the flag that it lacks.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons of gRPC errors. Every error of this package carries a google.rpc.ErrorInfo with domain
@@ -447,6 +451,10 @@ ERROR_REASON_REGION_IN_USE: ErrorReason.ValueType  # 35
 ERROR_REASON_RESPONSE_TOO_LARGE: ErrorReason.ValueType  # 36
 """RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
 "value", "limit", and "option", what to set on the client's channel.
+"""
+ERROR_REASON_FAULTS_NOT_ALLOWED: ErrorReason.ValueType  # 37
+"""PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
+is the flag that it lacks.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

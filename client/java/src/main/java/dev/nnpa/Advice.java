@@ -59,6 +59,7 @@ final class Advice {
       case "REGION_IN_USE" -> "Unregister the region first, or choose another name.";
       case "RESPONSE_TOO_LARGE" ->
           "Set the option named on the channel, and say so in the request.";
+      case "FAULTS_NOT_ALLOWED" -> "Start the server with --allow-faults, or leave the rules out.";
       default -> ofCode(code);
     };
   }

@@ -396,6 +396,36 @@ const DIAGNOSTIC_KIND_PRECHECK = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_PRECHECK
 // appends its own backtrace.
 const DIAGNOSTIC_KIND_STATUS_DIAG = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_STATUS_DIAG
 
+// DIAGNOSTIC_KIND_SANITIZER: What Session.sanitize has found; the library itself prints nothing of
+// the kind.
+const DIAGNOSTIC_KIND_SANITIZER = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_SANITIZER
+
+// SanitizerFault: What Session.sanitize finds.
+type SanitizerFault = zdnnv1.SanitizerFault
+
+// SANITIZER_FAULT_UNSPECIFIED: Never sent.
+const SANITIZER_FAULT_UNSPECIFIED = zdnnv1.SanitizerFault_SANITIZER_FAULT_UNSPECIFIED
+
+// SANITIZER_FAULT_NEVER_WRITTEN: An operation reads sticks that were allocated and that nothing has
+// written.
+const SANITIZER_FAULT_NEVER_WRITTEN = zdnnv1.SanitizerFault_SANITIZER_FAULT_NEVER_WRITTEN
+
+// SANITIZER_FAULT_PADDING: The result depends on padding: on cells behind a dimension, on columns
+// between the gates of a concatenated tensor, or between the directions of a bidirectional layer's
+// output.
+const SANITIZER_FAULT_PADDING = zdnnv1.SanitizerFault_SANITIZER_FAULT_PADDING
+
+// SANITIZER_FAULT_TRANSFORMED_TWICE: A transform, or reshape_ztensor, is to fill a tensor that is
+// transformed already.
+const SANITIZER_FAULT_TRANSFORMED_TWICE = zdnnv1.SanitizerFault_SANITIZER_FAULT_TRANSFORMED_TWICE
+
+// SANITIZER_FAULT_USE_AFTER_FREE: An operation is given a tensor whose buffer was freed.
+const SANITIZER_FAULT_USE_AFTER_FREE = zdnnv1.SanitizerFault_SANITIZER_FAULT_USE_AFTER_FREE
+
+// SANITIZER_FAULT_CONCURRENT: Two operations are in flight on one tensor at the same time, and one
+// of them writes it.
+const SANITIZER_FAULT_CONCURRENT = zdnnv1.SanitizerFault_SANITIZER_FAULT_CONCURRENT
+
 // ZdnnStatus: Statuses of zDNN: zdnn_status, with zDNN's own names and numbers (zDNN API Reference
 // 1.2.0, "Status Codes"). The class of a status is its upper half: 0x0002 warning, 0x0004 parameter
 // error, 0x0010 data error, 0x000C hardware response. The hardware may answer 0x000C0000 + RC for
@@ -834,3 +864,43 @@ const BYTE_ORDER_LITTLE_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_LITTLE_ENDIAN
 
 // BYTE_ORDER_BIG_ENDIAN: Big-endian: the byte image that an IBM Z machine has in memory.
 const BYTE_ORDER_BIG_ENDIAN = zdnnv1.ByteOrder_BYTE_ORDER_BIG_ENDIAN
+
+// ContentsRole: What recorded contents are.
+type ContentsRole = zdnnv1.ContentsRole
+
+// CONTENTS_ROLE_UNSPECIFIED: Never recorded.
+const CONTENTS_ROLE_UNSPECIFIED = zdnnv1.ContentsRole_CONTENTS_ROLE_UNSPECIFIED
+
+// CONTENTS_ROLE_ARRAY_IN: A user's array that a transform reads. Arrays of one operation follow
+// each other in C's order.
+const CONTENTS_ROLE_ARRAY_IN = zdnnv1.ContentsRole_CONTENTS_ROLE_ARRAY_IN
+
+// CONTENTS_ROLE_ARRAY_OUT: The user's array that transform_origtensor makes.
+const CONTENTS_ROLE_ARRAY_OUT = zdnnv1.ContentsRole_CONTENTS_ROLE_ARRAY_OUT
+
+// CONTENTS_ROLE_STICKS_IN: Sticks that an operand brings, in the byte order that its message names.
+const CONTENTS_ROLE_STICKS_IN = zdnnv1.ContentsRole_CONTENTS_ROLE_STICKS_IN
+
+// CONTENTS_ROLE_STICKS_OUT: Sticks that an operand has afterwards, in the byte order of its
+// message; of tensors that stay in the session little-endian, and only if the trace has contents.
+const CONTENTS_ROLE_STICKS_OUT = zdnnv1.ContentsRole_CONTENTS_ROLE_STICKS_OUT
+
+// CONTENTS_ROLE_STICKS_HELD: Sticks of one of `tensors`, little-endian, only if the trace has
+// contents.
+const CONTENTS_ROLE_STICKS_HELD = zdnnv1.ContentsRole_CONTENTS_ROLE_STICKS_HELD
+
+// TraceEndReason: Why a trace ends.
+type TraceEndReason = zdnnv1.TraceEndReason
+
+// TRACE_END_REASON_UNSPECIFIED: Never recorded.
+const TRACE_END_REASON_UNSPECIFIED = zdnnv1.TraceEndReason_TRACE_END_REASON_UNSPECIFIED
+
+// TRACE_END_REASON_ENDED: EndTrace: it is complete.
+const TRACE_END_REASON_ENDED = zdnnv1.TraceEndReason_TRACE_END_REASON_ENDED
+
+// TRACE_END_REASON_TOO_LARGE: It was cut: the next call would have exceeded max_bytes.
+const TRACE_END_REASON_TOO_LARGE = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_LARGE
+
+// TRACE_END_REASON_TOO_SLOW: It was cut: its reader was too slow, and the server keeps 64 MiB of
+// records at most.
+const TRACE_END_REASON_TOO_SLOW = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_SLOW

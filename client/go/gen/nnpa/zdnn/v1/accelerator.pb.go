@@ -774,8 +774,12 @@ type Session struct {
 	FaultRules []*FaultRule `protobuf:"bytes,20,rep,name=fault_rules,json=faultRules,proto3" json:"fault_rules,omitempty"`
 	// The last 1000 faults that were injected. Output only.
 	InjectedFaults []*InjectedFault `protobuf:"bytes,21,rep,name=injected_faults,json=injectedFaults,proto3" json:"injected_faults,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
+	// does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
+	// nothing told. Default: none. May be updated.
+	Trace         string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -953,6 +957,13 @@ func (x *Session) GetInjectedFaults() []*InjectedFault {
 		return x.InjectedFaults
 	}
 	return nil
+}
+
+func (x *Session) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
 }
 
 // An object of POSIX shared memory, which belongs to the user of both client and server. Once the
@@ -1358,9 +1369,9 @@ type UpdateSessionRequest struct {
 	// The session: its name, and the new values.
 	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Fields to change: machine_spec (as a whole), precheck, status_diag, program_check_action,
-	// log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole). A field that
-	// is named and absent goes back to its default. An empty or absent mask names the fields that are present, as AIP-134
-	// says.
+	// log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole), trace. A
+	// field that is named and absent goes back to its default. An empty or absent mask names the
+	// fields that are present, as AIP-134 says.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2404,7 +2415,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\x9b\b\n" +
+	"\x15_parmblk_formats_mask\"\xb1\b\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2435,7 +2446,8 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemory\x128\n" +
 	"\vfault_rules\x18\x14 \x03(\v2\x17.nnpa.zdnn.v1.FaultRuleR\n" +
 	"faultRules\x12D\n" +
-	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaultsB\x0e\n" +
+	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaults\x12\x14\n" +
+	"\x05trace\x18\x18 \x01(\tR\x05traceB\x0e\n" +
 	"\f_status_diag\"6\n" +
 	"\fSharedMemory\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

@@ -446,6 +446,7 @@ class Session(_message.Message):
     SHARED_MEMORY_FIELD_NUMBER: _builtins.int
     FAULT_RULES_FIELD_NUMBER: _builtins.int
     INJECTED_FAULTS_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -478,6 +479,11 @@ class Session(_message.Message):
     """Bytes of buffers held. Output only."""
     server_version: _builtins.str
     """Version of the server, for example "0.1.0". Output only."""
+    trace: _builtins.str
+    """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
+    does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
+    nothing told. Default: none. May be updated.
+    """
     @_builtins.property
     def machine_spec(self) -> Global___MachineSpec:
         """The machine wanted. Default: telum2. May be updated."""
@@ -541,10 +547,11 @@ class Session(_message.Message):
         shared_memory: Global___SharedMemory | None = ...,
         fault_rules: _abc.Iterable[_fault_pb2.FaultRule] | None = ...,
         injected_faults: _abc.Iterable[_fault_pb2.InjectedFault] | None = ...,
+        trace: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015
@@ -765,9 +772,9 @@ class UpdateSessionRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Fields to change: machine_spec (as a whole), precheck, status_diag, program_check_action,
-        log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole). A field that
-        is named and absent goes back to its default. An empty or absent mask names the fields that are present, as AIP-134
-        says.
+        log_level, log_module, numerics, jitter_seed, accumulate, fault_rules (as a whole), trace. A
+        field that is named and absent goes back to its default. An empty or absent mask names the
+        fields that are present, as AIP-134 says.
         """
 
     def __init__(

@@ -560,6 +560,8 @@ class _DiagnosticKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Diagno
     """The parameters of an operation, printed while precheck is on."""
     DIAGNOSTIC_KIND_STATUS_DIAG: _DiagnosticKind.ValueType  # 3
     """The banner of ZDNN_STATUS_DIAG and the call that met it. A C library appends its own backtrace."""
+    DIAGNOSTIC_KIND_SANITIZER: _DiagnosticKind.ValueType  # 4
+    """What Session.sanitize has found; the library itself prints nothing of the kind."""
 
 class DiagnosticKind(_DiagnosticKind, metaclass=_DiagnosticKindEnumTypeWrapper):
     """Kinds of text that the library prints."""
@@ -572,7 +574,49 @@ DIAGNOSTIC_KIND_PRECHECK: DiagnosticKind.ValueType  # 2
 """The parameters of an operation, printed while precheck is on."""
 DIAGNOSTIC_KIND_STATUS_DIAG: DiagnosticKind.ValueType  # 3
 """The banner of ZDNN_STATUS_DIAG and the call that met it. A C library appends its own backtrace."""
+DIAGNOSTIC_KIND_SANITIZER: DiagnosticKind.ValueType  # 4
+"""What Session.sanitize has found; the library itself prints nothing of the kind."""
 Global___DiagnosticKind: _TypeAlias = DiagnosticKind  # noqa: Y015
+
+class _SanitizerFault:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SanitizerFaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SanitizerFault.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SANITIZER_FAULT_UNSPECIFIED: _SanitizerFault.ValueType  # 0
+    """Never sent."""
+    SANITIZER_FAULT_NEVER_WRITTEN: _SanitizerFault.ValueType  # 1
+    """An operation reads sticks that were allocated and that nothing has written."""
+    SANITIZER_FAULT_PADDING: _SanitizerFault.ValueType  # 2
+    """The result depends on padding: on cells behind a dimension, on columns between the gates of a
+    concatenated tensor, or between the directions of a bidirectional layer's output.
+    """
+    SANITIZER_FAULT_TRANSFORMED_TWICE: _SanitizerFault.ValueType  # 3
+    """A transform, or reshape_ztensor, is to fill a tensor that is transformed already."""
+    SANITIZER_FAULT_USE_AFTER_FREE: _SanitizerFault.ValueType  # 4
+    """An operation is given a tensor whose buffer was freed."""
+    SANITIZER_FAULT_CONCURRENT: _SanitizerFault.ValueType  # 5
+    """Two operations are in flight on one tensor at the same time, and one of them writes it."""
+
+class SanitizerFault(_SanitizerFault, metaclass=_SanitizerFaultEnumTypeWrapper):
+    """What Session.sanitize finds."""
+
+SANITIZER_FAULT_UNSPECIFIED: SanitizerFault.ValueType  # 0
+"""Never sent."""
+SANITIZER_FAULT_NEVER_WRITTEN: SanitizerFault.ValueType  # 1
+"""An operation reads sticks that were allocated and that nothing has written."""
+SANITIZER_FAULT_PADDING: SanitizerFault.ValueType  # 2
+"""The result depends on padding: on cells behind a dimension, on columns between the gates of a
+concatenated tensor, or between the directions of a bidirectional layer's output.
+"""
+SANITIZER_FAULT_TRANSFORMED_TWICE: SanitizerFault.ValueType  # 3
+"""A transform, or reshape_ztensor, is to fill a tensor that is transformed already."""
+SANITIZER_FAULT_USE_AFTER_FREE: SanitizerFault.ValueType  # 4
+"""An operation is given a tensor whose buffer was freed."""
+SANITIZER_FAULT_CONCURRENT: SanitizerFault.ValueType  # 5
+"""Two operations are in flight on one tensor at the same time, and one of them writes it."""
+Global___SanitizerFault: _TypeAlias = SanitizerFault  # noqa: Y015
 
 @_typing.final
 class Operation(_message.Message):
@@ -1069,6 +1113,7 @@ class Diagnostic(_message.Message):
     STREAM_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     stream: Global___DiagnosticStream.ValueType
     """Where the library prints it. Default is never sent."""
     kind: Global___DiagnosticKind.ValueType
@@ -1077,20 +1122,109 @@ class Diagnostic(_message.Message):
     """The text, possibly of several lines, without a final newline. Where the real library prints
     its source file and line it says "(nnpa)".
     """
+    @_builtins.property
+    def report(self) -> Global___SanitizerReport:
+        """What the text says, in parts. Present with DIAGNOSTIC_KIND_SANITIZER."""
+
     def __init__(
         self,
         *,
         stream: Global___DiagnosticStream.ValueType = ...,
         kind: Global___DiagnosticKind.ValueType = ...,
         text: _builtins.str = ...,
+        report: Global___SanitizerReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "stream", b"stream", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "report", b"report", "stream", b"stream", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Diagnostic: _TypeAlias = Diagnostic  # noqa: Y015
+
+@_typing.final
+class SanitizerReport(_message.Message):
+    """A misuse of a tensor that the real machine would not notice, found by Session.sanitize. It comes
+    with the operation that it was found in, in OperationResult.diagnostics; when the call ends with
+    a gRPC error instead, in the details of its status, beside ErrorInfo. The operation runs, and
+    answers, as it would without.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    USE_FIELD_NUMBER: _builtins.int
+    OPERAND_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    fault: Global___SanitizerFault.ValueType
+    """What is wrong."""
+    operand: _builtins.str
+    """The operand, by its C parameter name."""
+    tensor: _builtins.int
+    """The tensor's id, the former one of a freed tensor; 0 for an inline tensor."""
+    text: _builtins.str
+    """All of it as one line."""
+    @_builtins.property
+    def use(self) -> Global___SanitizerSite:
+        """The operation that it was found in."""
+
+    @_builtins.property
+    def allocation(self) -> Global___SanitizerSite:
+        """What gave the tensor its buffer; empty if that is not known."""
+
+    @_builtins.property
+    def other(self) -> Global___SanitizerSite:
+        """USE_AFTER_FREE: what freed the buffer. TRANSFORMED_TWICE: what wrote it before. CONCURRENT: the
+        other operation. PADDING: what wrote the sticks. Empty for NEVER_WRITTEN, and if not known.
+        """
+
+    def __init__(
+        self,
+        *,
+        fault: Global___SanitizerFault.ValueType = ...,
+        use: Global___SanitizerSite | None = ...,
+        operand: _builtins.str = ...,
+        tensor: _builtins.int = ...,
+        allocation: Global___SanitizerSite | None = ...,
+        other: Global___SanitizerSite | None = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "other", b"other", "use", b"use"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "fault", b"fault", "operand", b"operand", "other", b"other", "tensor", b"tensor", "text", b"text", "use", b"use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SanitizerReport: _TypeAlias = SanitizerReport  # noqa: Y015
+
+@_typing.final
+class SanitizerSite(_message.Message):
+    """A call in a program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    operation: _builtins.str
+    """The function's name without "zdnn_", or "write_sticks" for WriteTensor."""
+    at: _builtins.str
+    """Its Operation.site."""
+    def __init__(
+        self,
+        *,
+        operation: _builtins.str = ...,
+        at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "operation", b"operation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SanitizerSite: _TypeAlias = SanitizerSite  # noqa: Y015
 
 @_typing.final
 class FloatRange(_message.Message):

@@ -37,7 +37,7 @@ DOCSTRINGS = {
     "nnpa/network/v1": "Hosted networks on the wire, version 1: network, program.",
     "nnpa/oip": "The Open Inference Protocol, version 2; beside its modules, its descriptor.",
     "nnpa/zdnn": "The zDNN API of the wire, by version.",
-    "nnpa/zdnn/v1": "zDNN on the wire, version 1: status, tensor, operation, fault, accelerator, trace.",
+    "nnpa/zdnn/v1": "zDNN on the wire, version 1: a module for each file of the contract.",
 }
 
 

@@ -400,31 +400,31 @@ const DIAGNOSTIC_KIND_STATUS_DIAG = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_STATUS
 // the kind.
 const DIAGNOSTIC_KIND_SANITIZER = zdnnv1.DiagnosticKind_DIAGNOSTIC_KIND_SANITIZER
 
-// SanitizerFault: What Session.sanitize finds.
-type SanitizerFault = zdnnv1.SanitizerFault
+// Misuse: Ways to misuse a tensor.
+type Misuse = zdnnv1.Misuse
 
-// SANITIZER_FAULT_UNSPECIFIED: Never sent.
-const SANITIZER_FAULT_UNSPECIFIED = zdnnv1.SanitizerFault_SANITIZER_FAULT_UNSPECIFIED
+// MISUSE_UNSPECIFIED: Never sent.
+const MISUSE_UNSPECIFIED = zdnnv1.Misuse_MISUSE_UNSPECIFIED
 
-// SANITIZER_FAULT_NEVER_WRITTEN: An operation reads sticks that were allocated and that nothing has
-// written.
-const SANITIZER_FAULT_NEVER_WRITTEN = zdnnv1.SanitizerFault_SANITIZER_FAULT_NEVER_WRITTEN
+// MISUSE_NEVER_WRITTEN: An operation reads sticks that were allocated and that nothing has written.
+const MISUSE_NEVER_WRITTEN = zdnnv1.Misuse_MISUSE_NEVER_WRITTEN
 
-// SANITIZER_FAULT_PADDING: The result depends on padding: on cells behind a dimension, on columns
-// between the gates of a concatenated tensor, or between the directions of a bidirectional layer's
-// output.
-const SANITIZER_FAULT_PADDING = zdnnv1.SanitizerFault_SANITIZER_FAULT_PADDING
+// MISUSE_PADDING_READ: An operation's result depends on padding: on cells behind a dimension, on
+// columns between the gates of a concatenated tensor, or between the directions of a bidirectional
+// layer's output. `other` is what wrote the sticks.
+const MISUSE_PADDING_READ = zdnnv1.Misuse_MISUSE_PADDING_READ
 
-// SANITIZER_FAULT_TRANSFORMED_TWICE: A transform, or reshape_ztensor, is to fill a tensor that is
-// transformed already.
-const SANITIZER_FAULT_TRANSFORMED_TWICE = zdnnv1.SanitizerFault_SANITIZER_FAULT_TRANSFORMED_TWICE
+// MISUSE_TRANSFORMED_TWICE: A transform, or reshape_ztensor, is to fill a tensor that is
+// transformed already, which the library refuses. `other` is what wrote the sticks.
+const MISUSE_TRANSFORMED_TWICE = zdnnv1.Misuse_MISUSE_TRANSFORMED_TWICE
 
-// SANITIZER_FAULT_USE_AFTER_FREE: An operation is given a tensor whose buffer was freed.
-const SANITIZER_FAULT_USE_AFTER_FREE = zdnnv1.SanitizerFault_SANITIZER_FAULT_USE_AFTER_FREE
+// MISUSE_USE_AFTER_FREE: An operation is given a tensor whose buffer was freed. `other` is what
+// freed it.
+const MISUSE_USE_AFTER_FREE = zdnnv1.Misuse_MISUSE_USE_AFTER_FREE
 
-// SANITIZER_FAULT_CONCURRENT: Two operations are in flight on one tensor at the same time, and one
-// of them writes it.
-const SANITIZER_FAULT_CONCURRENT = zdnnv1.SanitizerFault_SANITIZER_FAULT_CONCURRENT
+// MISUSE_CONCURRENT_USE: Two operations are in flight on one tensor at the same time, and one of
+// them writes it. `other` is the one that was there before.
+const MISUSE_CONCURRENT_USE = zdnnv1.Misuse_MISUSE_CONCURRENT_USE
 
 // ZdnnStatus: Statuses of zDNN: zdnn_status, with zDNN's own names and numbers (zDNN API Reference
 // 1.2.0, "Status Codes"). The class of a status is its upper half: 0x0002 warning, 0x0004 parameter

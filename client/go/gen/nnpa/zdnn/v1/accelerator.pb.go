@@ -767,6 +767,10 @@ type Session struct {
 	// server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
 	// there is none. Cannot be updated; released with the session.
 	SharedMemory *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
+	// Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
+	// sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations take about
+	// three times as long. Hosted networks are not looked at. Default false. Cannot be updated.
+	Sanitize bool `protobuf:"varint,22,opt,name=sanitize,proto3" json:"sanitize,omitempty"`
 	// What to break, and when; at most 1000 rules. Only on a server that was started with
 	// --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay
 	// the same at the same place go on counting. A guest that a rule has moved comes back when the
@@ -943,6 +947,13 @@ func (x *Session) GetSharedMemory() *SharedMemory {
 		return x.SharedMemory
 	}
 	return nil
+}
+
+func (x *Session) GetSanitize() bool {
+	if x != nil {
+		return x.Sanitize
+	}
+	return false
 }
 
 func (x *Session) GetFaultRules() []*FaultRule {
@@ -1826,6 +1837,8 @@ type WriteSticks struct {
 	ByteOrder ByteOrder `protobuf:"varint,4,opt,name=byte_order,json=byteOrder,proto3,enum=nnpa.zdnn.v1.ByteOrder" json:"byte_order,omitempty"`
 	// is_transformed afterwards, for an existing tensor. Default: unchanged.
 	IsTransformed *bool `protobuf:"varint,5,opt,name=is_transformed,json=isTransformed,proto3,oneof" json:"is_transformed,omitempty"`
+	// As Operation.site.
+	Site          string `protobuf:"bytes,6,opt,name=site,proto3" json:"site,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1893,6 +1906,13 @@ func (x *WriteSticks) GetIsTransformed() bool {
 		return *x.IsTransformed
 	}
 	return false
+}
+
+func (x *WriteSticks) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
 }
 
 // Response of WriteTensor.
@@ -2415,7 +2435,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\xb1\b\n" +
+	"\x15_parmblk_formats_mask\"\xcd\b\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2443,7 +2463,8 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
 	"\x0eserver_version\x18\x12 \x01(\tR\rserverVersion\x12?\n" +
-	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemory\x128\n" +
+	"\rshared_memory\x18\x13 \x01(\v2\x1a.nnpa.zdnn.v1.SharedMemoryR\fsharedMemory\x12\x1a\n" +
+	"\bsanitize\x18\x16 \x01(\bR\bsanitize\x128\n" +
 	"\vfault_rules\x18\x14 \x03(\v2\x17.nnpa.zdnn.v1.FaultRuleR\n" +
 	"faultRules\x12D\n" +
 	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaults\x12\x14\n" +
@@ -2498,7 +2519,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vWriteArrays\x125\n" +
 	"\toperation\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.OperationR\toperation\x12\x1f\n" +
 	"\varray_bytes\x18\x02 \x03(\x04R\n" +
-	"arrayBytes\"\xed\x01\n" +
+	"arrayBytes\"\x81\x02\n" +
 	"\vWriteSticks\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\vnew_ztensor\x18\x02 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorR\n" +
@@ -2507,7 +2528,8 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"totalBytes\x126\n" +
 	"\n" +
 	"byte_order\x18\x04 \x01(\x0e2\x17.nnpa.zdnn.v1.ByteOrderR\tbyteOrder\x12*\n" +
-	"\x0eis_transformed\x18\x05 \x01(\bH\x00R\risTransformed\x88\x01\x01B\x11\n" +
+	"\x0eis_transformed\x18\x05 \x01(\bH\x00R\risTransformed\x88\x01\x01\x12\x12\n" +
+	"\x04site\x18\x06 \x01(\tR\x04siteB\x11\n" +
 	"\x0f_is_transformed\"L\n" +
 	"\x13WriteTensorResponse\x125\n" +
 	"\x06result\x18\x01 \x01(\v2\x1d.nnpa.zdnn.v1.OperationResultR\x06result\"\xa4\x01\n" +

@@ -1042,72 +1042,6 @@ func (DiagnosticKind) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
-// What Session.sanitize finds.
-type SanitizerFault int32
-
-const (
-	// Never sent.
-	SanitizerFault_SANITIZER_FAULT_UNSPECIFIED SanitizerFault = 0
-	// An operation reads sticks that were allocated and that nothing has written.
-	SanitizerFault_SANITIZER_FAULT_NEVER_WRITTEN SanitizerFault = 1
-	// The result depends on padding: on cells behind a dimension, on columns between the gates of a
-	// concatenated tensor, or between the directions of a bidirectional layer's output.
-	SanitizerFault_SANITIZER_FAULT_PADDING SanitizerFault = 2
-	// A transform, or reshape_ztensor, is to fill a tensor that is transformed already.
-	SanitizerFault_SANITIZER_FAULT_TRANSFORMED_TWICE SanitizerFault = 3
-	// An operation is given a tensor whose buffer was freed.
-	SanitizerFault_SANITIZER_FAULT_USE_AFTER_FREE SanitizerFault = 4
-	// Two operations are in flight on one tensor at the same time, and one of them writes it.
-	SanitizerFault_SANITIZER_FAULT_CONCURRENT SanitizerFault = 5
-)
-
-// Enum value maps for SanitizerFault.
-var (
-	SanitizerFault_name = map[int32]string{
-		0: "SANITIZER_FAULT_UNSPECIFIED",
-		1: "SANITIZER_FAULT_NEVER_WRITTEN",
-		2: "SANITIZER_FAULT_PADDING",
-		3: "SANITIZER_FAULT_TRANSFORMED_TWICE",
-		4: "SANITIZER_FAULT_USE_AFTER_FREE",
-		5: "SANITIZER_FAULT_CONCURRENT",
-	}
-	SanitizerFault_value = map[string]int32{
-		"SANITIZER_FAULT_UNSPECIFIED":       0,
-		"SANITIZER_FAULT_NEVER_WRITTEN":     1,
-		"SANITIZER_FAULT_PADDING":           2,
-		"SANITIZER_FAULT_TRANSFORMED_TWICE": 3,
-		"SANITIZER_FAULT_USE_AFTER_FREE":    4,
-		"SANITIZER_FAULT_CONCURRENT":        5,
-	}
-)
-
-func (x SanitizerFault) Enum() *SanitizerFault {
-	p := new(SanitizerFault)
-	*p = x
-	return p
-}
-
-func (x SanitizerFault) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SanitizerFault) Descriptor() protoreflect.EnumDescriptor {
-	return file_nnpa_zdnn_v1_operation_proto_enumTypes[16].Descriptor()
-}
-
-func (SanitizerFault) Type() protoreflect.EnumType {
-	return &file_nnpa_zdnn_v1_operation_proto_enumTypes[16]
-}
-
-func (x SanitizerFault) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SanitizerFault.Descriptor instead.
-func (SanitizerFault) EnumDescriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{16}
-}
-
 // One call of one zDNN function.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1191,7 +1125,10 @@ type Operation struct {
 	// True for what a client library does on its own, at times of its own, such as freeing a tensor
 	// that the program has dropped: faults leave it alone and it has no number. Read in
 	// free_ztensor_buffer only. Default false.
-	Housekeeping  bool `protobuf:"varint,204,opt,name=housekeeping,proto3" json:"housekeeping,omitempty"`
+	Housekeeping bool `protobuf:"varint,204,opt,name=housekeeping,proto3" json:"housekeeping,omitempty"`
+	// Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
+	// finds the place. At most 256 characters are kept. Read only when the session sanitizes.
+	Site          string `protobuf:"bytes,205,opt,name=site,proto3" json:"site,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1770,6 +1707,13 @@ func (x *Operation) GetHousekeeping() bool {
 		return x.Housekeeping
 	}
 	return false
+}
+
+func (x *Operation) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
 }
 
 type isOperation_Operation interface {
@@ -2452,165 +2396,6 @@ func (x *Diagnostic) GetReport() *SanitizerReport {
 	return nil
 }
 
-// A misuse of a tensor that the real machine would not notice, found by Session.sanitize. It comes
-// with the operation that it was found in, in OperationResult.diagnostics; when the call ends with
-// a gRPC error instead, in the details of its status, beside ErrorInfo. The operation runs, and
-// answers, as it would without.
-type SanitizerReport struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is wrong.
-	Fault SanitizerFault `protobuf:"varint,1,opt,name=fault,proto3,enum=nnpa.zdnn.v1.SanitizerFault" json:"fault,omitempty"`
-	// The operation that it was found in.
-	Use *SanitizerSite `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
-	// The operand, by its C parameter name.
-	Operand string `protobuf:"bytes,3,opt,name=operand,proto3" json:"operand,omitempty"`
-	// The tensor's id, the former one of a freed tensor; 0 for an inline tensor.
-	Tensor uint64 `protobuf:"varint,4,opt,name=tensor,proto3" json:"tensor,omitempty"`
-	// What gave the tensor its buffer; empty if that is not known.
-	Allocation *SanitizerSite `protobuf:"bytes,5,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// USE_AFTER_FREE: what freed the buffer. TRANSFORMED_TWICE: what wrote it before. CONCURRENT: the
-	// other operation. PADDING: what wrote the sticks. Empty for NEVER_WRITTEN, and if not known.
-	Other *SanitizerSite `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
-	// All of it as one line.
-	Text          string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SanitizerReport) Reset() {
-	*x = SanitizerReport{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SanitizerReport) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SanitizerReport) ProtoMessage() {}
-
-func (x *SanitizerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SanitizerReport.ProtoReflect.Descriptor instead.
-func (*SanitizerReport) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *SanitizerReport) GetFault() SanitizerFault {
-	if x != nil {
-		return x.Fault
-	}
-	return SanitizerFault_SANITIZER_FAULT_UNSPECIFIED
-}
-
-func (x *SanitizerReport) GetUse() *SanitizerSite {
-	if x != nil {
-		return x.Use
-	}
-	return nil
-}
-
-func (x *SanitizerReport) GetOperand() string {
-	if x != nil {
-		return x.Operand
-	}
-	return ""
-}
-
-func (x *SanitizerReport) GetTensor() uint64 {
-	if x != nil {
-		return x.Tensor
-	}
-	return 0
-}
-
-func (x *SanitizerReport) GetAllocation() *SanitizerSite {
-	if x != nil {
-		return x.Allocation
-	}
-	return nil
-}
-
-func (x *SanitizerReport) GetOther() *SanitizerSite {
-	if x != nil {
-		return x.Other
-	}
-	return nil
-}
-
-func (x *SanitizerReport) GetText() string {
-	if x != nil {
-		return x.Text
-	}
-	return ""
-}
-
-// A call in a program.
-type SanitizerSite struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The function's name without "zdnn_", or "write_sticks" for WriteTensor.
-	Operation string `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
-	// Its Operation.site.
-	At            string `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SanitizerSite) Reset() {
-	*x = SanitizerSite{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SanitizerSite) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SanitizerSite) ProtoMessage() {}
-
-func (x *SanitizerSite) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SanitizerSite.ProtoReflect.Descriptor instead.
-func (*SanitizerSite) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *SanitizerSite) GetOperation() string {
-	if x != nil {
-		return x.Operation
-	}
-	return ""
-}
-
-func (x *SanitizerSite) GetAt() string {
-	if x != nil {
-		return x.At
-	}
-	return ""
-}
-
 // Minimum and maximum of a tensor's elements.
 type FloatRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2624,7 +2409,7 @@ type FloatRange struct {
 
 func (x *FloatRange) Reset() {
 	*x = FloatRange{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2421,7 @@ func (x *FloatRange) String() string {
 func (*FloatRange) ProtoMessage() {}
 
 func (x *FloatRange) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2434,7 @@ func (x *FloatRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatRange.ProtoReflect.Descriptor instead.
 func (*FloatRange) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FloatRange) GetMin() float32 {
@@ -2680,7 +2465,7 @@ type RangeViolation struct {
 
 func (x *RangeViolation) Reset() {
 	*x = RangeViolation{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2477,7 @@ func (x *RangeViolation) String() string {
 func (*RangeViolation) ProtoMessage() {}
 
 func (x *RangeViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2490,7 @@ func (x *RangeViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeViolation.ProtoReflect.Descriptor instead.
 func (*RangeViolation) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RangeViolation) GetFunction() NnpaFunctionCode {
@@ -2737,7 +2522,7 @@ type OperandViolation struct {
 
 func (x *OperandViolation) Reset() {
 	*x = OperandViolation{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2534,7 @@ func (x *OperandViolation) String() string {
 func (*OperandViolation) ProtoMessage() {}
 
 func (x *OperandViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2547,7 @@ func (x *OperandViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperandViolation.ProtoReflect.Descriptor instead.
 func (*OperandViolation) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *OperandViolation) GetOperand() string {
@@ -2804,7 +2589,7 @@ type ViolatingElement struct {
 
 func (x *ViolatingElement) Reset() {
 	*x = ViolatingElement{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2601,7 @@ func (x *ViolatingElement) String() string {
 func (*ViolatingElement) ProtoMessage() {}
 
 func (x *ViolatingElement) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2614,7 @@ func (x *ViolatingElement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViolatingElement.ProtoReflect.Descriptor instead.
 func (*ViolatingElement) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ViolatingElement) GetIndex() []uint32 {
@@ -2876,7 +2661,7 @@ type InitZtensor struct {
 
 func (x *InitZtensor) Reset() {
 	*x = InitZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2673,7 @@ func (x *InitZtensor) String() string {
 func (*InitZtensor) ProtoMessage() {}
 
 func (x *InitZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2686,7 @@ func (x *InitZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitZtensor.ProtoReflect.Descriptor instead.
 func (*InitZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InitZtensor) GetZtensor() uint64 {
@@ -2944,7 +2729,7 @@ type InitQuantizedZtensor struct {
 
 func (x *InitQuantizedZtensor) Reset() {
 	*x = InitQuantizedZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +2741,7 @@ func (x *InitQuantizedZtensor) String() string {
 func (*InitQuantizedZtensor) ProtoMessage() {}
 
 func (x *InitQuantizedZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +2754,7 @@ func (x *InitQuantizedZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitQuantizedZtensor.ProtoReflect.Descriptor instead.
 func (*InitQuantizedZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InitQuantizedZtensor) GetZtensor() uint64 {
@@ -3024,7 +2809,7 @@ type AllochelperZtensor struct {
 
 func (x *AllochelperZtensor) Reset() {
 	*x = AllochelperZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +2821,7 @@ func (x *AllochelperZtensor) String() string {
 func (*AllochelperZtensor) ProtoMessage() {}
 
 func (x *AllochelperZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +2834,7 @@ func (x *AllochelperZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllochelperZtensor.ProtoReflect.Descriptor instead.
 func (*AllochelperZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AllochelperZtensor) GetZtensor() *TensorRef {
@@ -3071,7 +2856,7 @@ type ResetZtensor struct {
 
 func (x *ResetZtensor) Reset() {
 	*x = ResetZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +2868,7 @@ func (x *ResetZtensor) String() string {
 func (*ResetZtensor) ProtoMessage() {}
 
 func (x *ResetZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +2881,7 @@ func (x *ResetZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetZtensor.ProtoReflect.Descriptor instead.
 func (*ResetZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResetZtensor) GetZtensor() *TensorRef {
@@ -3118,7 +2903,7 @@ type FreeZtensorBuffer struct {
 
 func (x *FreeZtensorBuffer) Reset() {
 	*x = FreeZtensorBuffer{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +2915,7 @@ func (x *FreeZtensorBuffer) String() string {
 func (*FreeZtensorBuffer) ProtoMessage() {}
 
 func (x *FreeZtensorBuffer) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +2928,7 @@ func (x *FreeZtensorBuffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeZtensorBuffer.ProtoReflect.Descriptor instead.
 func (*FreeZtensorBuffer) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FreeZtensorBuffer) GetZtensor() *TensorRef {
@@ -3177,7 +2962,7 @@ type TransformZtensor struct {
 
 func (x *TransformZtensor) Reset() {
 	*x = TransformZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +2974,7 @@ func (x *TransformZtensor) String() string {
 func (*TransformZtensor) ProtoMessage() {}
 
 func (x *TransformZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +2987,7 @@ func (x *TransformZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformZtensor.ProtoReflect.Descriptor instead.
 func (*TransformZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransformZtensor) GetZtensor() *TensorRef {
@@ -3233,7 +3018,7 @@ type TransformZtensorWithSaturation struct {
 
 func (x *TransformZtensorWithSaturation) Reset() {
 	*x = TransformZtensorWithSaturation{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3030,7 @@ func (x *TransformZtensorWithSaturation) String() string {
 func (*TransformZtensorWithSaturation) ProtoMessage() {}
 
 func (x *TransformZtensorWithSaturation) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3043,7 @@ func (x *TransformZtensorWithSaturation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformZtensorWithSaturation.ProtoReflect.Descriptor instead.
 func (*TransformZtensorWithSaturation) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransformZtensorWithSaturation) GetZtensor() *TensorRef {
@@ -3299,7 +3084,7 @@ type TransformQuantizedZtensor struct {
 
 func (x *TransformQuantizedZtensor) Reset() {
 	*x = TransformQuantizedZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3096,7 @@ func (x *TransformQuantizedZtensor) String() string {
 func (*TransformQuantizedZtensor) ProtoMessage() {}
 
 func (x *TransformQuantizedZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3109,7 @@ func (x *TransformQuantizedZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformQuantizedZtensor.ProtoReflect.Descriptor instead.
 func (*TransformQuantizedZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransformQuantizedZtensor) GetZtensor() *TensorRef {
@@ -3377,7 +3162,7 @@ type TransformOrigtensor struct {
 
 func (x *TransformOrigtensor) Reset() {
 	*x = TransformOrigtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3174,7 @@ func (x *TransformOrigtensor) String() string {
 func (*TransformOrigtensor) ProtoMessage() {}
 
 func (x *TransformOrigtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3187,7 @@ func (x *TransformOrigtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformOrigtensor.ProtoReflect.Descriptor instead.
 func (*TransformOrigtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransformOrigtensor) GetZtensor() *TensorRef {
@@ -3428,7 +3213,7 @@ type ReshapeZtensor struct {
 
 func (x *ReshapeZtensor) Reset() {
 	*x = ReshapeZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3225,7 @@ func (x *ReshapeZtensor) String() string {
 func (*ReshapeZtensor) ProtoMessage() {}
 
 func (x *ReshapeZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3238,7 @@ func (x *ReshapeZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeZtensor.ProtoReflect.Descriptor instead.
 func (*ReshapeZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{18}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReshapeZtensor) GetSrc() *TensorRef {
@@ -3483,7 +3268,7 @@ type GetrangeZtensor struct {
 
 func (x *GetrangeZtensor) Reset() {
 	*x = GetrangeZtensor{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3280,7 @@ func (x *GetrangeZtensor) String() string {
 func (*GetrangeZtensor) ProtoMessage() {}
 
 func (x *GetrangeZtensor) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3293,7 @@ func (x *GetrangeZtensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetrangeZtensor.ProtoReflect.Descriptor instead.
 func (*GetrangeZtensor) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{19}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetrangeZtensor) GetZtensor() *TensorRef {
@@ -3533,7 +3318,7 @@ type Add struct {
 
 func (x *Add) Reset() {
 	*x = Add{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3330,7 @@ func (x *Add) String() string {
 func (*Add) ProtoMessage() {}
 
 func (x *Add) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3343,7 @@ func (x *Add) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Add.ProtoReflect.Descriptor instead.
 func (*Add) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{20}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Add) GetInputA() *TensorRef {
@@ -3597,7 +3382,7 @@ type Sub struct {
 
 func (x *Sub) Reset() {
 	*x = Sub{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3394,7 @@ func (x *Sub) String() string {
 func (*Sub) ProtoMessage() {}
 
 func (x *Sub) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3407,7 @@ func (x *Sub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sub.ProtoReflect.Descriptor instead.
 func (*Sub) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{21}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Sub) GetInputA() *TensorRef {
@@ -3661,7 +3446,7 @@ type Mul struct {
 
 func (x *Mul) Reset() {
 	*x = Mul{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3458,7 @@ func (x *Mul) String() string {
 func (*Mul) ProtoMessage() {}
 
 func (x *Mul) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3471,7 @@ func (x *Mul) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mul.ProtoReflect.Descriptor instead.
 func (*Mul) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{22}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Mul) GetInputA() *TensorRef {
@@ -3725,7 +3510,7 @@ type Div struct {
 
 func (x *Div) Reset() {
 	*x = Div{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3522,7 @@ func (x *Div) String() string {
 func (*Div) ProtoMessage() {}
 
 func (x *Div) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3535,7 @@ func (x *Div) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Div.ProtoReflect.Descriptor instead.
 func (*Div) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{23}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Div) GetInputA() *TensorRef {
@@ -3789,7 +3574,7 @@ type Min struct {
 
 func (x *Min) Reset() {
 	*x = Min{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3586,7 @@ func (x *Min) String() string {
 func (*Min) ProtoMessage() {}
 
 func (x *Min) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3599,7 @@ func (x *Min) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Min.ProtoReflect.Descriptor instead.
 func (*Min) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{24}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Min) GetInputA() *TensorRef {
@@ -3853,7 +3638,7 @@ type Max struct {
 
 func (x *Max) Reset() {
 	*x = Max{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[25]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3650,7 @@ func (x *Max) String() string {
 func (*Max) ProtoMessage() {}
 
 func (x *Max) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[25]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3663,7 @@ func (x *Max) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Max.ProtoReflect.Descriptor instead.
 func (*Max) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{25}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Max) GetInputA() *TensorRef {
@@ -3915,7 +3700,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[26]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3927,7 +3712,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[26]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3940,7 +3725,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{26}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Log) GetInput() *TensorRef {
@@ -3970,7 +3755,7 @@ type Exp struct {
 
 func (x *Exp) Reset() {
 	*x = Exp{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[27]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +3767,7 @@ func (x *Exp) String() string {
 func (*Exp) ProtoMessage() {}
 
 func (x *Exp) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[27]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +3780,7 @@ func (x *Exp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exp.ProtoReflect.Descriptor instead.
 func (*Exp) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{27}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exp) GetInput() *TensorRef {
@@ -4026,7 +3811,7 @@ type Sqrt struct {
 
 func (x *Sqrt) Reset() {
 	*x = Sqrt{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[28]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +3823,7 @@ func (x *Sqrt) String() string {
 func (*Sqrt) ProtoMessage() {}
 
 func (x *Sqrt) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[28]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +3836,7 @@ func (x *Sqrt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sqrt.ProtoReflect.Descriptor instead.
 func (*Sqrt) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{28}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Sqrt) GetInput() *TensorRef {
@@ -4084,7 +3869,7 @@ type Invsqrt struct {
 
 func (x *Invsqrt) Reset() {
 	*x = Invsqrt{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[29]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +3881,7 @@ func (x *Invsqrt) String() string {
 func (*Invsqrt) ProtoMessage() {}
 
 func (x *Invsqrt) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[29]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +3894,7 @@ func (x *Invsqrt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invsqrt.ProtoReflect.Descriptor instead.
 func (*Invsqrt) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{29}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Invsqrt) GetInput() *TensorRef {
@@ -4149,7 +3934,7 @@ type Relu struct {
 
 func (x *Relu) Reset() {
 	*x = Relu{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[30]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4161,7 +3946,7 @@ func (x *Relu) String() string {
 func (*Relu) ProtoMessage() {}
 
 func (x *Relu) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[30]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4174,7 +3959,7 @@ func (x *Relu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relu.ProtoReflect.Descriptor instead.
 func (*Relu) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{30}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Relu) GetInput() *TensorRef {
@@ -4218,7 +4003,7 @@ type LeakyRelu struct {
 
 func (x *LeakyRelu) Reset() {
 	*x = LeakyRelu{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[31]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4015,7 @@ func (x *LeakyRelu) String() string {
 func (*LeakyRelu) ProtoMessage() {}
 
 func (x *LeakyRelu) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[31]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4028,7 @@ func (x *LeakyRelu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeakyRelu.ProtoReflect.Descriptor instead.
 func (*LeakyRelu) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{31}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LeakyRelu) GetInput() *TensorRef {
@@ -4287,7 +4072,7 @@ type Tanh struct {
 
 func (x *Tanh) Reset() {
 	*x = Tanh{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[32]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4084,7 @@ func (x *Tanh) String() string {
 func (*Tanh) ProtoMessage() {}
 
 func (x *Tanh) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[32]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4097,7 @@ func (x *Tanh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tanh.ProtoReflect.Descriptor instead.
 func (*Tanh) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{32}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Tanh) GetInput() *TensorRef {
@@ -4342,7 +4127,7 @@ type Sigmoid struct {
 
 func (x *Sigmoid) Reset() {
 	*x = Sigmoid{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[33]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4354,7 +4139,7 @@ func (x *Sigmoid) String() string {
 func (*Sigmoid) ProtoMessage() {}
 
 func (x *Sigmoid) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[33]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4367,7 +4152,7 @@ func (x *Sigmoid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sigmoid.ProtoReflect.Descriptor instead.
 func (*Sigmoid) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{33}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Sigmoid) GetInput() *TensorRef {
@@ -4400,7 +4185,7 @@ type Softmax struct {
 
 func (x *Softmax) Reset() {
 	*x = Softmax{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[34]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4197,7 @@ func (x *Softmax) String() string {
 func (*Softmax) ProtoMessage() {}
 
 func (x *Softmax) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[34]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4210,7 @@ func (x *Softmax) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Softmax.ProtoReflect.Descriptor instead.
 func (*Softmax) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{34}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Softmax) GetInput() *TensorRef {
@@ -4468,7 +4253,7 @@ type SoftmaxMask struct {
 
 func (x *SoftmaxMask) Reset() {
 	*x = SoftmaxMask{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[35]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4480,7 +4265,7 @@ func (x *SoftmaxMask) String() string {
 func (*SoftmaxMask) ProtoMessage() {}
 
 func (x *SoftmaxMask) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[35]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +4278,7 @@ func (x *SoftmaxMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SoftmaxMask.ProtoReflect.Descriptor instead.
 func (*SoftmaxMask) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{35}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SoftmaxMask) GetInput() *TensorRef {
@@ -4537,7 +4322,7 @@ type Gelu struct {
 
 func (x *Gelu) Reset() {
 	*x = Gelu{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[36]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4334,7 @@ func (x *Gelu) String() string {
 func (*Gelu) ProtoMessage() {}
 
 func (x *Gelu) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[36]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4347,7 @@ func (x *Gelu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gelu.ProtoReflect.Descriptor instead.
 func (*Gelu) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{36}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Gelu) GetInput() *TensorRef {
@@ -4596,7 +4381,7 @@ type Batchnorm struct {
 
 func (x *Batchnorm) Reset() {
 	*x = Batchnorm{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[37]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4608,7 +4393,7 @@ func (x *Batchnorm) String() string {
 func (*Batchnorm) ProtoMessage() {}
 
 func (x *Batchnorm) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[37]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4621,7 +4406,7 @@ func (x *Batchnorm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batchnorm.ProtoReflect.Descriptor instead.
 func (*Batchnorm) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{37}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Batchnorm) GetInputA() *TensorRef {
@@ -4667,7 +4452,7 @@ type Norm struct {
 
 func (x *Norm) Reset() {
 	*x = Norm{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[38]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4679,7 +4464,7 @@ func (x *Norm) String() string {
 func (*Norm) ProtoMessage() {}
 
 func (x *Norm) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[38]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4692,7 +4477,7 @@ func (x *Norm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Norm.ProtoReflect.Descriptor instead.
 func (*Norm) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{38}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Norm) GetInputA() *TensorRef {
@@ -4735,7 +4520,7 @@ type Moments struct {
 
 func (x *Moments) Reset() {
 	*x = Moments{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[39]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +4532,7 @@ func (x *Moments) String() string {
 func (*Moments) ProtoMessage() {}
 
 func (x *Moments) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[39]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +4545,7 @@ func (x *Moments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moments.ProtoReflect.Descriptor instead.
 func (*Moments) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{39}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Moments) GetInput() *TensorRef {
@@ -4816,7 +4601,7 @@ type Layernorm struct {
 
 func (x *Layernorm) Reset() {
 	*x = Layernorm{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[40]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4828,7 +4613,7 @@ func (x *Layernorm) String() string {
 func (*Layernorm) ProtoMessage() {}
 
 func (x *Layernorm) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[40]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4841,7 +4626,7 @@ func (x *Layernorm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layernorm.ProtoReflect.Descriptor instead.
 func (*Layernorm) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{40}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Layernorm) GetInputA() *TensorRef {
@@ -4907,7 +4692,7 @@ type Meanreduce2D struct {
 
 func (x *Meanreduce2D) Reset() {
 	*x = Meanreduce2D{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[41]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4919,7 +4704,7 @@ func (x *Meanreduce2D) String() string {
 func (*Meanreduce2D) ProtoMessage() {}
 
 func (x *Meanreduce2D) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[41]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4932,7 +4717,7 @@ func (x *Meanreduce2D) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Meanreduce2D.ProtoReflect.Descriptor instead.
 func (*Meanreduce2D) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{41}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Meanreduce2D) GetInput() *TensorRef {
@@ -4966,7 +4751,7 @@ type Reduce struct {
 
 func (x *Reduce) Reset() {
 	*x = Reduce{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[42]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +4763,7 @@ func (x *Reduce) String() string {
 func (*Reduce) ProtoMessage() {}
 
 func (x *Reduce) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[42]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +4776,7 @@ func (x *Reduce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reduce.ProtoReflect.Descriptor instead.
 func (*Reduce) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{42}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Reduce) GetInput() *TensorRef {
@@ -5036,7 +4821,7 @@ type MatmulOp struct {
 
 func (x *MatmulOp) Reset() {
 	*x = MatmulOp{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[43]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5048,7 +4833,7 @@ func (x *MatmulOp) String() string {
 func (*MatmulOp) ProtoMessage() {}
 
 func (x *MatmulOp) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[43]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5061,7 +4846,7 @@ func (x *MatmulOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatmulOp.ProtoReflect.Descriptor instead.
 func (*MatmulOp) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{43}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MatmulOp) GetInputA() *TensorRef {
@@ -5122,7 +4907,7 @@ type MatmulBcastOp struct {
 
 func (x *MatmulBcastOp) Reset() {
 	*x = MatmulBcastOp{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[44]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5134,7 +4919,7 @@ func (x *MatmulBcastOp) String() string {
 func (*MatmulBcastOp) ProtoMessage() {}
 
 func (x *MatmulBcastOp) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[44]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5147,7 +4932,7 @@ func (x *MatmulBcastOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatmulBcastOp.ProtoReflect.Descriptor instead.
 func (*MatmulBcastOp) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{44}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MatmulBcastOp) GetInputA() *TensorRef {
@@ -5211,7 +4996,7 @@ type MatmulTransposeOp struct {
 
 func (x *MatmulTransposeOp) Reset() {
 	*x = MatmulTransposeOp{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[45]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5223,7 +5008,7 @@ func (x *MatmulTransposeOp) String() string {
 func (*MatmulTransposeOp) ProtoMessage() {}
 
 func (x *MatmulTransposeOp) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[45]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5236,7 +5021,7 @@ func (x *MatmulTransposeOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatmulTransposeOp.ProtoReflect.Descriptor instead.
 func (*MatmulTransposeOp) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{45}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MatmulTransposeOp) GetInputA() *TensorRef {
@@ -5323,7 +5108,7 @@ type QuantizedMatmulOp struct {
 
 func (x *QuantizedMatmulOp) Reset() {
 	*x = QuantizedMatmulOp{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[46]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5335,7 +5120,7 @@ func (x *QuantizedMatmulOp) String() string {
 func (*QuantizedMatmulOp) ProtoMessage() {}
 
 func (x *QuantizedMatmulOp) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[46]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5348,7 +5133,7 @@ func (x *QuantizedMatmulOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuantizedMatmulOp.ProtoReflect.Descriptor instead.
 func (*QuantizedMatmulOp) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{46}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *QuantizedMatmulOp) GetInputA() *TensorRef {
@@ -5449,7 +5234,7 @@ type Avgpool2D struct {
 
 func (x *Avgpool2D) Reset() {
 	*x = Avgpool2D{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[47]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5461,7 +5246,7 @@ func (x *Avgpool2D) String() string {
 func (*Avgpool2D) ProtoMessage() {}
 
 func (x *Avgpool2D) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[47]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5474,7 +5259,7 @@ func (x *Avgpool2D) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Avgpool2D.ProtoReflect.Descriptor instead.
 func (*Avgpool2D) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{47}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Avgpool2D) GetInput() *TensorRef {
@@ -5554,7 +5339,7 @@ type Maxpool2D struct {
 
 func (x *Maxpool2D) Reset() {
 	*x = Maxpool2D{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[48]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5566,7 +5351,7 @@ func (x *Maxpool2D) String() string {
 func (*Maxpool2D) ProtoMessage() {}
 
 func (x *Maxpool2D) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[48]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5579,7 +5364,7 @@ func (x *Maxpool2D) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maxpool2D.ProtoReflect.Descriptor instead.
 func (*Maxpool2D) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{48}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Maxpool2D) GetInput() *TensorRef {
@@ -5663,7 +5448,7 @@ type Conv2D struct {
 
 func (x *Conv2D) Reset() {
 	*x = Conv2D{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[49]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5675,7 +5460,7 @@ func (x *Conv2D) String() string {
 func (*Conv2D) ProtoMessage() {}
 
 func (x *Conv2D) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[49]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5688,7 +5473,7 @@ func (x *Conv2D) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Conv2D.ProtoReflect.Descriptor instead.
 func (*Conv2D) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{49}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Conv2D) GetInput() *TensorRef {
@@ -5792,7 +5577,7 @@ type Lstm struct {
 
 func (x *Lstm) Reset() {
 	*x = Lstm{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[50]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5804,7 +5589,7 @@ func (x *Lstm) String() string {
 func (*Lstm) ProtoMessage() {}
 
 func (x *Lstm) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[50]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5817,7 +5602,7 @@ func (x *Lstm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lstm.ProtoReflect.Descriptor instead.
 func (*Lstm) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{50}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Lstm) GetInput() *TensorRef {
@@ -5931,7 +5716,7 @@ type Gru struct {
 
 func (x *Gru) Reset() {
 	*x = Gru{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[51]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5943,7 +5728,7 @@ func (x *Gru) String() string {
 func (*Gru) ProtoMessage() {}
 
 func (x *Gru) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[51]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5956,7 +5741,7 @@ func (x *Gru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gru.ProtoReflect.Descriptor instead.
 func (*Gru) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{51}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Gru) GetInput() *TensorRef {
@@ -6032,7 +5817,7 @@ type Init struct {
 
 func (x *Init) Reset() {
 	*x = Init{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[52]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6044,7 +5829,7 @@ func (x *Init) String() string {
 func (*Init) ProtoMessage() {}
 
 func (x *Init) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[52]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6057,7 +5842,7 @@ func (x *Init) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Init.ProtoReflect.Descriptor instead.
 func (*Init) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{52}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{50}
 }
 
 // zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility; result `boolean`.
@@ -6069,7 +5854,7 @@ type IsNnpaInstalled struct {
 
 func (x *IsNnpaInstalled) Reset() {
 	*x = IsNnpaInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[53]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6081,7 +5866,7 @@ func (x *IsNnpaInstalled) String() string {
 func (*IsNnpaInstalled) ProtoMessage() {}
 
 func (x *IsNnpaInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[53]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6094,7 +5879,7 @@ func (x *IsNnpaInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{53}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{51}
 }
 
 // zdnn_is_nnpa_function_installed: true when all functions are installed; result `boolean`.
@@ -6114,7 +5899,7 @@ type IsNnpaFunctionInstalled struct {
 
 func (x *IsNnpaFunctionInstalled) Reset() {
 	*x = IsNnpaFunctionInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[54]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6126,7 +5911,7 @@ func (x *IsNnpaFunctionInstalled) String() string {
 func (*IsNnpaFunctionInstalled) ProtoMessage() {}
 
 func (x *IsNnpaFunctionInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[54]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6139,7 +5924,7 @@ func (x *IsNnpaFunctionInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaFunctionInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaFunctionInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{54}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *IsNnpaFunctionInstalled) GetFunctionCodes() []int32 {
@@ -6171,7 +5956,7 @@ type IsNnpaParmblkFmtInstalled struct {
 
 func (x *IsNnpaParmblkFmtInstalled) Reset() {
 	*x = IsNnpaParmblkFmtInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[55]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6183,7 +5968,7 @@ func (x *IsNnpaParmblkFmtInstalled) String() string {
 func (*IsNnpaParmblkFmtInstalled) ProtoMessage() {}
 
 func (x *IsNnpaParmblkFmtInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[55]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6196,7 +5981,7 @@ func (x *IsNnpaParmblkFmtInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaParmblkFmtInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaParmblkFmtInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{55}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *IsNnpaParmblkFmtInstalled) GetFormatCodes() []int32 {
@@ -6226,7 +6011,7 @@ type IsNnpaDatatypeInstalled struct {
 
 func (x *IsNnpaDatatypeInstalled) Reset() {
 	*x = IsNnpaDatatypeInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[56]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6238,7 +6023,7 @@ func (x *IsNnpaDatatypeInstalled) String() string {
 func (*IsNnpaDatatypeInstalled) ProtoMessage() {}
 
 func (x *IsNnpaDatatypeInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[56]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6251,7 +6036,7 @@ func (x *IsNnpaDatatypeInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaDatatypeInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaDatatypeInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{56}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *IsNnpaDatatypeInstalled) GetTypesBitmask() uint32 {
@@ -6275,7 +6060,7 @@ type IsNnpaLayoutFmtInstalled struct {
 
 func (x *IsNnpaLayoutFmtInstalled) Reset() {
 	*x = IsNnpaLayoutFmtInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[57]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6072,7 @@ func (x *IsNnpaLayoutFmtInstalled) String() string {
 func (*IsNnpaLayoutFmtInstalled) ProtoMessage() {}
 
 func (x *IsNnpaLayoutFmtInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[57]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6085,7 @@ func (x *IsNnpaLayoutFmtInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaLayoutFmtInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaLayoutFmtInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{57}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *IsNnpaLayoutFmtInstalled) GetLayoutBitmask() uint32 {
@@ -6325,7 +6110,7 @@ type IsNnpaConversionInstalled struct {
 
 func (x *IsNnpaConversionInstalled) Reset() {
 	*x = IsNnpaConversionInstalled{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[58]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6337,7 +6122,7 @@ func (x *IsNnpaConversionInstalled) String() string {
 func (*IsNnpaConversionInstalled) ProtoMessage() {}
 
 func (x *IsNnpaConversionInstalled) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[58]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6350,7 +6135,7 @@ func (x *IsNnpaConversionInstalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsNnpaConversionInstalled.ProtoReflect.Descriptor instead.
 func (*IsNnpaConversionInstalled) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{58}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *IsNnpaConversionInstalled) GetType() NnpaDataType {
@@ -6376,7 +6161,7 @@ type GetNnpaMaxDimIdxSize struct {
 
 func (x *GetNnpaMaxDimIdxSize) Reset() {
 	*x = GetNnpaMaxDimIdxSize{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[59]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6388,7 +6173,7 @@ func (x *GetNnpaMaxDimIdxSize) String() string {
 func (*GetNnpaMaxDimIdxSize) ProtoMessage() {}
 
 func (x *GetNnpaMaxDimIdxSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[59]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6401,7 +6186,7 @@ func (x *GetNnpaMaxDimIdxSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNnpaMaxDimIdxSize.ProtoReflect.Descriptor instead.
 func (*GetNnpaMaxDimIdxSize) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{59}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{57}
 }
 
 // zdnn_get_max_for_dim: largest size of one dimension, elements; result `number`.
@@ -6415,7 +6200,7 @@ type GetMaxForDim struct {
 
 func (x *GetMaxForDim) Reset() {
 	*x = GetMaxForDim{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[60]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6427,7 +6212,7 @@ func (x *GetMaxForDim) String() string {
 func (*GetMaxForDim) ProtoMessage() {}
 
 func (x *GetMaxForDim) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[60]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6440,7 +6225,7 @@ func (x *GetMaxForDim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMaxForDim.ProtoReflect.Descriptor instead.
 func (*GetMaxForDim) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{60}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetMaxForDim) GetDimension() uint32 {
@@ -6459,7 +6244,7 @@ type GetNnpaMaxTensorSize struct {
 
 func (x *GetNnpaMaxTensorSize) Reset() {
 	*x = GetNnpaMaxTensorSize{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[61]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6471,7 +6256,7 @@ func (x *GetNnpaMaxTensorSize) String() string {
 func (*GetNnpaMaxTensorSize) ProtoMessage() {}
 
 func (x *GetNnpaMaxTensorSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[61]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6484,7 +6269,7 @@ func (x *GetNnpaMaxTensorSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNnpaMaxTensorSize.ProtoReflect.Descriptor instead.
 func (*GetNnpaMaxTensorSize) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{61}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{59}
 }
 
 // zdnn_refresh_nnpa_query_result: has the library query the machine anew. Statuses:
@@ -6497,7 +6282,7 @@ type RefreshNnpaQueryResult struct {
 
 func (x *RefreshNnpaQueryResult) Reset() {
 	*x = RefreshNnpaQueryResult{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[62]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6509,7 +6294,7 @@ func (x *RefreshNnpaQueryResult) String() string {
 func (*RefreshNnpaQueryResult) ProtoMessage() {}
 
 func (x *RefreshNnpaQueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[62]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6522,7 +6307,7 @@ func (x *RefreshNnpaQueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNnpaQueryResult.ProtoReflect.Descriptor instead.
 func (*RefreshNnpaQueryResult) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{62}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{60}
 }
 
 // zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
@@ -6537,7 +6322,7 @@ type IsVersionRunnable struct {
 
 func (x *IsVersionRunnable) Reset() {
 	*x = IsVersionRunnable{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[63]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6549,7 +6334,7 @@ func (x *IsVersionRunnable) String() string {
 func (*IsVersionRunnable) ProtoMessage() {}
 
 func (x *IsVersionRunnable) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[63]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6562,7 +6347,7 @@ func (x *IsVersionRunnable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsVersionRunnable.ProtoReflect.Descriptor instead.
 func (*IsVersionRunnable) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{63}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *IsVersionRunnable) GetVerNum() uint32 {
@@ -6582,7 +6367,7 @@ type GetMaxRunnableVersion struct {
 
 func (x *GetMaxRunnableVersion) Reset() {
 	*x = GetMaxRunnableVersion{}
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[64]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6594,7 +6379,7 @@ func (x *GetMaxRunnableVersion) String() string {
 func (*GetMaxRunnableVersion) ProtoMessage() {}
 
 func (x *GetMaxRunnableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[64]
+	mi := &file_nnpa_zdnn_v1_operation_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6607,14 +6392,14 @@ func (x *GetMaxRunnableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMaxRunnableVersion.ProtoReflect.Descriptor instead.
 func (*GetMaxRunnableVersion) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{64}
+	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{62}
 }
 
 var File_nnpa_zdnn_v1_operation_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\x9b\x1f\n" +
+	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xb0\x1f\n" +
 	"\tOperation\x12>\n" +
 	"\finit_ztensor\x18\x01 \x01(\v2\x19.nnpa.zdnn.v1.InitZtensorH\x00R\vinitZtensor\x12Z\n" +
 	"\x16init_quantized_ztensor\x18\x02 \x01(\v2\".nnpa.zdnn.v1.InitQuantizedZtensorH\x00R\x14initQuantizedZtensor\x12S\n" +
@@ -6679,7 +6464,8 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x14work_area_misaligned\x18\xca\x01 \x01(\bR\x12workAreaMisaligned\x126\n" +
 	"\vshared_data\x18\xcb\x01 \x03(\v2\x14.nnpa.zdnn.v1.ExtentR\n" +
 	"sharedData\x12#\n" +
-	"\fhousekeeping\x18\xcc\x01 \x01(\bR\fhousekeepingB\v\n" +
+	"\fhousekeeping\x18\xcc\x01 \x01(\bR\fhousekeeping\x12\x13\n" +
+	"\x04site\x18\xcd\x01 \x01(\tR\x04siteB\v\n" +
 	"\toperation\"\x94\x04\n" +
 	"\x0fOperationResult\x12\x1f\n" +
 	"\vzdnn_status\x18\x01 \x01(\rR\n" +
@@ -6702,20 +6488,7 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x06stream\x18\x01 \x01(\x0e2\x1e.nnpa.zdnn.v1.DiagnosticStreamR\x06stream\x120\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1c.nnpa.zdnn.v1.DiagnosticKindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\x125\n" +
-	"\x06report\x18\x04 \x01(\v2\x1d.nnpa.zdnn.v1.SanitizerReportR\x06report\"\xaa\x02\n" +
-	"\x0fSanitizerReport\x122\n" +
-	"\x05fault\x18\x01 \x01(\x0e2\x1c.nnpa.zdnn.v1.SanitizerFaultR\x05fault\x12-\n" +
-	"\x03use\x18\x02 \x01(\v2\x1b.nnpa.zdnn.v1.SanitizerSiteR\x03use\x12\x18\n" +
-	"\aoperand\x18\x03 \x01(\tR\aoperand\x12\x16\n" +
-	"\x06tensor\x18\x04 \x01(\x04R\x06tensor\x12;\n" +
-	"\n" +
-	"allocation\x18\x05 \x01(\v2\x1b.nnpa.zdnn.v1.SanitizerSiteR\n" +
-	"allocation\x121\n" +
-	"\x05other\x18\x06 \x01(\v2\x1b.nnpa.zdnn.v1.SanitizerSiteR\x05other\x12\x12\n" +
-	"\x04text\x18\a \x01(\tR\x04text\"=\n" +
-	"\rSanitizerSite\x12\x1c\n" +
-	"\toperation\x18\x01 \x01(\tR\toperation\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\tR\x02at\"J\n" +
+	"\x06report\x18\x04 \x01(\v2\x1d.nnpa.zdnn.v1.SanitizerReportR\x06report\"J\n" +
 	"\n" +
 	"FloatRange\x12\x15\n" +
 	"\x03min\x18\x01 \x01(\x02H\x00R\x03min\x88\x01\x01\x12\x15\n" +
@@ -7140,14 +6913,7 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x13DIAGNOSTIC_KIND_LOG\x10\x01\x12\x1c\n" +
 	"\x18DIAGNOSTIC_KIND_PRECHECK\x10\x02\x12\x1f\n" +
 	"\x1bDIAGNOSTIC_KIND_STATUS_DIAG\x10\x03\x12\x1d\n" +
-	"\x19DIAGNOSTIC_KIND_SANITIZER\x10\x04*\xdc\x01\n" +
-	"\x0eSanitizerFault\x12\x1f\n" +
-	"\x1bSANITIZER_FAULT_UNSPECIFIED\x10\x00\x12!\n" +
-	"\x1dSANITIZER_FAULT_NEVER_WRITTEN\x10\x01\x12\x1b\n" +
-	"\x17SANITIZER_FAULT_PADDING\x10\x02\x12%\n" +
-	"!SANITIZER_FAULT_TRANSFORMED_TWICE\x10\x03\x12\"\n" +
-	"\x1eSANITIZER_FAULT_USE_AFTER_FREE\x10\x04\x12\x1e\n" +
-	"\x1aSANITIZER_FAULT_CONCURRENT\x10\x05b\x06proto3"
+	"\x19DIAGNOSTIC_KIND_SANITIZER\x10\x04b\x06proto3"
 
 var (
 	file_nnpa_zdnn_v1_operation_proto_rawDescOnce sync.Once
@@ -7161,8 +6927,8 @@ func file_nnpa_zdnn_v1_operation_proto_rawDescGZIP() []byte {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescData
 }
 
-var file_nnpa_zdnn_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_nnpa_zdnn_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_nnpa_zdnn_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
+var file_nnpa_zdnn_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_nnpa_zdnn_v1_operation_proto_goTypes = []any{
 	(PoolPadding)(0),                       // 0: nnpa.zdnn.v1.PoolPadding
 	(MatmulOps)(0),                         // 1: nnpa.zdnn.v1.MatmulOps
@@ -7180,284 +6946,278 @@ var file_nnpa_zdnn_v1_operation_proto_goTypes = []any{
 	(FpFlags)(0),                           // 13: nnpa.zdnn.v1.FpFlags
 	(DiagnosticStream)(0),                  // 14: nnpa.zdnn.v1.DiagnosticStream
 	(DiagnosticKind)(0),                    // 15: nnpa.zdnn.v1.DiagnosticKind
-	(SanitizerFault)(0),                    // 16: nnpa.zdnn.v1.SanitizerFault
-	(*Operation)(nil),                      // 17: nnpa.zdnn.v1.Operation
-	(*OperationResult)(nil),                // 18: nnpa.zdnn.v1.OperationResult
-	(*Diagnostic)(nil),                     // 19: nnpa.zdnn.v1.Diagnostic
-	(*SanitizerReport)(nil),                // 20: nnpa.zdnn.v1.SanitizerReport
-	(*SanitizerSite)(nil),                  // 21: nnpa.zdnn.v1.SanitizerSite
-	(*FloatRange)(nil),                     // 22: nnpa.zdnn.v1.FloatRange
-	(*RangeViolation)(nil),                 // 23: nnpa.zdnn.v1.RangeViolation
-	(*OperandViolation)(nil),               // 24: nnpa.zdnn.v1.OperandViolation
-	(*ViolatingElement)(nil),               // 25: nnpa.zdnn.v1.ViolatingElement
-	(*InitZtensor)(nil),                    // 26: nnpa.zdnn.v1.InitZtensor
-	(*InitQuantizedZtensor)(nil),           // 27: nnpa.zdnn.v1.InitQuantizedZtensor
-	(*AllochelperZtensor)(nil),             // 28: nnpa.zdnn.v1.AllochelperZtensor
-	(*ResetZtensor)(nil),                   // 29: nnpa.zdnn.v1.ResetZtensor
-	(*FreeZtensorBuffer)(nil),              // 30: nnpa.zdnn.v1.FreeZtensorBuffer
-	(*TransformZtensor)(nil),               // 31: nnpa.zdnn.v1.TransformZtensor
-	(*TransformZtensorWithSaturation)(nil), // 32: nnpa.zdnn.v1.TransformZtensorWithSaturation
-	(*TransformQuantizedZtensor)(nil),      // 33: nnpa.zdnn.v1.TransformQuantizedZtensor
-	(*TransformOrigtensor)(nil),            // 34: nnpa.zdnn.v1.TransformOrigtensor
-	(*ReshapeZtensor)(nil),                 // 35: nnpa.zdnn.v1.ReshapeZtensor
-	(*GetrangeZtensor)(nil),                // 36: nnpa.zdnn.v1.GetrangeZtensor
-	(*Add)(nil),                            // 37: nnpa.zdnn.v1.Add
-	(*Sub)(nil),                            // 38: nnpa.zdnn.v1.Sub
-	(*Mul)(nil),                            // 39: nnpa.zdnn.v1.Mul
-	(*Div)(nil),                            // 40: nnpa.zdnn.v1.Div
-	(*Min)(nil),                            // 41: nnpa.zdnn.v1.Min
-	(*Max)(nil),                            // 42: nnpa.zdnn.v1.Max
-	(*Log)(nil),                            // 43: nnpa.zdnn.v1.Log
-	(*Exp)(nil),                            // 44: nnpa.zdnn.v1.Exp
-	(*Sqrt)(nil),                           // 45: nnpa.zdnn.v1.Sqrt
-	(*Invsqrt)(nil),                        // 46: nnpa.zdnn.v1.Invsqrt
-	(*Relu)(nil),                           // 47: nnpa.zdnn.v1.Relu
-	(*LeakyRelu)(nil),                      // 48: nnpa.zdnn.v1.LeakyRelu
-	(*Tanh)(nil),                           // 49: nnpa.zdnn.v1.Tanh
-	(*Sigmoid)(nil),                        // 50: nnpa.zdnn.v1.Sigmoid
-	(*Softmax)(nil),                        // 51: nnpa.zdnn.v1.Softmax
-	(*SoftmaxMask)(nil),                    // 52: nnpa.zdnn.v1.SoftmaxMask
-	(*Gelu)(nil),                           // 53: nnpa.zdnn.v1.Gelu
-	(*Batchnorm)(nil),                      // 54: nnpa.zdnn.v1.Batchnorm
-	(*Norm)(nil),                           // 55: nnpa.zdnn.v1.Norm
-	(*Moments)(nil),                        // 56: nnpa.zdnn.v1.Moments
-	(*Layernorm)(nil),                      // 57: nnpa.zdnn.v1.Layernorm
-	(*Meanreduce2D)(nil),                   // 58: nnpa.zdnn.v1.Meanreduce2d
-	(*Reduce)(nil),                         // 59: nnpa.zdnn.v1.Reduce
-	(*MatmulOp)(nil),                       // 60: nnpa.zdnn.v1.MatmulOp
-	(*MatmulBcastOp)(nil),                  // 61: nnpa.zdnn.v1.MatmulBcastOp
-	(*MatmulTransposeOp)(nil),              // 62: nnpa.zdnn.v1.MatmulTransposeOp
-	(*QuantizedMatmulOp)(nil),              // 63: nnpa.zdnn.v1.QuantizedMatmulOp
-	(*Avgpool2D)(nil),                      // 64: nnpa.zdnn.v1.Avgpool2d
-	(*Maxpool2D)(nil),                      // 65: nnpa.zdnn.v1.Maxpool2d
-	(*Conv2D)(nil),                         // 66: nnpa.zdnn.v1.Conv2d
-	(*Lstm)(nil),                           // 67: nnpa.zdnn.v1.Lstm
-	(*Gru)(nil),                            // 68: nnpa.zdnn.v1.Gru
-	(*Init)(nil),                           // 69: nnpa.zdnn.v1.Init
-	(*IsNnpaInstalled)(nil),                // 70: nnpa.zdnn.v1.IsNnpaInstalled
-	(*IsNnpaFunctionInstalled)(nil),        // 71: nnpa.zdnn.v1.IsNnpaFunctionInstalled
-	(*IsNnpaParmblkFmtInstalled)(nil),      // 72: nnpa.zdnn.v1.IsNnpaParmblkFmtInstalled
-	(*IsNnpaDatatypeInstalled)(nil),        // 73: nnpa.zdnn.v1.IsNnpaDatatypeInstalled
-	(*IsNnpaLayoutFmtInstalled)(nil),       // 74: nnpa.zdnn.v1.IsNnpaLayoutFmtInstalled
-	(*IsNnpaConversionInstalled)(nil),      // 75: nnpa.zdnn.v1.IsNnpaConversionInstalled
-	(*GetNnpaMaxDimIdxSize)(nil),           // 76: nnpa.zdnn.v1.GetNnpaMaxDimIdxSize
-	(*GetMaxForDim)(nil),                   // 77: nnpa.zdnn.v1.GetMaxForDim
-	(*GetNnpaMaxTensorSize)(nil),           // 78: nnpa.zdnn.v1.GetNnpaMaxTensorSize
-	(*RefreshNnpaQueryResult)(nil),         // 79: nnpa.zdnn.v1.RefreshNnpaQueryResult
-	(*IsVersionRunnable)(nil),              // 80: nnpa.zdnn.v1.IsVersionRunnable
-	(*GetMaxRunnableVersion)(nil),          // 81: nnpa.zdnn.v1.GetMaxRunnableVersion
-	(*Extent)(nil),                         // 82: nnpa.zdnn.v1.Extent
-	(*Refusal)(nil),                        // 83: nnpa.zdnn.v1.Refusal
-	(*ZtensorInfo)(nil),                    // 84: nnpa.zdnn.v1.ZtensorInfo
-	(*TensorDesc)(nil),                     // 85: nnpa.zdnn.v1.TensorDesc
-	(*TensorRef)(nil),                      // 86: nnpa.zdnn.v1.TensorRef
+	(*Operation)(nil),                      // 16: nnpa.zdnn.v1.Operation
+	(*OperationResult)(nil),                // 17: nnpa.zdnn.v1.OperationResult
+	(*Diagnostic)(nil),                     // 18: nnpa.zdnn.v1.Diagnostic
+	(*FloatRange)(nil),                     // 19: nnpa.zdnn.v1.FloatRange
+	(*RangeViolation)(nil),                 // 20: nnpa.zdnn.v1.RangeViolation
+	(*OperandViolation)(nil),               // 21: nnpa.zdnn.v1.OperandViolation
+	(*ViolatingElement)(nil),               // 22: nnpa.zdnn.v1.ViolatingElement
+	(*InitZtensor)(nil),                    // 23: nnpa.zdnn.v1.InitZtensor
+	(*InitQuantizedZtensor)(nil),           // 24: nnpa.zdnn.v1.InitQuantizedZtensor
+	(*AllochelperZtensor)(nil),             // 25: nnpa.zdnn.v1.AllochelperZtensor
+	(*ResetZtensor)(nil),                   // 26: nnpa.zdnn.v1.ResetZtensor
+	(*FreeZtensorBuffer)(nil),              // 27: nnpa.zdnn.v1.FreeZtensorBuffer
+	(*TransformZtensor)(nil),               // 28: nnpa.zdnn.v1.TransformZtensor
+	(*TransformZtensorWithSaturation)(nil), // 29: nnpa.zdnn.v1.TransformZtensorWithSaturation
+	(*TransformQuantizedZtensor)(nil),      // 30: nnpa.zdnn.v1.TransformQuantizedZtensor
+	(*TransformOrigtensor)(nil),            // 31: nnpa.zdnn.v1.TransformOrigtensor
+	(*ReshapeZtensor)(nil),                 // 32: nnpa.zdnn.v1.ReshapeZtensor
+	(*GetrangeZtensor)(nil),                // 33: nnpa.zdnn.v1.GetrangeZtensor
+	(*Add)(nil),                            // 34: nnpa.zdnn.v1.Add
+	(*Sub)(nil),                            // 35: nnpa.zdnn.v1.Sub
+	(*Mul)(nil),                            // 36: nnpa.zdnn.v1.Mul
+	(*Div)(nil),                            // 37: nnpa.zdnn.v1.Div
+	(*Min)(nil),                            // 38: nnpa.zdnn.v1.Min
+	(*Max)(nil),                            // 39: nnpa.zdnn.v1.Max
+	(*Log)(nil),                            // 40: nnpa.zdnn.v1.Log
+	(*Exp)(nil),                            // 41: nnpa.zdnn.v1.Exp
+	(*Sqrt)(nil),                           // 42: nnpa.zdnn.v1.Sqrt
+	(*Invsqrt)(nil),                        // 43: nnpa.zdnn.v1.Invsqrt
+	(*Relu)(nil),                           // 44: nnpa.zdnn.v1.Relu
+	(*LeakyRelu)(nil),                      // 45: nnpa.zdnn.v1.LeakyRelu
+	(*Tanh)(nil),                           // 46: nnpa.zdnn.v1.Tanh
+	(*Sigmoid)(nil),                        // 47: nnpa.zdnn.v1.Sigmoid
+	(*Softmax)(nil),                        // 48: nnpa.zdnn.v1.Softmax
+	(*SoftmaxMask)(nil),                    // 49: nnpa.zdnn.v1.SoftmaxMask
+	(*Gelu)(nil),                           // 50: nnpa.zdnn.v1.Gelu
+	(*Batchnorm)(nil),                      // 51: nnpa.zdnn.v1.Batchnorm
+	(*Norm)(nil),                           // 52: nnpa.zdnn.v1.Norm
+	(*Moments)(nil),                        // 53: nnpa.zdnn.v1.Moments
+	(*Layernorm)(nil),                      // 54: nnpa.zdnn.v1.Layernorm
+	(*Meanreduce2D)(nil),                   // 55: nnpa.zdnn.v1.Meanreduce2d
+	(*Reduce)(nil),                         // 56: nnpa.zdnn.v1.Reduce
+	(*MatmulOp)(nil),                       // 57: nnpa.zdnn.v1.MatmulOp
+	(*MatmulBcastOp)(nil),                  // 58: nnpa.zdnn.v1.MatmulBcastOp
+	(*MatmulTransposeOp)(nil),              // 59: nnpa.zdnn.v1.MatmulTransposeOp
+	(*QuantizedMatmulOp)(nil),              // 60: nnpa.zdnn.v1.QuantizedMatmulOp
+	(*Avgpool2D)(nil),                      // 61: nnpa.zdnn.v1.Avgpool2d
+	(*Maxpool2D)(nil),                      // 62: nnpa.zdnn.v1.Maxpool2d
+	(*Conv2D)(nil),                         // 63: nnpa.zdnn.v1.Conv2d
+	(*Lstm)(nil),                           // 64: nnpa.zdnn.v1.Lstm
+	(*Gru)(nil),                            // 65: nnpa.zdnn.v1.Gru
+	(*Init)(nil),                           // 66: nnpa.zdnn.v1.Init
+	(*IsNnpaInstalled)(nil),                // 67: nnpa.zdnn.v1.IsNnpaInstalled
+	(*IsNnpaFunctionInstalled)(nil),        // 68: nnpa.zdnn.v1.IsNnpaFunctionInstalled
+	(*IsNnpaParmblkFmtInstalled)(nil),      // 69: nnpa.zdnn.v1.IsNnpaParmblkFmtInstalled
+	(*IsNnpaDatatypeInstalled)(nil),        // 70: nnpa.zdnn.v1.IsNnpaDatatypeInstalled
+	(*IsNnpaLayoutFmtInstalled)(nil),       // 71: nnpa.zdnn.v1.IsNnpaLayoutFmtInstalled
+	(*IsNnpaConversionInstalled)(nil),      // 72: nnpa.zdnn.v1.IsNnpaConversionInstalled
+	(*GetNnpaMaxDimIdxSize)(nil),           // 73: nnpa.zdnn.v1.GetNnpaMaxDimIdxSize
+	(*GetMaxForDim)(nil),                   // 74: nnpa.zdnn.v1.GetMaxForDim
+	(*GetNnpaMaxTensorSize)(nil),           // 75: nnpa.zdnn.v1.GetNnpaMaxTensorSize
+	(*RefreshNnpaQueryResult)(nil),         // 76: nnpa.zdnn.v1.RefreshNnpaQueryResult
+	(*IsVersionRunnable)(nil),              // 77: nnpa.zdnn.v1.IsVersionRunnable
+	(*GetMaxRunnableVersion)(nil),          // 78: nnpa.zdnn.v1.GetMaxRunnableVersion
+	(*Extent)(nil),                         // 79: nnpa.zdnn.v1.Extent
+	(*Refusal)(nil),                        // 80: nnpa.zdnn.v1.Refusal
+	(*ZtensorInfo)(nil),                    // 81: nnpa.zdnn.v1.ZtensorInfo
+	(*SanitizerReport)(nil),                // 82: nnpa.zdnn.v1.SanitizerReport
+	(*TensorDesc)(nil),                     // 83: nnpa.zdnn.v1.TensorDesc
+	(*TensorRef)(nil),                      // 84: nnpa.zdnn.v1.TensorRef
 }
 var file_nnpa_zdnn_v1_operation_proto_depIdxs = []int32{
-	26,  // 0: nnpa.zdnn.v1.Operation.init_ztensor:type_name -> nnpa.zdnn.v1.InitZtensor
-	27,  // 1: nnpa.zdnn.v1.Operation.init_quantized_ztensor:type_name -> nnpa.zdnn.v1.InitQuantizedZtensor
-	28,  // 2: nnpa.zdnn.v1.Operation.allochelper_ztensor:type_name -> nnpa.zdnn.v1.AllochelperZtensor
-	29,  // 3: nnpa.zdnn.v1.Operation.reset_ztensor:type_name -> nnpa.zdnn.v1.ResetZtensor
-	30,  // 4: nnpa.zdnn.v1.Operation.free_ztensor_buffer:type_name -> nnpa.zdnn.v1.FreeZtensorBuffer
-	31,  // 5: nnpa.zdnn.v1.Operation.transform_ztensor:type_name -> nnpa.zdnn.v1.TransformZtensor
-	32,  // 6: nnpa.zdnn.v1.Operation.transform_ztensor_with_saturation:type_name -> nnpa.zdnn.v1.TransformZtensorWithSaturation
-	33,  // 7: nnpa.zdnn.v1.Operation.transform_quantized_ztensor:type_name -> nnpa.zdnn.v1.TransformQuantizedZtensor
-	34,  // 8: nnpa.zdnn.v1.Operation.transform_origtensor:type_name -> nnpa.zdnn.v1.TransformOrigtensor
-	35,  // 9: nnpa.zdnn.v1.Operation.reshape_ztensor:type_name -> nnpa.zdnn.v1.ReshapeZtensor
-	36,  // 10: nnpa.zdnn.v1.Operation.getrange_ztensor:type_name -> nnpa.zdnn.v1.GetrangeZtensor
-	37,  // 11: nnpa.zdnn.v1.Operation.add:type_name -> nnpa.zdnn.v1.Add
-	38,  // 12: nnpa.zdnn.v1.Operation.sub:type_name -> nnpa.zdnn.v1.Sub
-	39,  // 13: nnpa.zdnn.v1.Operation.mul:type_name -> nnpa.zdnn.v1.Mul
-	40,  // 14: nnpa.zdnn.v1.Operation.div:type_name -> nnpa.zdnn.v1.Div
-	41,  // 15: nnpa.zdnn.v1.Operation.min:type_name -> nnpa.zdnn.v1.Min
-	42,  // 16: nnpa.zdnn.v1.Operation.max:type_name -> nnpa.zdnn.v1.Max
-	43,  // 17: nnpa.zdnn.v1.Operation.log:type_name -> nnpa.zdnn.v1.Log
-	44,  // 18: nnpa.zdnn.v1.Operation.exp:type_name -> nnpa.zdnn.v1.Exp
-	45,  // 19: nnpa.zdnn.v1.Operation.sqrt:type_name -> nnpa.zdnn.v1.Sqrt
-	46,  // 20: nnpa.zdnn.v1.Operation.invsqrt:type_name -> nnpa.zdnn.v1.Invsqrt
-	47,  // 21: nnpa.zdnn.v1.Operation.relu:type_name -> nnpa.zdnn.v1.Relu
-	48,  // 22: nnpa.zdnn.v1.Operation.leaky_relu:type_name -> nnpa.zdnn.v1.LeakyRelu
-	49,  // 23: nnpa.zdnn.v1.Operation.tanh:type_name -> nnpa.zdnn.v1.Tanh
-	50,  // 24: nnpa.zdnn.v1.Operation.sigmoid:type_name -> nnpa.zdnn.v1.Sigmoid
-	51,  // 25: nnpa.zdnn.v1.Operation.softmax:type_name -> nnpa.zdnn.v1.Softmax
-	52,  // 26: nnpa.zdnn.v1.Operation.softmax_mask:type_name -> nnpa.zdnn.v1.SoftmaxMask
-	53,  // 27: nnpa.zdnn.v1.Operation.gelu:type_name -> nnpa.zdnn.v1.Gelu
-	54,  // 28: nnpa.zdnn.v1.Operation.batchnorm:type_name -> nnpa.zdnn.v1.Batchnorm
-	55,  // 29: nnpa.zdnn.v1.Operation.norm:type_name -> nnpa.zdnn.v1.Norm
-	56,  // 30: nnpa.zdnn.v1.Operation.moments:type_name -> nnpa.zdnn.v1.Moments
-	57,  // 31: nnpa.zdnn.v1.Operation.layernorm:type_name -> nnpa.zdnn.v1.Layernorm
-	58,  // 32: nnpa.zdnn.v1.Operation.meanreduce2d:type_name -> nnpa.zdnn.v1.Meanreduce2d
-	59,  // 33: nnpa.zdnn.v1.Operation.reduce:type_name -> nnpa.zdnn.v1.Reduce
-	60,  // 34: nnpa.zdnn.v1.Operation.matmul_op:type_name -> nnpa.zdnn.v1.MatmulOp
-	61,  // 35: nnpa.zdnn.v1.Operation.matmul_bcast_op:type_name -> nnpa.zdnn.v1.MatmulBcastOp
-	62,  // 36: nnpa.zdnn.v1.Operation.matmul_transpose_op:type_name -> nnpa.zdnn.v1.MatmulTransposeOp
-	63,  // 37: nnpa.zdnn.v1.Operation.quantized_matmul_op:type_name -> nnpa.zdnn.v1.QuantizedMatmulOp
-	64,  // 38: nnpa.zdnn.v1.Operation.avgpool2d:type_name -> nnpa.zdnn.v1.Avgpool2d
-	65,  // 39: nnpa.zdnn.v1.Operation.maxpool2d:type_name -> nnpa.zdnn.v1.Maxpool2d
-	66,  // 40: nnpa.zdnn.v1.Operation.conv2d:type_name -> nnpa.zdnn.v1.Conv2d
-	67,  // 41: nnpa.zdnn.v1.Operation.lstm:type_name -> nnpa.zdnn.v1.Lstm
-	68,  // 42: nnpa.zdnn.v1.Operation.gru:type_name -> nnpa.zdnn.v1.Gru
-	69,  // 43: nnpa.zdnn.v1.Operation.init:type_name -> nnpa.zdnn.v1.Init
-	70,  // 44: nnpa.zdnn.v1.Operation.is_nnpa_installed:type_name -> nnpa.zdnn.v1.IsNnpaInstalled
-	71,  // 45: nnpa.zdnn.v1.Operation.is_nnpa_function_installed:type_name -> nnpa.zdnn.v1.IsNnpaFunctionInstalled
-	72,  // 46: nnpa.zdnn.v1.Operation.is_nnpa_parmblk_fmt_installed:type_name -> nnpa.zdnn.v1.IsNnpaParmblkFmtInstalled
-	73,  // 47: nnpa.zdnn.v1.Operation.is_nnpa_datatype_installed:type_name -> nnpa.zdnn.v1.IsNnpaDatatypeInstalled
-	74,  // 48: nnpa.zdnn.v1.Operation.is_nnpa_layout_fmt_installed:type_name -> nnpa.zdnn.v1.IsNnpaLayoutFmtInstalled
-	75,  // 49: nnpa.zdnn.v1.Operation.is_nnpa_conversion_installed:type_name -> nnpa.zdnn.v1.IsNnpaConversionInstalled
-	76,  // 50: nnpa.zdnn.v1.Operation.get_nnpa_max_dim_idx_size:type_name -> nnpa.zdnn.v1.GetNnpaMaxDimIdxSize
-	77,  // 51: nnpa.zdnn.v1.Operation.get_max_for_dim:type_name -> nnpa.zdnn.v1.GetMaxForDim
-	78,  // 52: nnpa.zdnn.v1.Operation.get_nnpa_max_tensor_size:type_name -> nnpa.zdnn.v1.GetNnpaMaxTensorSize
-	79,  // 53: nnpa.zdnn.v1.Operation.refresh_nnpa_query_result:type_name -> nnpa.zdnn.v1.RefreshNnpaQueryResult
-	80,  // 54: nnpa.zdnn.v1.Operation.is_version_runnable:type_name -> nnpa.zdnn.v1.IsVersionRunnable
-	81,  // 55: nnpa.zdnn.v1.Operation.get_max_runnable_version:type_name -> nnpa.zdnn.v1.GetMaxRunnableVersion
-	82,  // 56: nnpa.zdnn.v1.Operation.shared_data:type_name -> nnpa.zdnn.v1.Extent
-	83,  // 57: nnpa.zdnn.v1.OperationResult.refusal:type_name -> nnpa.zdnn.v1.Refusal
-	23,  // 58: nnpa.zdnn.v1.OperationResult.range_violation:type_name -> nnpa.zdnn.v1.RangeViolation
-	22,  // 59: nnpa.zdnn.v1.OperationResult.range:type_name -> nnpa.zdnn.v1.FloatRange
-	82,  // 60: nnpa.zdnn.v1.OperationResult.shared:type_name -> nnpa.zdnn.v1.Extent
-	84,  // 61: nnpa.zdnn.v1.OperationResult.outputs:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	19,  // 62: nnpa.zdnn.v1.OperationResult.diagnostics:type_name -> nnpa.zdnn.v1.Diagnostic
+	23,  // 0: nnpa.zdnn.v1.Operation.init_ztensor:type_name -> nnpa.zdnn.v1.InitZtensor
+	24,  // 1: nnpa.zdnn.v1.Operation.init_quantized_ztensor:type_name -> nnpa.zdnn.v1.InitQuantizedZtensor
+	25,  // 2: nnpa.zdnn.v1.Operation.allochelper_ztensor:type_name -> nnpa.zdnn.v1.AllochelperZtensor
+	26,  // 3: nnpa.zdnn.v1.Operation.reset_ztensor:type_name -> nnpa.zdnn.v1.ResetZtensor
+	27,  // 4: nnpa.zdnn.v1.Operation.free_ztensor_buffer:type_name -> nnpa.zdnn.v1.FreeZtensorBuffer
+	28,  // 5: nnpa.zdnn.v1.Operation.transform_ztensor:type_name -> nnpa.zdnn.v1.TransformZtensor
+	29,  // 6: nnpa.zdnn.v1.Operation.transform_ztensor_with_saturation:type_name -> nnpa.zdnn.v1.TransformZtensorWithSaturation
+	30,  // 7: nnpa.zdnn.v1.Operation.transform_quantized_ztensor:type_name -> nnpa.zdnn.v1.TransformQuantizedZtensor
+	31,  // 8: nnpa.zdnn.v1.Operation.transform_origtensor:type_name -> nnpa.zdnn.v1.TransformOrigtensor
+	32,  // 9: nnpa.zdnn.v1.Operation.reshape_ztensor:type_name -> nnpa.zdnn.v1.ReshapeZtensor
+	33,  // 10: nnpa.zdnn.v1.Operation.getrange_ztensor:type_name -> nnpa.zdnn.v1.GetrangeZtensor
+	34,  // 11: nnpa.zdnn.v1.Operation.add:type_name -> nnpa.zdnn.v1.Add
+	35,  // 12: nnpa.zdnn.v1.Operation.sub:type_name -> nnpa.zdnn.v1.Sub
+	36,  // 13: nnpa.zdnn.v1.Operation.mul:type_name -> nnpa.zdnn.v1.Mul
+	37,  // 14: nnpa.zdnn.v1.Operation.div:type_name -> nnpa.zdnn.v1.Div
+	38,  // 15: nnpa.zdnn.v1.Operation.min:type_name -> nnpa.zdnn.v1.Min
+	39,  // 16: nnpa.zdnn.v1.Operation.max:type_name -> nnpa.zdnn.v1.Max
+	40,  // 17: nnpa.zdnn.v1.Operation.log:type_name -> nnpa.zdnn.v1.Log
+	41,  // 18: nnpa.zdnn.v1.Operation.exp:type_name -> nnpa.zdnn.v1.Exp
+	42,  // 19: nnpa.zdnn.v1.Operation.sqrt:type_name -> nnpa.zdnn.v1.Sqrt
+	43,  // 20: nnpa.zdnn.v1.Operation.invsqrt:type_name -> nnpa.zdnn.v1.Invsqrt
+	44,  // 21: nnpa.zdnn.v1.Operation.relu:type_name -> nnpa.zdnn.v1.Relu
+	45,  // 22: nnpa.zdnn.v1.Operation.leaky_relu:type_name -> nnpa.zdnn.v1.LeakyRelu
+	46,  // 23: nnpa.zdnn.v1.Operation.tanh:type_name -> nnpa.zdnn.v1.Tanh
+	47,  // 24: nnpa.zdnn.v1.Operation.sigmoid:type_name -> nnpa.zdnn.v1.Sigmoid
+	48,  // 25: nnpa.zdnn.v1.Operation.softmax:type_name -> nnpa.zdnn.v1.Softmax
+	49,  // 26: nnpa.zdnn.v1.Operation.softmax_mask:type_name -> nnpa.zdnn.v1.SoftmaxMask
+	50,  // 27: nnpa.zdnn.v1.Operation.gelu:type_name -> nnpa.zdnn.v1.Gelu
+	51,  // 28: nnpa.zdnn.v1.Operation.batchnorm:type_name -> nnpa.zdnn.v1.Batchnorm
+	52,  // 29: nnpa.zdnn.v1.Operation.norm:type_name -> nnpa.zdnn.v1.Norm
+	53,  // 30: nnpa.zdnn.v1.Operation.moments:type_name -> nnpa.zdnn.v1.Moments
+	54,  // 31: nnpa.zdnn.v1.Operation.layernorm:type_name -> nnpa.zdnn.v1.Layernorm
+	55,  // 32: nnpa.zdnn.v1.Operation.meanreduce2d:type_name -> nnpa.zdnn.v1.Meanreduce2d
+	56,  // 33: nnpa.zdnn.v1.Operation.reduce:type_name -> nnpa.zdnn.v1.Reduce
+	57,  // 34: nnpa.zdnn.v1.Operation.matmul_op:type_name -> nnpa.zdnn.v1.MatmulOp
+	58,  // 35: nnpa.zdnn.v1.Operation.matmul_bcast_op:type_name -> nnpa.zdnn.v1.MatmulBcastOp
+	59,  // 36: nnpa.zdnn.v1.Operation.matmul_transpose_op:type_name -> nnpa.zdnn.v1.MatmulTransposeOp
+	60,  // 37: nnpa.zdnn.v1.Operation.quantized_matmul_op:type_name -> nnpa.zdnn.v1.QuantizedMatmulOp
+	61,  // 38: nnpa.zdnn.v1.Operation.avgpool2d:type_name -> nnpa.zdnn.v1.Avgpool2d
+	62,  // 39: nnpa.zdnn.v1.Operation.maxpool2d:type_name -> nnpa.zdnn.v1.Maxpool2d
+	63,  // 40: nnpa.zdnn.v1.Operation.conv2d:type_name -> nnpa.zdnn.v1.Conv2d
+	64,  // 41: nnpa.zdnn.v1.Operation.lstm:type_name -> nnpa.zdnn.v1.Lstm
+	65,  // 42: nnpa.zdnn.v1.Operation.gru:type_name -> nnpa.zdnn.v1.Gru
+	66,  // 43: nnpa.zdnn.v1.Operation.init:type_name -> nnpa.zdnn.v1.Init
+	67,  // 44: nnpa.zdnn.v1.Operation.is_nnpa_installed:type_name -> nnpa.zdnn.v1.IsNnpaInstalled
+	68,  // 45: nnpa.zdnn.v1.Operation.is_nnpa_function_installed:type_name -> nnpa.zdnn.v1.IsNnpaFunctionInstalled
+	69,  // 46: nnpa.zdnn.v1.Operation.is_nnpa_parmblk_fmt_installed:type_name -> nnpa.zdnn.v1.IsNnpaParmblkFmtInstalled
+	70,  // 47: nnpa.zdnn.v1.Operation.is_nnpa_datatype_installed:type_name -> nnpa.zdnn.v1.IsNnpaDatatypeInstalled
+	71,  // 48: nnpa.zdnn.v1.Operation.is_nnpa_layout_fmt_installed:type_name -> nnpa.zdnn.v1.IsNnpaLayoutFmtInstalled
+	72,  // 49: nnpa.zdnn.v1.Operation.is_nnpa_conversion_installed:type_name -> nnpa.zdnn.v1.IsNnpaConversionInstalled
+	73,  // 50: nnpa.zdnn.v1.Operation.get_nnpa_max_dim_idx_size:type_name -> nnpa.zdnn.v1.GetNnpaMaxDimIdxSize
+	74,  // 51: nnpa.zdnn.v1.Operation.get_max_for_dim:type_name -> nnpa.zdnn.v1.GetMaxForDim
+	75,  // 52: nnpa.zdnn.v1.Operation.get_nnpa_max_tensor_size:type_name -> nnpa.zdnn.v1.GetNnpaMaxTensorSize
+	76,  // 53: nnpa.zdnn.v1.Operation.refresh_nnpa_query_result:type_name -> nnpa.zdnn.v1.RefreshNnpaQueryResult
+	77,  // 54: nnpa.zdnn.v1.Operation.is_version_runnable:type_name -> nnpa.zdnn.v1.IsVersionRunnable
+	78,  // 55: nnpa.zdnn.v1.Operation.get_max_runnable_version:type_name -> nnpa.zdnn.v1.GetMaxRunnableVersion
+	79,  // 56: nnpa.zdnn.v1.Operation.shared_data:type_name -> nnpa.zdnn.v1.Extent
+	80,  // 57: nnpa.zdnn.v1.OperationResult.refusal:type_name -> nnpa.zdnn.v1.Refusal
+	20,  // 58: nnpa.zdnn.v1.OperationResult.range_violation:type_name -> nnpa.zdnn.v1.RangeViolation
+	19,  // 59: nnpa.zdnn.v1.OperationResult.range:type_name -> nnpa.zdnn.v1.FloatRange
+	79,  // 60: nnpa.zdnn.v1.OperationResult.shared:type_name -> nnpa.zdnn.v1.Extent
+	81,  // 61: nnpa.zdnn.v1.OperationResult.outputs:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	18,  // 62: nnpa.zdnn.v1.OperationResult.diagnostics:type_name -> nnpa.zdnn.v1.Diagnostic
 	14,  // 63: nnpa.zdnn.v1.Diagnostic.stream:type_name -> nnpa.zdnn.v1.DiagnosticStream
 	15,  // 64: nnpa.zdnn.v1.Diagnostic.kind:type_name -> nnpa.zdnn.v1.DiagnosticKind
-	20,  // 65: nnpa.zdnn.v1.Diagnostic.report:type_name -> nnpa.zdnn.v1.SanitizerReport
-	16,  // 66: nnpa.zdnn.v1.SanitizerReport.fault:type_name -> nnpa.zdnn.v1.SanitizerFault
-	21,  // 67: nnpa.zdnn.v1.SanitizerReport.use:type_name -> nnpa.zdnn.v1.SanitizerSite
-	21,  // 68: nnpa.zdnn.v1.SanitizerReport.allocation:type_name -> nnpa.zdnn.v1.SanitizerSite
-	21,  // 69: nnpa.zdnn.v1.SanitizerReport.other:type_name -> nnpa.zdnn.v1.SanitizerSite
-	8,   // 70: nnpa.zdnn.v1.RangeViolation.function:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	24,  // 71: nnpa.zdnn.v1.RangeViolation.operands:type_name -> nnpa.zdnn.v1.OperandViolation
-	25,  // 72: nnpa.zdnn.v1.OperandViolation.elements:type_name -> nnpa.zdnn.v1.ViolatingElement
-	85,  // 73: nnpa.zdnn.v1.InitZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	85,  // 74: nnpa.zdnn.v1.InitZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	85,  // 75: nnpa.zdnn.v1.InitQuantizedZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	85,  // 76: nnpa.zdnn.v1.InitQuantizedZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
-	86,  // 77: nnpa.zdnn.v1.AllochelperZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 78: nnpa.zdnn.v1.ResetZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 79: nnpa.zdnn.v1.FreeZtensorBuffer.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 80: nnpa.zdnn.v1.TransformZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 81: nnpa.zdnn.v1.TransformZtensorWithSaturation.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 82: nnpa.zdnn.v1.TransformQuantizedZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 83: nnpa.zdnn.v1.TransformOrigtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 84: nnpa.zdnn.v1.ReshapeZtensor.src:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 85: nnpa.zdnn.v1.ReshapeZtensor.dest:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 86: nnpa.zdnn.v1.GetrangeZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 87: nnpa.zdnn.v1.Add.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 88: nnpa.zdnn.v1.Add.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 89: nnpa.zdnn.v1.Add.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 90: nnpa.zdnn.v1.Sub.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 91: nnpa.zdnn.v1.Sub.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 92: nnpa.zdnn.v1.Sub.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 93: nnpa.zdnn.v1.Mul.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 94: nnpa.zdnn.v1.Mul.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 95: nnpa.zdnn.v1.Mul.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 96: nnpa.zdnn.v1.Div.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 97: nnpa.zdnn.v1.Div.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 98: nnpa.zdnn.v1.Div.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 99: nnpa.zdnn.v1.Min.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 100: nnpa.zdnn.v1.Min.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 101: nnpa.zdnn.v1.Min.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 102: nnpa.zdnn.v1.Max.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 103: nnpa.zdnn.v1.Max.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 104: nnpa.zdnn.v1.Max.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 105: nnpa.zdnn.v1.Log.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 106: nnpa.zdnn.v1.Log.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 107: nnpa.zdnn.v1.Exp.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 108: nnpa.zdnn.v1.Exp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 109: nnpa.zdnn.v1.Sqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 110: nnpa.zdnn.v1.Sqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 111: nnpa.zdnn.v1.Invsqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 112: nnpa.zdnn.v1.Invsqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 113: nnpa.zdnn.v1.Relu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 114: nnpa.zdnn.v1.Relu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 115: nnpa.zdnn.v1.LeakyRelu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 116: nnpa.zdnn.v1.LeakyRelu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 117: nnpa.zdnn.v1.Tanh.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 118: nnpa.zdnn.v1.Tanh.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 119: nnpa.zdnn.v1.Sigmoid.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 120: nnpa.zdnn.v1.Sigmoid.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 121: nnpa.zdnn.v1.Softmax.input:type_name -> nnpa.zdnn.v1.TensorRef
-	3,   // 122: nnpa.zdnn.v1.Softmax.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
-	86,  // 123: nnpa.zdnn.v1.Softmax.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 124: nnpa.zdnn.v1.SoftmaxMask.input:type_name -> nnpa.zdnn.v1.TensorRef
-	3,   // 125: nnpa.zdnn.v1.SoftmaxMask.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
-	86,  // 126: nnpa.zdnn.v1.SoftmaxMask.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 127: nnpa.zdnn.v1.Gelu.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 128: nnpa.zdnn.v1.Gelu.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 129: nnpa.zdnn.v1.Batchnorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 130: nnpa.zdnn.v1.Batchnorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 131: nnpa.zdnn.v1.Batchnorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 132: nnpa.zdnn.v1.Batchnorm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 133: nnpa.zdnn.v1.Norm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 134: nnpa.zdnn.v1.Norm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 135: nnpa.zdnn.v1.Norm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 136: nnpa.zdnn.v1.Moments.input:type_name -> nnpa.zdnn.v1.TensorRef
-	6,   // 137: nnpa.zdnn.v1.Moments.bessel_correction_type:type_name -> nnpa.zdnn.v1.MomentsBessel
-	86,  // 138: nnpa.zdnn.v1.Moments.output_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 139: nnpa.zdnn.v1.Moments.output_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 140: nnpa.zdnn.v1.Layernorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 141: nnpa.zdnn.v1.Layernorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 142: nnpa.zdnn.v1.Layernorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 143: nnpa.zdnn.v1.Layernorm.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 144: nnpa.zdnn.v1.Meanreduce2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 145: nnpa.zdnn.v1.Meanreduce2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 146: nnpa.zdnn.v1.Reduce.input:type_name -> nnpa.zdnn.v1.TensorRef
-	5,   // 147: nnpa.zdnn.v1.Reduce.op_type:type_name -> nnpa.zdnn.v1.ReduceOps
-	86,  // 148: nnpa.zdnn.v1.Reduce.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 149: nnpa.zdnn.v1.MatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 150: nnpa.zdnn.v1.MatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 151: nnpa.zdnn.v1.MatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 152: nnpa.zdnn.v1.MatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	86,  // 153: nnpa.zdnn.v1.MatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 154: nnpa.zdnn.v1.MatmulBcastOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 155: nnpa.zdnn.v1.MatmulBcastOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 156: nnpa.zdnn.v1.MatmulBcastOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	2,   // 157: nnpa.zdnn.v1.MatmulBcastOp.op_type:type_name -> nnpa.zdnn.v1.MatmulBcastOps
-	86,  // 158: nnpa.zdnn.v1.MatmulBcastOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 159: nnpa.zdnn.v1.MatmulTransposeOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 160: nnpa.zdnn.v1.MatmulTransposeOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 161: nnpa.zdnn.v1.MatmulTransposeOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 162: nnpa.zdnn.v1.MatmulTransposeOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	86,  // 163: nnpa.zdnn.v1.MatmulTransposeOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 164: nnpa.zdnn.v1.QuantizedMatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 165: nnpa.zdnn.v1.QuantizedMatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 166: nnpa.zdnn.v1.QuantizedMatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
-	1,   // 167: nnpa.zdnn.v1.QuantizedMatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
-	86,  // 168: nnpa.zdnn.v1.QuantizedMatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 169: nnpa.zdnn.v1.Avgpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 170: nnpa.zdnn.v1.Avgpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	86,  // 171: nnpa.zdnn.v1.Avgpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 172: nnpa.zdnn.v1.Maxpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 173: nnpa.zdnn.v1.Maxpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	86,  // 174: nnpa.zdnn.v1.Maxpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 175: nnpa.zdnn.v1.Conv2d.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 176: nnpa.zdnn.v1.Conv2d.kernel:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 177: nnpa.zdnn.v1.Conv2d.bias:type_name -> nnpa.zdnn.v1.TensorRef
-	0,   // 178: nnpa.zdnn.v1.Conv2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
-	4,   // 179: nnpa.zdnn.v1.Conv2d.act_func:type_name -> nnpa.zdnn.v1.Conv2dAct
-	86,  // 180: nnpa.zdnn.v1.Conv2d.output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 181: nnpa.zdnn.v1.Lstm.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 182: nnpa.zdnn.v1.Lstm.h0:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 183: nnpa.zdnn.v1.Lstm.c0:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 184: nnpa.zdnn.v1.Lstm.weights:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 185: nnpa.zdnn.v1.Lstm.biases:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 186: nnpa.zdnn.v1.Lstm.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 187: nnpa.zdnn.v1.Lstm.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
-	7,   // 188: nnpa.zdnn.v1.Lstm.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
-	86,  // 189: nnpa.zdnn.v1.Lstm.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 190: nnpa.zdnn.v1.Lstm.cf_output:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 191: nnpa.zdnn.v1.Gru.input:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 192: nnpa.zdnn.v1.Gru.h0:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 193: nnpa.zdnn.v1.Gru.weights:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 194: nnpa.zdnn.v1.Gru.biases:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 195: nnpa.zdnn.v1.Gru.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
-	86,  // 196: nnpa.zdnn.v1.Gru.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
-	7,   // 197: nnpa.zdnn.v1.Gru.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
-	86,  // 198: nnpa.zdnn.v1.Gru.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
-	10,  // 199: nnpa.zdnn.v1.IsNnpaConversionInstalled.type:type_name -> nnpa.zdnn.v1.NnpaDataType
-	200, // [200:200] is the sub-list for method output_type
-	200, // [200:200] is the sub-list for method input_type
-	200, // [200:200] is the sub-list for extension type_name
-	200, // [200:200] is the sub-list for extension extendee
-	0,   // [0:200] is the sub-list for field type_name
+	82,  // 65: nnpa.zdnn.v1.Diagnostic.report:type_name -> nnpa.zdnn.v1.SanitizerReport
+	8,   // 66: nnpa.zdnn.v1.RangeViolation.function:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	21,  // 67: nnpa.zdnn.v1.RangeViolation.operands:type_name -> nnpa.zdnn.v1.OperandViolation
+	22,  // 68: nnpa.zdnn.v1.OperandViolation.elements:type_name -> nnpa.zdnn.v1.ViolatingElement
+	83,  // 69: nnpa.zdnn.v1.InitZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	83,  // 70: nnpa.zdnn.v1.InitZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	83,  // 71: nnpa.zdnn.v1.InitQuantizedZtensor.pre_transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	83,  // 72: nnpa.zdnn.v1.InitQuantizedZtensor.transformed_desc:type_name -> nnpa.zdnn.v1.TensorDesc
+	84,  // 73: nnpa.zdnn.v1.AllochelperZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 74: nnpa.zdnn.v1.ResetZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 75: nnpa.zdnn.v1.FreeZtensorBuffer.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 76: nnpa.zdnn.v1.TransformZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 77: nnpa.zdnn.v1.TransformZtensorWithSaturation.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 78: nnpa.zdnn.v1.TransformQuantizedZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 79: nnpa.zdnn.v1.TransformOrigtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 80: nnpa.zdnn.v1.ReshapeZtensor.src:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 81: nnpa.zdnn.v1.ReshapeZtensor.dest:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 82: nnpa.zdnn.v1.GetrangeZtensor.ztensor:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 83: nnpa.zdnn.v1.Add.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 84: nnpa.zdnn.v1.Add.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 85: nnpa.zdnn.v1.Add.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 86: nnpa.zdnn.v1.Sub.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 87: nnpa.zdnn.v1.Sub.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 88: nnpa.zdnn.v1.Sub.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 89: nnpa.zdnn.v1.Mul.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 90: nnpa.zdnn.v1.Mul.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 91: nnpa.zdnn.v1.Mul.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 92: nnpa.zdnn.v1.Div.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 93: nnpa.zdnn.v1.Div.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 94: nnpa.zdnn.v1.Div.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 95: nnpa.zdnn.v1.Min.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 96: nnpa.zdnn.v1.Min.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 97: nnpa.zdnn.v1.Min.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 98: nnpa.zdnn.v1.Max.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 99: nnpa.zdnn.v1.Max.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 100: nnpa.zdnn.v1.Max.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 101: nnpa.zdnn.v1.Log.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 102: nnpa.zdnn.v1.Log.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 103: nnpa.zdnn.v1.Exp.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 104: nnpa.zdnn.v1.Exp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 105: nnpa.zdnn.v1.Sqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 106: nnpa.zdnn.v1.Sqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 107: nnpa.zdnn.v1.Invsqrt.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 108: nnpa.zdnn.v1.Invsqrt.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 109: nnpa.zdnn.v1.Relu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 110: nnpa.zdnn.v1.Relu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 111: nnpa.zdnn.v1.LeakyRelu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 112: nnpa.zdnn.v1.LeakyRelu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 113: nnpa.zdnn.v1.Tanh.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 114: nnpa.zdnn.v1.Tanh.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 115: nnpa.zdnn.v1.Sigmoid.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 116: nnpa.zdnn.v1.Sigmoid.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 117: nnpa.zdnn.v1.Softmax.input:type_name -> nnpa.zdnn.v1.TensorRef
+	3,   // 118: nnpa.zdnn.v1.Softmax.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
+	84,  // 119: nnpa.zdnn.v1.Softmax.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 120: nnpa.zdnn.v1.SoftmaxMask.input:type_name -> nnpa.zdnn.v1.TensorRef
+	3,   // 121: nnpa.zdnn.v1.SoftmaxMask.act_func:type_name -> nnpa.zdnn.v1.SoftmaxAct
+	84,  // 122: nnpa.zdnn.v1.SoftmaxMask.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 123: nnpa.zdnn.v1.Gelu.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 124: nnpa.zdnn.v1.Gelu.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 125: nnpa.zdnn.v1.Batchnorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 126: nnpa.zdnn.v1.Batchnorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 127: nnpa.zdnn.v1.Batchnorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 128: nnpa.zdnn.v1.Batchnorm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 129: nnpa.zdnn.v1.Norm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 130: nnpa.zdnn.v1.Norm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 131: nnpa.zdnn.v1.Norm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 132: nnpa.zdnn.v1.Moments.input:type_name -> nnpa.zdnn.v1.TensorRef
+	6,   // 133: nnpa.zdnn.v1.Moments.bessel_correction_type:type_name -> nnpa.zdnn.v1.MomentsBessel
+	84,  // 134: nnpa.zdnn.v1.Moments.output_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 135: nnpa.zdnn.v1.Moments.output_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 136: nnpa.zdnn.v1.Layernorm.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 137: nnpa.zdnn.v1.Layernorm.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 138: nnpa.zdnn.v1.Layernorm.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 139: nnpa.zdnn.v1.Layernorm.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 140: nnpa.zdnn.v1.Meanreduce2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 141: nnpa.zdnn.v1.Meanreduce2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 142: nnpa.zdnn.v1.Reduce.input:type_name -> nnpa.zdnn.v1.TensorRef
+	5,   // 143: nnpa.zdnn.v1.Reduce.op_type:type_name -> nnpa.zdnn.v1.ReduceOps
+	84,  // 144: nnpa.zdnn.v1.Reduce.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 145: nnpa.zdnn.v1.MatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 146: nnpa.zdnn.v1.MatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 147: nnpa.zdnn.v1.MatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 148: nnpa.zdnn.v1.MatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	84,  // 149: nnpa.zdnn.v1.MatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 150: nnpa.zdnn.v1.MatmulBcastOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 151: nnpa.zdnn.v1.MatmulBcastOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 152: nnpa.zdnn.v1.MatmulBcastOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	2,   // 153: nnpa.zdnn.v1.MatmulBcastOp.op_type:type_name -> nnpa.zdnn.v1.MatmulBcastOps
+	84,  // 154: nnpa.zdnn.v1.MatmulBcastOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 155: nnpa.zdnn.v1.MatmulTransposeOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 156: nnpa.zdnn.v1.MatmulTransposeOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 157: nnpa.zdnn.v1.MatmulTransposeOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 158: nnpa.zdnn.v1.MatmulTransposeOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	84,  // 159: nnpa.zdnn.v1.MatmulTransposeOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 160: nnpa.zdnn.v1.QuantizedMatmulOp.input_a:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 161: nnpa.zdnn.v1.QuantizedMatmulOp.input_b:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 162: nnpa.zdnn.v1.QuantizedMatmulOp.input_c:type_name -> nnpa.zdnn.v1.TensorRef
+	1,   // 163: nnpa.zdnn.v1.QuantizedMatmulOp.op_type:type_name -> nnpa.zdnn.v1.MatmulOps
+	84,  // 164: nnpa.zdnn.v1.QuantizedMatmulOp.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 165: nnpa.zdnn.v1.Avgpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 166: nnpa.zdnn.v1.Avgpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	84,  // 167: nnpa.zdnn.v1.Avgpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 168: nnpa.zdnn.v1.Maxpool2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 169: nnpa.zdnn.v1.Maxpool2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	84,  // 170: nnpa.zdnn.v1.Maxpool2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 171: nnpa.zdnn.v1.Conv2d.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 172: nnpa.zdnn.v1.Conv2d.kernel:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 173: nnpa.zdnn.v1.Conv2d.bias:type_name -> nnpa.zdnn.v1.TensorRef
+	0,   // 174: nnpa.zdnn.v1.Conv2d.padding_type:type_name -> nnpa.zdnn.v1.PoolPadding
+	4,   // 175: nnpa.zdnn.v1.Conv2d.act_func:type_name -> nnpa.zdnn.v1.Conv2dAct
+	84,  // 176: nnpa.zdnn.v1.Conv2d.output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 177: nnpa.zdnn.v1.Lstm.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 178: nnpa.zdnn.v1.Lstm.h0:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 179: nnpa.zdnn.v1.Lstm.c0:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 180: nnpa.zdnn.v1.Lstm.weights:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 181: nnpa.zdnn.v1.Lstm.biases:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 182: nnpa.zdnn.v1.Lstm.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 183: nnpa.zdnn.v1.Lstm.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
+	7,   // 184: nnpa.zdnn.v1.Lstm.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
+	84,  // 185: nnpa.zdnn.v1.Lstm.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 186: nnpa.zdnn.v1.Lstm.cf_output:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 187: nnpa.zdnn.v1.Gru.input:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 188: nnpa.zdnn.v1.Gru.h0:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 189: nnpa.zdnn.v1.Gru.weights:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 190: nnpa.zdnn.v1.Gru.biases:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 191: nnpa.zdnn.v1.Gru.hidden_weights:type_name -> nnpa.zdnn.v1.TensorRef
+	84,  // 192: nnpa.zdnn.v1.Gru.hidden_biases:type_name -> nnpa.zdnn.v1.TensorRef
+	7,   // 193: nnpa.zdnn.v1.Gru.direction:type_name -> nnpa.zdnn.v1.LstmGruDirection
+	84,  // 194: nnpa.zdnn.v1.Gru.hn_output:type_name -> nnpa.zdnn.v1.TensorRef
+	10,  // 195: nnpa.zdnn.v1.IsNnpaConversionInstalled.type:type_name -> nnpa.zdnn.v1.NnpaDataType
+	196, // [196:196] is the sub-list for method output_type
+	196, // [196:196] is the sub-list for method input_type
+	196, // [196:196] is the sub-list for extension type_name
+	196, // [196:196] is the sub-list for extension extendee
+	0,   // [0:196] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_operation_proto_init() }
@@ -7465,6 +7225,7 @@ func file_nnpa_zdnn_v1_operation_proto_init() {
 	if File_nnpa_zdnn_v1_operation_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_sanitizer_proto_init()
 	file_nnpa_zdnn_v1_status_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[0].OneofWrappers = []any{
@@ -7532,17 +7293,19 @@ func file_nnpa_zdnn_v1_operation_proto_init() {
 		(*OperationResult_Data)(nil),
 		(*OperationResult_Shared)(nil),
 	}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[5].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[6].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[10].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[16].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[3].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[4].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[8].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[14].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[27].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[28].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[29].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[30].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[31].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[34].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[35].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[39].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[32].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[33].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[37].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[38].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[40].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[41].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[42].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[43].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[44].OneofWrappers = []any{}
@@ -7551,22 +7314,20 @@ func file_nnpa_zdnn_v1_operation_proto_init() {
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[47].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[48].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[49].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[50].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[51].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[52].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[53].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[54].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[55].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[56].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[57].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_operation_proto_msgTypes[58].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[60].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_operation_proto_msgTypes[63].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_operation_proto_msgTypes[61].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_operation_proto_rawDesc), len(file_nnpa_zdnn_v1_operation_proto_rawDesc)),
-			NumEnums:      17,
-			NumMessages:   65,
+			NumEnums:      16,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -761,7 +761,10 @@ type TensorRef struct {
 	//	*TensorRef_Id
 	//	*TensorRef_NewId
 	//	*TensorRef_InlineZtensor
-	Tensor        isTensorRef_Tensor `protobuf_oneof:"tensor"`
+	Tensor isTensorRef_Tensor `protobuf_oneof:"tensor"`
+	// What the client knows of the tensor and the server cannot. Read only when the session
+	// sanitizes.
+	Provenance    *Provenance `protobuf:"bytes,4,opt,name=provenance,proto3" json:"provenance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +829,13 @@ func (x *TensorRef) GetInlineZtensor() *Ztensor {
 		if x, ok := x.Tensor.(*TensorRef_InlineZtensor); ok {
 			return x.InlineZtensor
 		}
+	}
+	return nil
+}
+
+func (x *TensorRef) GetProvenance() *Provenance {
+	if x != nil {
+		return x.Provenance
 	}
 	return nil
 }
@@ -929,7 +939,7 @@ var File_nnpa_zdnn_v1_tensor_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\n" +
-	"\x19nnpa/zdnn/v1/tensor.proto\x12\fnnpa.zdnn.v1\"\x9d\x02\n" +
+	"\x19nnpa/zdnn/v1/tensor.proto\x12\fnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\x9d\x02\n" +
 	"\n" +
 	"TensorDesc\x126\n" +
 	"\x06layout\x18\x01 \x01(\x0e2\x19.nnpa.zdnn.v1.DataLayoutsH\x00R\x06layout\x88\x01\x01\x126\n" +
@@ -965,11 +975,14 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\f_buffer_size\"4\n" +
 	"\x06Extent\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04size\x18\x02 \x01(\x04R\x04size\"\x80\x01\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"\xba\x01\n" +
 	"\tTensorRef\x12\x10\n" +
 	"\x02id\x18\x01 \x01(\x04H\x00R\x02id\x12\x17\n" +
 	"\x06new_id\x18\x02 \x01(\x04H\x00R\x05newId\x12>\n" +
-	"\x0einline_ztensor\x18\x03 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorH\x00R\rinlineZtensorB\b\n" +
+	"\x0einline_ztensor\x18\x03 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorH\x00R\rinlineZtensor\x128\n" +
+	"\n" +
+	"provenance\x18\x04 \x01(\v2\x18.nnpa.zdnn.v1.ProvenanceR\n" +
+	"provenanceB\b\n" +
 	"\x06tensor\"h\n" +
 	"\vZtensorInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
@@ -1042,6 +1055,7 @@ var file_nnpa_zdnn_v1_tensor_proto_goTypes = []any{
 	(*Extent)(nil),               // 7: nnpa.zdnn.v1.Extent
 	(*TensorRef)(nil),            // 8: nnpa.zdnn.v1.TensorRef
 	(*ZtensorInfo)(nil),          // 9: nnpa.zdnn.v1.ZtensorInfo
+	(*Provenance)(nil),           // 10: nnpa.zdnn.v1.Provenance
 }
 var file_nnpa_zdnn_v1_tensor_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.TensorDesc.layout:type_name -> nnpa.zdnn.v1.DataLayouts
@@ -1053,12 +1067,13 @@ var file_nnpa_zdnn_v1_tensor_proto_depIdxs = []int32{
 	4,  // 6: nnpa.zdnn.v1.Ztensor.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
 	7,  // 7: nnpa.zdnn.v1.Ztensor.sticks_to:type_name -> nnpa.zdnn.v1.Extent
 	6,  // 8: nnpa.zdnn.v1.TensorRef.inline_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	6,  // 9: nnpa.zdnn.v1.ZtensorInfo.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	10, // 9: nnpa.zdnn.v1.TensorRef.provenance:type_name -> nnpa.zdnn.v1.Provenance
+	6,  // 10: nnpa.zdnn.v1.ZtensorInfo.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_tensor_proto_init() }
@@ -1066,6 +1081,7 @@ func file_nnpa_zdnn_v1_tensor_proto_init() {
 	if File_nnpa_zdnn_v1_tensor_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_sanitizer_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_msgTypes[0].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_tensor_proto_msgTypes[1].OneofWrappers = []any{
 		(*Ztensor_Sticks)(nil),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zDNN on the wire, version 1: status, tensor, operation, fault, accelerator, trace."""
+"""zDNN on the wire, version 1: a module for each file of the contract."""

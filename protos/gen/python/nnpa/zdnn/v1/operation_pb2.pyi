@@ -31,6 +31,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from nnpa.zdnn.v1 import sanitizer_pb2 as _sanitizer_pb2
 from nnpa.zdnn.v1 import status_pb2 as _status_pb2
 from nnpa.zdnn.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
@@ -578,46 +579,6 @@ DIAGNOSTIC_KIND_SANITIZER: DiagnosticKind.ValueType  # 4
 """What Session.sanitize has found; the library itself prints nothing of the kind."""
 Global___DiagnosticKind: _TypeAlias = DiagnosticKind  # noqa: Y015
 
-class _SanitizerFault:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _SanitizerFaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SanitizerFault.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    SANITIZER_FAULT_UNSPECIFIED: _SanitizerFault.ValueType  # 0
-    """Never sent."""
-    SANITIZER_FAULT_NEVER_WRITTEN: _SanitizerFault.ValueType  # 1
-    """An operation reads sticks that were allocated and that nothing has written."""
-    SANITIZER_FAULT_PADDING: _SanitizerFault.ValueType  # 2
-    """The result depends on padding: on cells behind a dimension, on columns between the gates of a
-    concatenated tensor, or between the directions of a bidirectional layer's output.
-    """
-    SANITIZER_FAULT_TRANSFORMED_TWICE: _SanitizerFault.ValueType  # 3
-    """A transform, or reshape_ztensor, is to fill a tensor that is transformed already."""
-    SANITIZER_FAULT_USE_AFTER_FREE: _SanitizerFault.ValueType  # 4
-    """An operation is given a tensor whose buffer was freed."""
-    SANITIZER_FAULT_CONCURRENT: _SanitizerFault.ValueType  # 5
-    """Two operations are in flight on one tensor at the same time, and one of them writes it."""
-
-class SanitizerFault(_SanitizerFault, metaclass=_SanitizerFaultEnumTypeWrapper):
-    """What Session.sanitize finds."""
-
-SANITIZER_FAULT_UNSPECIFIED: SanitizerFault.ValueType  # 0
-"""Never sent."""
-SANITIZER_FAULT_NEVER_WRITTEN: SanitizerFault.ValueType  # 1
-"""An operation reads sticks that were allocated and that nothing has written."""
-SANITIZER_FAULT_PADDING: SanitizerFault.ValueType  # 2
-"""The result depends on padding: on cells behind a dimension, on columns between the gates of a
-concatenated tensor, or between the directions of a bidirectional layer's output.
-"""
-SANITIZER_FAULT_TRANSFORMED_TWICE: SanitizerFault.ValueType  # 3
-"""A transform, or reshape_ztensor, is to fill a tensor that is transformed already."""
-SANITIZER_FAULT_USE_AFTER_FREE: SanitizerFault.ValueType  # 4
-"""An operation is given a tensor whose buffer was freed."""
-SANITIZER_FAULT_CONCURRENT: SanitizerFault.ValueType  # 5
-"""Two operations are in flight on one tensor at the same time, and one of them writes it."""
-Global___SanitizerFault: _TypeAlias = SanitizerFault  # noqa: Y015
-
 @_typing.final
 class Operation(_message.Message):
     """One call of one zDNN function."""
@@ -685,6 +646,7 @@ class Operation(_message.Message):
     WORK_AREA_MISALIGNED_FIELD_NUMBER: _builtins.int
     SHARED_DATA_FIELD_NUMBER: _builtins.int
     HOUSEKEEPING_FIELD_NUMBER: _builtins.int
+    SITE_FIELD_NUMBER: _builtins.int
     buffer_misaligned: _builtins.bool
     """True when the address of a ztensor's buffer is not on a 4 KiB boundary in the caller's memory:
     the machine answers ZDNN_MISALIGNED_TENSOR, a transform ZDNN_INVALID_BUFFER. Default false.
@@ -701,6 +663,10 @@ class Operation(_message.Message):
     """True for what a client library does on its own, at times of its own, such as freeing a tensor
     that the program has dropped: faults leave it alone and it has no number. Read in
     free_ztensor_buffer only. Default false.
+    """
+    site: _builtins.str
+    """Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
+    finds the place. At most 256 characters are kept. Read only when the session sanitizes.
     """
     @_builtins.property
     def init_ztensor(self) -> Global___InitZtensor:
@@ -998,10 +964,11 @@ class Operation(_message.Message):
         work_area_misaligned: _builtins.bool = ...,
         shared_data: _abc.Iterable[_tensor_pb2.Extent] | None = ...,
         housekeeping: _builtins.bool = ...,
+        site: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "sigmoid", b"sigmoid", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "buffer_misaligned", b"buffer_misaligned", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "housekeeping", b"housekeeping", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "save_area_misaligned", b"save_area_misaligned", "shared_data", b"shared_data", "sigmoid", b"sigmoid", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation", "work_area_misaligned", b"work_area_misaligned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "allochelper_ztensor", b"allochelper_ztensor", "avgpool2d", b"avgpool2d", "batchnorm", b"batchnorm", "buffer_misaligned", b"buffer_misaligned", "conv2d", b"conv2d", "div", b"div", "exp", b"exp", "free_ztensor_buffer", b"free_ztensor_buffer", "gelu", b"gelu", "get_max_for_dim", b"get_max_for_dim", "get_max_runnable_version", b"get_max_runnable_version", "get_nnpa_max_dim_idx_size", b"get_nnpa_max_dim_idx_size", "get_nnpa_max_tensor_size", b"get_nnpa_max_tensor_size", "getrange_ztensor", b"getrange_ztensor", "gru", b"gru", "housekeeping", b"housekeeping", "init", b"init", "init_quantized_ztensor", b"init_quantized_ztensor", "init_ztensor", b"init_ztensor", "invsqrt", b"invsqrt", "is_nnpa_conversion_installed", b"is_nnpa_conversion_installed", "is_nnpa_datatype_installed", b"is_nnpa_datatype_installed", "is_nnpa_function_installed", b"is_nnpa_function_installed", "is_nnpa_installed", b"is_nnpa_installed", "is_nnpa_layout_fmt_installed", b"is_nnpa_layout_fmt_installed", "is_nnpa_parmblk_fmt_installed", b"is_nnpa_parmblk_fmt_installed", "is_version_runnable", b"is_version_runnable", "layernorm", b"layernorm", "leaky_relu", b"leaky_relu", "log", b"log", "lstm", b"lstm", "matmul_bcast_op", b"matmul_bcast_op", "matmul_op", b"matmul_op", "matmul_transpose_op", b"matmul_transpose_op", "max", b"max", "maxpool2d", b"maxpool2d", "meanreduce2d", b"meanreduce2d", "min", b"min", "moments", b"moments", "mul", b"mul", "norm", b"norm", "operation", b"operation", "quantized_matmul_op", b"quantized_matmul_op", "reduce", b"reduce", "refresh_nnpa_query_result", b"refresh_nnpa_query_result", "relu", b"relu", "reset_ztensor", b"reset_ztensor", "reshape_ztensor", b"reshape_ztensor", "save_area_misaligned", b"save_area_misaligned", "shared_data", b"shared_data", "sigmoid", b"sigmoid", "site", b"site", "softmax", b"softmax", "softmax_mask", b"softmax_mask", "sqrt", b"sqrt", "sub", b"sub", "tanh", b"tanh", "transform_origtensor", b"transform_origtensor", "transform_quantized_ztensor", b"transform_quantized_ztensor", "transform_ztensor", b"transform_ztensor", "transform_ztensor_with_saturation", b"transform_ztensor_with_saturation", "work_area_misaligned", b"work_area_misaligned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["init_ztensor", "init_quantized_ztensor", "allochelper_ztensor", "reset_ztensor", "free_ztensor_buffer", "transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor", "transform_origtensor", "reshape_ztensor", "getrange_ztensor", "add", "sub", "mul", "div", "min", "max", "log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu", "tanh", "sigmoid", "softmax", "softmax_mask", "gelu", "batchnorm", "norm", "moments", "layernorm", "meanreduce2d", "reduce", "matmul_op", "matmul_bcast_op", "matmul_transpose_op", "quantized_matmul_op", "avgpool2d", "maxpool2d", "conv2d", "lstm", "gru", "init", "is_nnpa_installed", "is_nnpa_function_installed", "is_nnpa_parmblk_fmt_installed", "is_nnpa_datatype_installed", "is_nnpa_layout_fmt_installed", "is_nnpa_conversion_installed", "get_nnpa_max_dim_idx_size", "get_max_for_dim", "get_nnpa_max_tensor_size", "refresh_nnpa_query_result", "is_version_runnable", "get_max_runnable_version"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
@@ -1123,7 +1090,7 @@ class Diagnostic(_message.Message):
     its source file and line it says "(nnpa)".
     """
     @_builtins.property
-    def report(self) -> Global___SanitizerReport:
+    def report(self) -> _sanitizer_pb2.SanitizerReport:
         """What the text says, in parts. Present with DIAGNOSTIC_KIND_SANITIZER."""
 
     def __init__(
@@ -1132,7 +1099,7 @@ class Diagnostic(_message.Message):
         stream: Global___DiagnosticStream.ValueType = ...,
         kind: Global___DiagnosticKind.ValueType = ...,
         text: _builtins.str = ...,
-        report: Global___SanitizerReport | None = ...,
+        report: _sanitizer_pb2.SanitizerReport | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1141,90 +1108,6 @@ class Diagnostic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Diagnostic: _TypeAlias = Diagnostic  # noqa: Y015
-
-@_typing.final
-class SanitizerReport(_message.Message):
-    """A misuse of a tensor that the real machine would not notice, found by Session.sanitize. It comes
-    with the operation that it was found in, in OperationResult.diagnostics; when the call ends with
-    a gRPC error instead, in the details of its status, beside ErrorInfo. The operation runs, and
-    answers, as it would without.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FAULT_FIELD_NUMBER: _builtins.int
-    USE_FIELD_NUMBER: _builtins.int
-    OPERAND_FIELD_NUMBER: _builtins.int
-    TENSOR_FIELD_NUMBER: _builtins.int
-    ALLOCATION_FIELD_NUMBER: _builtins.int
-    OTHER_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    fault: Global___SanitizerFault.ValueType
-    """What is wrong."""
-    operand: _builtins.str
-    """The operand, by its C parameter name."""
-    tensor: _builtins.int
-    """The tensor's id, the former one of a freed tensor; 0 for an inline tensor."""
-    text: _builtins.str
-    """All of it as one line."""
-    @_builtins.property
-    def use(self) -> Global___SanitizerSite:
-        """The operation that it was found in."""
-
-    @_builtins.property
-    def allocation(self) -> Global___SanitizerSite:
-        """What gave the tensor its buffer; empty if that is not known."""
-
-    @_builtins.property
-    def other(self) -> Global___SanitizerSite:
-        """USE_AFTER_FREE: what freed the buffer. TRANSFORMED_TWICE: what wrote it before. CONCURRENT: the
-        other operation. PADDING: what wrote the sticks. Empty for NEVER_WRITTEN, and if not known.
-        """
-
-    def __init__(
-        self,
-        *,
-        fault: Global___SanitizerFault.ValueType = ...,
-        use: Global___SanitizerSite | None = ...,
-        operand: _builtins.str = ...,
-        tensor: _builtins.int = ...,
-        allocation: Global___SanitizerSite | None = ...,
-        other: Global___SanitizerSite | None = ...,
-        text: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "other", b"other", "use", b"use"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "fault", b"fault", "operand", b"operand", "other", b"other", "tensor", b"tensor", "text", b"text", "use", b"use"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SanitizerReport: _TypeAlias = SanitizerReport  # noqa: Y015
-
-@_typing.final
-class SanitizerSite(_message.Message):
-    """A call in a program."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OPERATION_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    operation: _builtins.str
-    """The function's name without "zdnn_", or "write_sticks" for WriteTensor."""
-    at: _builtins.str
-    """Its Operation.site."""
-    def __init__(
-        self,
-        *,
-        operation: _builtins.str = ...,
-        at: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "operation", b"operation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SanitizerSite: _TypeAlias = SanitizerSite  # noqa: Y015
 
 @_typing.final
 class FloatRange(_message.Message):

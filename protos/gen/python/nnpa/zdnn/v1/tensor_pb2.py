@@ -22,33 +22,34 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from nnpa.zdnn.v1 import sanitizer_pb2 as nnpa_dot_zdnn_dot_v1_dot_sanitizer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnpa/zdnn/v1/tensor.proto\x12\x0cnnpa.zdnn.v1\"\xef\x01\n\nTensorDesc\x12.\n\x06layout\x18\x01 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataLayoutsH\x00\x88\x01\x01\x12.\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataFormatsH\x01\x88\x01\x01\x12*\n\x04type\x18\x03 \x01(\x0e\x32\x17.nnpa.zdnn.v1.DataTypesH\x02\x88\x01\x01\x12\x0c\n\x04\x64im4\x18\x04 \x01(\r\x12\x0c\n\x04\x64im3\x18\x05 \x01(\r\x12\x0c\n\x04\x64im2\x18\x06 \x01(\r\x12\x0c\n\x04\x64im1\x18\x07 \x01(\rB\t\n\x07_layoutB\t\n\x07_formatB\x07\n\x05_type\"\xaf\x03\n\x07Ztensor\x12\x36\n\x14pre_transformed_desc\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x32\n\x10transformed_desc\x18\x02 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x18\n\x0b\x62uffer_size\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnull_buffer\x18\x04 \x01(\x08\x12\x16\n\x0eis_transformed\x18\x05 \x01(\x08\x12\x11\n\trec_scale\x18\x06 \x01(\x02\x12\x0e\n\x06offset\x18\x07 \x01(\x02\x12\x10\n\x06sticks\x18\x08 \x01(\x0cH\x00\x12\x10\n\x06\x63\x61\x63hed\x18\n \x01(\x0cH\x00\x12&\n\x06shared\x18\x0c \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentH\x00\x12+\n\nbyte_order\x18\t \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x0b \x01(\x0c\x12\'\n\tsticks_to\x18\r \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentB\n\n\x08\x63ontentsB\x0e\n\x0c_buffer_size\"&\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\"f\n\tTensorRef\x12\x0c\n\x02id\x18\x01 \x01(\x04H\x00\x12\x10\n\x06new_id\x18\x02 \x01(\x04H\x00\x12/\n\x0einline_ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x42\x08\n\x06tensor\"R\n\x0bZtensorInfo\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07operand\x18\x02 \x01(\t\x12&\n\x07ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor*\xde\x01\n\x0b\x44\x61taLayouts\x12\x0b\n\x07ZDNN_1D\x10\x00\x12\x0b\n\x07ZDNN_2D\x10\x01\x12\x0c\n\x08ZDNN_2DS\x10\x02\x12\x0b\n\x07ZDNN_3D\x10\x03\x12\x0c\n\x08ZDNN_3DS\x10\x04\x12\x0c\n\x08ZDNN_ZRH\x10\x05\x12\x0b\n\x07ZDNN_4D\x10\x06\x12\x0c\n\x08ZDNN_4DS\x10\x07\x12\r\n\tZDNN_NHWC\x10\x08\x12\r\n\tZDNN_NCHW\x10\t\x12\r\n\tZDNN_FICO\x10\n\x12\r\n\tZDNN_HWCK\x10\x0b\x12\x12\n\x0eZDNN_BIDIR_ZRH\x10\x0c\x12\x13\n\x0fZDNN_BIDIR_FICO\x10\r*x\n\x0b\x44\x61taFormats\x12\x19\n\x15ZDNN_FORMAT_4DFEATURE\x10\x00\x12\x18\n\x14ZDNN_FORMAT_4DKERNEL\x10\x01\x12\x19\n\x15ZDNN_FORMAT_4DWEIGHTS\x10\x02\x12\x19\n\x15ZDNN_FORMAT_4DGENERIC\x10\x1f*\x9c\x01\n\tDataTypes\x12\x12\n\x0eZDNN_DLFLOAT16\x10\x00\x12\x14\n\x10ZDNN_BINARY_FP32\x10\x06\x12\x14\n\x10ZDNN_BINARY_INT8\x10\x08\x12\x15\n\x11ZDNN_BINARY_INT32\x10\n\x12\t\n\x04INT8\x10\xfb\x01\x12\n\n\x05INT32\x10\xfc\x01\x12\x0b\n\x06\x42\x46LOAT\x10\xfd\x01\x12\t\n\x04\x46P16\x10\xfe\x01\x12\t\n\x04\x46P32\x10\xff\x01*b\n\x17QuantizedTransformTypes\x12\x17\n\x13QUANTIZED_DLFLOAT16\x10\x00\x12\x12\n\x0eQUANTIZED_INT8\x10\x01\x12\x1a\n\x16QUANTIZED_WEIGHTS_INT8\x10\x02*`\n\tByteOrder\x12\x1a\n\x16\x42YTE_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42YTE_ORDER_LITTLE_ENDIAN\x10\x01\x12\x19\n\x15\x42YTE_ORDER_BIG_ENDIAN\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnpa/zdnn/v1/tensor.proto\x12\x0cnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\xef\x01\n\nTensorDesc\x12.\n\x06layout\x18\x01 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataLayoutsH\x00\x88\x01\x01\x12.\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataFormatsH\x01\x88\x01\x01\x12*\n\x04type\x18\x03 \x01(\x0e\x32\x17.nnpa.zdnn.v1.DataTypesH\x02\x88\x01\x01\x12\x0c\n\x04\x64im4\x18\x04 \x01(\r\x12\x0c\n\x04\x64im3\x18\x05 \x01(\r\x12\x0c\n\x04\x64im2\x18\x06 \x01(\r\x12\x0c\n\x04\x64im1\x18\x07 \x01(\rB\t\n\x07_layoutB\t\n\x07_formatB\x07\n\x05_type\"\xaf\x03\n\x07Ztensor\x12\x36\n\x14pre_transformed_desc\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x32\n\x10transformed_desc\x18\x02 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x18\n\x0b\x62uffer_size\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnull_buffer\x18\x04 \x01(\x08\x12\x16\n\x0eis_transformed\x18\x05 \x01(\x08\x12\x11\n\trec_scale\x18\x06 \x01(\x02\x12\x0e\n\x06offset\x18\x07 \x01(\x02\x12\x10\n\x06sticks\x18\x08 \x01(\x0cH\x00\x12\x10\n\x06\x63\x61\x63hed\x18\n \x01(\x0cH\x00\x12&\n\x06shared\x18\x0c \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentH\x00\x12+\n\nbyte_order\x18\t \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x0b \x01(\x0c\x12\'\n\tsticks_to\x18\r \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentB\n\n\x08\x63ontentsB\x0e\n\x0c_buffer_size\"&\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\x94\x01\n\tTensorRef\x12\x0c\n\x02id\x18\x01 \x01(\x04H\x00\x12\x10\n\x06new_id\x18\x02 \x01(\x04H\x00\x12/\n\x0einline_ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x12,\n\nprovenance\x18\x04 \x01(\x0b\x32\x18.nnpa.zdnn.v1.ProvenanceB\x08\n\x06tensor\"R\n\x0bZtensorInfo\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07operand\x18\x02 \x01(\t\x12&\n\x07ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor*\xde\x01\n\x0b\x44\x61taLayouts\x12\x0b\n\x07ZDNN_1D\x10\x00\x12\x0b\n\x07ZDNN_2D\x10\x01\x12\x0c\n\x08ZDNN_2DS\x10\x02\x12\x0b\n\x07ZDNN_3D\x10\x03\x12\x0c\n\x08ZDNN_3DS\x10\x04\x12\x0c\n\x08ZDNN_ZRH\x10\x05\x12\x0b\n\x07ZDNN_4D\x10\x06\x12\x0c\n\x08ZDNN_4DS\x10\x07\x12\r\n\tZDNN_NHWC\x10\x08\x12\r\n\tZDNN_NCHW\x10\t\x12\r\n\tZDNN_FICO\x10\n\x12\r\n\tZDNN_HWCK\x10\x0b\x12\x12\n\x0eZDNN_BIDIR_ZRH\x10\x0c\x12\x13\n\x0fZDNN_BIDIR_FICO\x10\r*x\n\x0b\x44\x61taFormats\x12\x19\n\x15ZDNN_FORMAT_4DFEATURE\x10\x00\x12\x18\n\x14ZDNN_FORMAT_4DKERNEL\x10\x01\x12\x19\n\x15ZDNN_FORMAT_4DWEIGHTS\x10\x02\x12\x19\n\x15ZDNN_FORMAT_4DGENERIC\x10\x1f*\x9c\x01\n\tDataTypes\x12\x12\n\x0eZDNN_DLFLOAT16\x10\x00\x12\x14\n\x10ZDNN_BINARY_FP32\x10\x06\x12\x14\n\x10ZDNN_BINARY_INT8\x10\x08\x12\x15\n\x11ZDNN_BINARY_INT32\x10\n\x12\t\n\x04INT8\x10\xfb\x01\x12\n\n\x05INT32\x10\xfc\x01\x12\x0b\n\x06\x42\x46LOAT\x10\xfd\x01\x12\t\n\x04\x46P16\x10\xfe\x01\x12\t\n\x04\x46P32\x10\xff\x01*b\n\x17QuantizedTransformTypes\x12\x17\n\x13QUANTIZED_DLFLOAT16\x10\x00\x12\x12\n\x0eQUANTIZED_INT8\x10\x01\x12\x1a\n\x16QUANTIZED_WEIGHTS_INT8\x10\x02*`\n\tByteOrder\x12\x1a\n\x16\x42YTE_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42YTE_ORDER_LITTLE_ENDIAN\x10\x01\x12\x19\n\x15\x42YTE_ORDER_BIG_ENDIAN\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnpa.zdnn.v1.tensor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATALAYOUTS']._serialized_start=948
-  _globals['_DATALAYOUTS']._serialized_end=1170
-  _globals['_DATAFORMATS']._serialized_start=1172
-  _globals['_DATAFORMATS']._serialized_end=1292
-  _globals['_DATATYPES']._serialized_start=1295
-  _globals['_DATATYPES']._serialized_end=1451
-  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_start=1453
-  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_end=1551
-  _globals['_BYTEORDER']._serialized_start=1553
-  _globals['_BYTEORDER']._serialized_end=1649
-  _globals['_TENSORDESC']._serialized_start=44
-  _globals['_TENSORDESC']._serialized_end=283
-  _globals['_ZTENSOR']._serialized_start=286
-  _globals['_ZTENSOR']._serialized_end=717
-  _globals['_EXTENT']._serialized_start=719
-  _globals['_EXTENT']._serialized_end=757
-  _globals['_TENSORREF']._serialized_start=759
-  _globals['_TENSORREF']._serialized_end=861
-  _globals['_ZTENSORINFO']._serialized_start=863
-  _globals['_ZTENSORINFO']._serialized_end=945
+  _globals['_DATALAYOUTS']._serialized_start=1025
+  _globals['_DATALAYOUTS']._serialized_end=1247
+  _globals['_DATAFORMATS']._serialized_start=1249
+  _globals['_DATAFORMATS']._serialized_end=1369
+  _globals['_DATATYPES']._serialized_start=1372
+  _globals['_DATATYPES']._serialized_end=1528
+  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_start=1530
+  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_end=1628
+  _globals['_BYTEORDER']._serialized_start=1630
+  _globals['_BYTEORDER']._serialized_end=1726
+  _globals['_TENSORDESC']._serialized_start=74
+  _globals['_TENSORDESC']._serialized_end=313
+  _globals['_ZTENSOR']._serialized_start=316
+  _globals['_ZTENSOR']._serialized_end=747
+  _globals['_EXTENT']._serialized_start=749
+  _globals['_EXTENT']._serialized_end=787
+  _globals['_TENSORREF']._serialized_start=790
+  _globals['_TENSORREF']._serialized_end=938
+  _globals['_ZTENSORINFO']._serialized_start=940
+  _globals['_ZTENSORINFO']._serialized_end=1022
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ Ztensors on the wire: descriptors, the zdnn_ztensor structure, and references to
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from nnpa.zdnn.v1 import sanitizer_pb2 as _sanitizer_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -445,6 +446,7 @@ class TensorRef(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     NEW_ID_FIELD_NUMBER: _builtins.int
     INLINE_ZTENSOR_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """A tensor of the session, chosen by the client, not 0."""
     new_id: _builtins.int
@@ -458,16 +460,23 @@ class TensorRef(_message.Message):
     def inline_ztensor(self) -> Global___Ztensor:
         """A tensor that travels with the operation. As an output it carries no sticks."""
 
+    @_builtins.property
+    def provenance(self) -> _sanitizer_pb2.Provenance:
+        """What the client knows of the tensor and the server cannot. Read only when the session
+        sanitizes.
+        """
+
     def __init__(
         self,
         *,
         id: _builtins.int = ...,
         new_id: _builtins.int = ...,
         inline_ztensor: Global___Ztensor | None = ...,
+        provenance: _sanitizer_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "inline_ztensor", b"inline_ztensor", "new_id", b"new_id", "tensor", b"tensor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "inline_ztensor", b"inline_ztensor", "new_id", b"new_id", "provenance", b"provenance", "tensor", b"tensor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "inline_ztensor", b"inline_ztensor", "new_id", b"new_id", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "inline_ztensor", b"inline_ztensor", "new_id", b"new_id", "provenance", b"provenance", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_tensor: _TypeAlias = _typing.Literal["id", "new_id", "inline_ztensor"]  # noqa: Y015
     _WhichOneofArgType_tensor: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015

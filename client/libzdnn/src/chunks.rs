@@ -129,7 +129,7 @@ pub fn write_sticks(
         new_ztensor: Some(structure),
         total_bytes: sticks.len() as u64,
         byte_order: byte_order(),
-        is_transformed: None,
+        ..wire::WriteSticks::default()
     });
     write(session, target, &[sticks], 1).map(|_| ())
 }

@@ -66,9 +66,7 @@ fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor
         rec_scale: ztensor.rec_scale,
         offset: ztensor.offset,
         byte_order: byte_order(),
-        contents: None,
-        cache_as: Bytes::new(),
-        sticks_to: None,
+        ..wire::Ztensor::default()
     }
 }
 
@@ -264,9 +262,7 @@ impl<'a> Operands<'a> {
             Ok(()) => self.temporaries.push(id),
             Err(failure) => self.failure = self.failure.take().or(Some(failure)),
         }
-        Some(TensorRef {
-            tensor: Some(Tensor::Id(id)),
-        })
+        named(Tensor::Id(id))
     }
 
     /// Puts arrays of the program into shared memory; tells whether all of them are there.
@@ -375,9 +371,7 @@ impl<'a> Operands<'a> {
     /// session.
     pub fn release(&mut self) {
         for id in self.temporaries.drain(..) {
-            let ztensor = Some(TensorRef {
-                tensor: Some(Tensor::Id(id)),
-            });
+            let ztensor = named(Tensor::Id(id));
             let free = wire::FreeZtensorBuffer { ztensor };
             drop(self.session.execute(wire::Operation {
                 operation: Some(wire::operation::Operation::FreeZtensorBuffer(free)),
@@ -388,7 +382,12 @@ impl<'a> Operands<'a> {
 }
 
 fn inline(message: wire::Ztensor) -> Option<TensorRef> {
+    named(Tensor::InlineZtensor(message))
+}
+
+fn named(tensor: Tensor) -> Option<TensorRef> {
     Some(TensorRef {
-        tensor: Some(Tensor::InlineZtensor(message)),
+        tensor: Some(tensor),
+        ..TensorRef::default()
     })
 }

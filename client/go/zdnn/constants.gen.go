@@ -904,3 +904,7 @@ const TRACE_END_REASON_TOO_LARGE = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_LA
 // TRACE_END_REASON_TOO_SLOW: It was cut: its reader was too slow, and the server keeps 64 MiB of
 // records at most.
 const TRACE_END_REASON_TOO_SLOW = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_SLOW
+
+// TRACE_END_REASON_FAILED: It was cut: the server could not record a call, which is a defect of the
+// server.
+const TRACE_END_REASON_FAILED = zdnnv1.TraceEndReason_TRACE_END_REASON_FAILED

@@ -74,7 +74,8 @@ class Server:
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
         )
-        add_to(self._grpc, AcceleratorService(self.store, config.shared_memory))
+        accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
+        add_to(self._grpc, accelerator)
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )

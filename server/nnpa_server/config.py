@@ -66,6 +66,7 @@ class Config:
     max_response: int = 4 * MIB  # what gRPC clients take unless they are told otherwise
     no_model_control: bool = False
     shared_memory: bool = False
+    allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""
     json_log: bool = False

@@ -3,6 +3,7 @@
 
     CallRefused       a call that does not reach the accelerator, or ends there: `reason` says why
     CallCancelled     nobody waits for the answer any more
+      ConnectionLost  a connection that breaks because a rule says so
       MessageTooLong  a message above --max-message, answered as gRPC does: without a reason
 
 Every error carries google.rpc.ErrorInfo with domain "nnpa", the reason, and as metadata whatever is
@@ -107,6 +108,14 @@ class CallCancelled(Exception):
     def __init__(self, code: grpc.StatusCode) -> None:
         self.code = code
         super().__init__(code.name)
+
+
+class ConnectionLost(CallCancelled):
+    """The call ends as when its connection breaks."""
+
+    def __init__(self) -> None:
+        super().__init__(_CODE.UNAVAILABLE)
+        self.args = ("connection lost",)
 
 
 class MessageTooLong(CallCancelled):

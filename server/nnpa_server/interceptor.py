@@ -282,7 +282,8 @@ class Interceptor(_ServerInterceptor):
             call.status = refused.name
             if refused.reason == wire.ERROR_REASON_INTERNAL:
                 _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
-            call.context.abort_with_status(refused.status(trailing))
+            told = call.context.trailing_metadata() or (trailing,)
+            call.context.abort_with_status(refused.status(*told))
         finally:
             if entered:
                 self._leave(call)

@@ -2,7 +2,7 @@
 """Whether anybody still waits for the answer of a call."""
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -21,6 +21,14 @@ class Context(Protocol):
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, None without one."""
+        ...
+
+    def trailing_metadata(self) -> Any:
+        """Return the pairs that follow the answer so far, None for none."""
+        ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        """Have other pairs follow the answer."""
         ...
 
 

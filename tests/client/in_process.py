@@ -33,6 +33,13 @@ class Waiting:
         """Tell that there is no deadline."""
         return None
 
+    def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Tell that nothing follows the answer."""
+        return ()
+
+    def set_trailing_metadata(self, trailing_metadata: object) -> None:
+        """Send nothing: there is no wire."""
+
     def peer(self) -> str:
         """Return where the client is."""
         return "in-process"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nnpa_server.errors import from_exception
+from nnpa_server.errors import CallCancelled, from_exception
 from nnpa_server.metrics import Metrics
 from nnpa_server.store import Session
 
@@ -23,7 +23,10 @@ def counting(
             answer = take(session, step)
         except Exception as error:
             took = time.perf_counter() - started
-            reason = from_exception(error).name
+            if isinstance(error, CallCancelled):
+                reason = error.code.name
+            else:
+                reason = from_exception(error).name
             metrics.operation(step.arm.name, session.trail.machine, reason, took)
             raise
         took = time.perf_counter() - started

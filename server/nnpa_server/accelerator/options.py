@@ -34,6 +34,7 @@ UPDATABLE = (
     "numerics",
     "jitter_seed",
     "accumulate",
+    "fault_rules",
 )
 _LOG_MODULE_BYTES = 1023  # source: nnpa/zdnn/v1/accelerator.proto, Session.log_module
 # The numbers of our own enums, each with what the emulator calls it.
@@ -173,7 +174,10 @@ def _copy_field(
     source: accelerator_pb2.Session, target: accelerator_pb2.Session, name: Any
 ) -> None:
     field = accelerator_pb2.Session.DESCRIPTOR.fields_by_name[name]
-    if field.has_presence and not source.HasField(name):
+    if field.is_repeated:
+        target.ClearField(name)
+        getattr(target, name).extend(getattr(source, name))
+    elif field.has_presence and not source.HasField(name):
         target.ClearField(name)
     elif isinstance(value := getattr(source, name), protobuf.Message):
         getattr(target, name).CopyFrom(value)

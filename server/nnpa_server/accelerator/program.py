@@ -7,6 +7,7 @@ session, whose lock the caller holds all the while.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +36,7 @@ from nnpa_server.accelerator.operands import (
 )
 from nnpa_server.accelerator.sharing import describe_output, put_array, read_arrays
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
+from nnpa_server.faults import WrittenAnyway, faults_of
 from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult
@@ -48,7 +50,8 @@ class Step(NamedTuple):
 
     `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
     or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
-    where in shared memory the array goes that it returns.
+    where in shared memory the array goes that it returns. `of_program` tells whether the program
+    made the call, rather than a client or server for it.
     """
 
     arm: Arm
@@ -60,6 +63,7 @@ class Step(NamedTuple):
     creates: int
     alignment: Alignment
     place: tensor_pb2.Extent | None = None
+    of_program: bool = True
 
 
 class Holder(Protocol):
@@ -171,7 +175,8 @@ def check_one(
         ids.changes.update(dict.fromkeys(plain.values(), False))
     values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
     hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
-    return Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
+    step = Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
+    return step._replace(of_program=False) if arm.frees and operation.housekeeping else step
 
 
 def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | NotInLibrary:
@@ -272,7 +277,10 @@ def run_step(session: Session, step: Step) -> tuple[Outcome, Result, Mapping[int
         if not step.arm.compute:
             for number in step.ids.values():
                 session.settle(number)
-    return outcome, *_tell(session, step, tensors, outcome)
+    told = _tell(session, step, tensors, outcome)
+    if session.holdings and (faults := faults_of(session)) is not None:
+        faults.require_connection()
+    return outcome, *told
 
 
 def _tell(
@@ -282,6 +290,8 @@ def _tell(
     if outcome is not OK or step.others or len(step.arm.written) != 1:
         result = answer(outcome)
         if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
+            return result, _report(session, result, step, tensors)
+        if isinstance(outcome, WrittenAnyway) and not _creates_new(step):
             return result, _report(session, result, step, tensors)
         return result, _NO_STICKS
     name = step.arm.written[0]
@@ -307,10 +317,17 @@ def _tell(
     return result, _NO_STICKS
 
 
+def _creates_new(step: Step) -> bool:
+    return bool(step.creates) or any(which == "new_id" for which, _ in step.others.values())
+
+
 def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     """Call the emulator; a program check becomes a status where the session wants that."""
     try:
         arguments = {**tensors, **step.values} if step.values else tensors
+        if session.holdings and step.of_program and (faults := faults_of(session)) is not None:
+            run = partial(run_function, session.guest, step.arm.name, arguments, step.alignment)
+            return faults.call(step.arm.name, tensors, run)
         return run_function(session.guest, step.arm.name, arguments, step.alignment)
     except ProgramCheck as check_met:
         action = session.options.program_check_action

@@ -37,6 +37,7 @@ from nnpa_server.accelerator.transfer import (
 )
 from nnpa_server.audit import Trail
 from nnpa_server.errors import CallRefused
+from nnpa_server.faults import attend, change_faults, faults_of, read_rules
 from nnpa_server.pages import make_token, page_size, read_token
 from nnpa_server.patience import Context, Patience
 from nnpa_server.shared import open_for
@@ -49,8 +50,11 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     """The service over a store of sessions. `context` may be anything that is a `Context`."""
 
-    def __init__(self, store: Store, shares_memory: bool = False) -> None:
+    def __init__(
+        self, store: Store, shares_memory: bool = False, allow_faults: bool = False
+    ) -> None:
         self.store = store
+        self._allow_faults = allow_faults
         self._shares_memory = shares_memory
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
@@ -85,8 +89,10 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Create a session."""
         options = wanted_options(request.session)
+        rules = read_rules(options.fault_rules, self._allow_faults)
         origin = Trail(caller_name(), context.peer(), model_name(options.machine_spec))
         session = self.store.create(make_guest(options), options, origin)
+        change_faults(session, rules)
         if self._shares_memory and request.session.HasField("shared_memory"):
             wanted = request.session.shared_memory
             session.shared = open_for(context.peer(), wanted.name, wanted.size)
@@ -101,7 +107,9 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         """Change options of a session; the library's query result stays as it is."""
         with self.store.using(request.session.name) as session, _running(session, context):
             options = updated_options(session.options, request)
+            rules = read_rules(options.fault_rules, self._allow_faults)
             apply_options(session.guest, options)
+            change_faults(session, rules)
             session.options = options
             session.trail.machine = model_name(options.machine_spec)
             return _describe(session)
@@ -126,6 +134,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         """Run operations in order; arrays come and go apart from the messages."""
         with self.store.using(listed.session) as session, _running(session, context):
             steps = check(session, listed)
+            attend(session, context)
             return run(session, steps, Patience(context, session))
 
     def execute_each(self, lists: Iterator[Listed], context: Context) -> Generator[Answered]:
@@ -168,7 +177,12 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 
 
 def _describe(session: Session) -> pb.Session:
-    return describe_session(session, model_name(session.options.machine_spec), time.time())
+    there = session.guest.machine.name  # a fault may have moved the guest
+    model = there if there in MACHINES else model_name(session.options.machine_spec)
+    message = describe_session(session, model, time.time())
+    if (faults := faults_of(session)) is not None:
+        message.injected_faults.extend(faults.injected)
+    return message
 
 
 def _running(session: Session, context: Context) -> Any:

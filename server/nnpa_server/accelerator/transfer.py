@@ -42,6 +42,7 @@ from nnpa_server.accelerator.program import (
 )
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.faults import attend, faults_of
 from nnpa_server.patience import Context, Patience, given_up
 from nnpa_server.store import Session, Store, staging
 from nnpa_server.wire_form import varint
@@ -156,6 +157,7 @@ def _write_arrays(
         with session.running(context.time_remaining()):
             step = _transform_step(session, target.operation, "header.arrays.operation")
             values = {**step.values, "data": arrays}
+            attend(session, context)
             return run_step(session, step._replace(values=values))[1]
 
 
@@ -177,7 +179,7 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
 
     Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
     """
-    probe = step._replace(values={**step.values, "data": [b""] * len(sizes)})
+    probe = step._replace(values={**step.values, "data": [b""] * len(sizes)}, of_program=False)
     try:
         return run_step(session, probe)[1]
     except Malformed as wanted:
@@ -286,6 +288,7 @@ def read_tensor(
             raise unspecified("source")
     with store.using(request.session) as session, ExitStack() as stack:
         with session.running(context.time_remaining()):
+            attend(session, context)
             result, memory = read(session, request)
             size = 0 if memory is None else memory.nbytes
             session.staged_bytes += size
@@ -314,6 +317,8 @@ def _read_array(
     if tensor.is_transformed and tensor.buffer is not None:
         session.reserve(dense_bytes(tensor))
     outcome = call(session, step, {"ztensor": tensor})
+    if (faults := faults_of(session)) is not None:
+        faults.require_connection()
     result = answer(outcome)
     result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))
     return result, None if outcome.value is None else dense(outcome.value)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What faults do to what a function has written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+from nnpa_emulator import Outcome, Refusal, Status, Ztensor, widened
+from nnpa_emulator.arith import explain_violation
+from nnpa_emulator.diagnostics import diagnose
+from nnpa_emulator.machine import Guest
+from nnpa_emulator.pipeline import FUNCTIONS
+from nnpa_emulator.stick import offset
+from nnpa_emulator.ztensor import DataTypes, TensorDesc
+
+from nnpa_server.faults.rules import WRITING
+
+_NINF = (0xFF, 0x7F)  # bytes of 0x7FFF, little-endian
+_SHOWN = 4  # places that a detail tells
+
+
+def outputs(operation: str) -> tuple[str, ...]:
+    """Return the tensors whose sticks a function writes, in C order."""
+    return WRITING.get(operation, FUNCTIONS[operation].outputs)
+
+
+def refused(status: int, rule: int, call: int) -> Refusal:
+    """Return why a call is refused that nothing is wrong with."""
+    place = f"session.fault_rules[{rule}]"
+    return Refusal(status, place, f"injected at call {call}", "absent", "fault")
+
+
+def with_diagnostics(
+    guest: Guest, operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome
+) -> Outcome:
+    """Return an outcome with what the library prints of its status."""
+    entry = FUNCTIONS[operation]
+    told = diagnose(guest, operation, entry.module, outcome.status, outcome.refusal, tensors)
+    return replace(outcome, diagnostics=tuple(told))
+
+
+def _elements(desc: TensorDesc) -> int:
+    return int(np.prod(desc.dims, dtype=np.int64))
+
+
+def _index(desc: TensorDesc, element: int) -> tuple[int, int, int, int]:
+    """Return the dim4, dim3, dim2, dim1 of an element by its number in row-major order."""
+    _, d3, d2, d1 = desc.dims
+    rest, e1 = divmod(element, d1)
+    rest, e2 = divmod(rest, d2)
+    e4, e3 = divmod(rest, d3)
+    return e4, e3, e2, e1
+
+
+def _bits(desc: TensorDesc) -> int:
+    """Return the bits of one element."""
+    return {DataTypes.ZDNN_BINARY_INT8: 8, DataTypes.ZDNN_BINARY_INT32: 32}.get(
+        DataTypes(desc.type), 16
+    )
+
+
+def _spread(wanted: int, there: int, random: Random) -> Sequence[int]:
+    """Choose so many different numbers below `there`, or all of them."""
+    return sorted(random.sample(range(there), min(wanted, there)))
+
+
+def flip(
+    operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome, wanted: int, random: Random
+) -> tuple[Outcome, str]:
+    """Flip bits of the elements that a function wrote; return its outcome, and where they are."""
+    if operation == "transform_origtensor":
+        return _flip_array(outcome, wanted, random)
+    written = [(name, tensors[name]) for name in outputs(operation) if name in tensors]
+    sizes = [_elements(one.transformed_desc) * _bits(one.transformed_desc) for _, one in written]
+    places: list[str] = []
+    for chosen in _spread(wanted, sum(sizes), random):
+        place = chosen
+        for (name, tensor), size in zip(written, sizes, strict=True):
+            if place < size:
+                places.append(f"{name}{_flip_one(tensor, place)}")
+                break
+            place -= size
+    for _, tensor in written:
+        widened.written(tensor.buffer)
+    return outcome, _told(places)
+
+
+def _flip_one(tensor: Ztensor, place: int) -> str:
+    desc = tensor.transformed_desc
+    element, bit = divmod(place, _bits(desc))
+    index = _index(desc, element)
+    tensor.sticks[offset(desc, *index) + bit // 8] ^= 1 << bit % 8
+    return f"{list(index)} bit {bit}"
+
+
+def _flip_array(outcome: Outcome, wanted: int, random: Random) -> tuple[Outcome, str]:
+    array: Any = np.array(outcome.value, order="C")
+    raw = array.reshape(-1).view(np.uint8)
+    places = _spread(wanted, raw.size * 8, random)
+    for place in places:
+        raw[place // 8] ^= 1 << place % 8
+    told = [f"byte {one // 8} bit {one % 8}" for one in places]
+    return replace(outcome, value=array), _told(told)
+
+
+def _told(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return "; ".join(places[:_SHOWN]) + more
+
+
+def violate(
+    operation: str, tensors: Mapping[str, Ztensor], wanted: int, random: Random
+) -> tuple[Outcome, str]:
+    """Make elements of the first output NINF; return the warning, and where they are."""
+    status = int(Status.ZDNN_ELEMENT_RANGE_VIOLATION)
+    definition = FUNCTIONS[operation].operation
+    name = outputs(operation)[0]
+    tensor, desc = tensors[name], tensors[name].transformed_desc
+    if desc.type != DataTypes.ZDNN_DLFLOAT16 or definition is None:
+        return Outcome(status), "no element"
+    places: list[str] = []
+    for element in _spread(wanted, _elements(desc), random):
+        index = _index(desc, element)
+        start = offset(desc, *index)
+        tensor.sticks.view(np.uint8)[start : start + 2] = _NINF
+        places.append(f"{name}{list(index)}")
+    widened.written(tensor.buffer)
+    operands = {one: tensors[one] for one in definition.tensors}
+    violation = explain_violation(definition.code, operands, definition.inputs)
+    return Outcome(status, violation=violation), _told(places)
+
+
+def drawn(delay: Any, random: Random, most: float) -> float:
+    """Return the seconds of one delay, 0 to `most`."""
+    mean, spread = delay.seconds, delay.spread
+    draw: Mapping[str, Callable[[], float]] = {
+        "uniform": lambda: random.uniform(mean - spread, mean + spread),
+        "normal": lambda: random.gauss(mean, spread),
+        "exponential": lambda: random.expovariate(1 / mean) if mean else 0.0,
+    }
+    seconds = draw[delay.distribution]() if delay.distribution in draw else mean
+    return min(max(seconds, 0.0), most)

@@ -22,10 +22,17 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
+from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
 from nnpa_server import core_log, mli, network, open_inference, warmup
-from nnpa_server.accelerator import SERVICE, AcceleratorService, add_to
+from nnpa_server.accelerator import (
+    SERVICE,
+    TRACE_SERVICE,
+    AcceleratorService,
+    TraceService,
+    add_to,
+)
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
 from nnpa_server.interceptor import Interceptor
 from nnpa_server.metrics import Metrics
@@ -38,9 +45,10 @@ if TYPE_CHECKING:
     from nnpa_server.exposition import Exposition
 
 _log = logging.getLogger("nnpa.server")
-_HEALTHY = (SERVICE, mli.SERVICE, network.SERVICE, "")
+_HEALTHY = (SERVICE, TRACE_SERVICE, mli.SERVICE, network.SERVICE, "")
 _REFLECTED = (
     SERVICE,
+    TRACE_SERVICE,
     mli.SERVICE,
     network.SERVICE,
     open_inference.SERVICE,
@@ -76,6 +84,7 @@ class Server:
         )
         accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
         add_to(self._grpc, accelerator)
+        add_TraceServiceServicer_to_server(TraceService(accelerator.traces), self._grpc)
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )

@@ -50,7 +50,8 @@ _REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = ("/nnpa.", "/inference.")
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
-_OBSERVING = "ObserveNetwork"  # it watches what others run, and lasts until it is cut off
+# Those that watch what others run, and last until they are cut off.
+_OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
 _CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
 
 
@@ -122,7 +123,7 @@ class Interceptor(_ServerInterceptor):
 
     def _busy(self) -> int:
         return self._running - sum(
-            one.method == _OBSERVING or (one.waiting and one.method in _CONVERSATIONS)
+            one.method in _OBSERVING or (one.waiting and one.method in _CONVERSATIONS)
             for one in self._streams
         )
 

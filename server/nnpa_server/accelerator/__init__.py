@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nnpa.zdnn.v1.AcceleratorService: sessions, lists of operations, transfers."""
+"""nnpa.zdnn.v1: AcceleratorService with sessions, lists of operations, transfers; TraceService."""
 
 from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.service import SERVICE, AcceleratorService, add_to
+from nnpa_server.accelerator.trace_service import TRACE_SERVICE, TraceService
 
-__all__ = ["ARMS", "SERVICE", "AcceleratorService", "Arm", "add_to"]
+__all__ = [
+    "ARMS",
+    "SERVICE",
+    "TRACE_SERVICE",
+    "AcceleratorService",
+    "Arm",
+    "TraceService",
+    "add_to",
+]

@@ -35,6 +35,7 @@ UPDATABLE = (
     "jitter_seed",
     "accumulate",
     "fault_rules",
+    "trace",
 )
 _LOG_MODULE_BYTES = 1023  # source: nnpa/zdnn/v1/accelerator.proto, Session.log_module
 # The numbers of our own enums, each with what the emulator calls it.

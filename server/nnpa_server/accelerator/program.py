@@ -35,6 +35,7 @@ from nnpa_server.accelerator.operands import (
     too_large,
 )
 from nnpa_server.accelerator.sharing import describe_output, put_array, read_arrays
+from nnpa_server.accelerator.tracing import stepping
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
 from nnpa_server.store import Session
@@ -223,6 +224,7 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
     sticks: dict[int, Mapping[int, Array]] = {}
     room = session.limits.max_message
     take = run_step if session.metrics is None else counting(session.metrics, run_step)
+    take = stepping(session, take)
     for index, step in enumerate(steps):
         go_on()
         try:

@@ -27,6 +27,7 @@ from nnpa_server.accelerator.options import (
     wanted_options,
 )
 from nnpa_server.accelerator.program import check, run
+from nnpa_server.accelerator.tracing import join, recorded, traced
 from nnpa_server.accelerator.transfer import (
     Download,
     Upload,
@@ -43,6 +44,7 @@ from nnpa_server.patience import Context, Patience
 from nnpa_server.shared import open_for
 from nnpa_server.store import Session, Store
 from nnpa_server.tokens import caller_name
+from nnpa_server.trace import Traces
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 
@@ -51,11 +53,16 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
     """The service over a store of sessions. `context` may be anything that is a `Context`."""
 
     def __init__(
-        self, store: Store, shares_memory: bool = False, allow_faults: bool = False
+        self,
+        store: Store,
+        shares_memory: bool = False,
+        allow_faults: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         self.store = store
         self._allow_faults = allow_faults
         self._shares_memory = shares_memory
+        self.traces = traces or Traces()
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -96,6 +103,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         if self._shares_memory and request.session.HasField("shared_memory"):
             wanted = request.session.shared_memory
             session.shared = open_for(context.peer(), wanted.name, wanted.size)
+        join(session, self.traces)
         return _describe(session)
 
     def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
@@ -112,6 +120,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             change_faults(session, rules)
             session.options = options
             session.trail.machine = model_name(options.machine_spec)
+            join(session, self.traces)
             return _describe(session)
 
     def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002
@@ -132,7 +141,11 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 
     def execute(self, listed: Listed, context: Context) -> Answered:
         """Run operations in order; arrays come and go apart from the messages."""
-        with self.store.using(listed.session) as session, _running(session, context):
+        with (
+            self.store.using(listed.session) as session,
+            _running(session, context),
+            recorded(session, listed.message),
+        ):
             steps = check(session, listed)
             attend(session, context)
             return run(session, steps, Patience(context, session))
@@ -179,6 +192,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 def _describe(session: Session) -> pb.Session:
     there = session.guest.machine.name  # a fault may have moved the guest
     model = there if there in MACHINES else model_name(session.options.machine_spec)
+    traced(session)  # so that a trace that has ended is not told
     message = describe_session(session, model, time.time())
     if (faults := faults_of(session)) is not None:
         message.injected_faults.extend(faults.injected)

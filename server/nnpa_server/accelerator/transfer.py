@@ -40,6 +40,7 @@ from nnpa_server.accelerator.program import (
     check_one,
     run_step,
 )
+from nnpa_server.accelerator.tracing import recorded, stepping, streamed
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
@@ -146,19 +147,20 @@ def _write_arrays(
     with session.running(context.time_remaining()):
         step = _transform_step(session, target.operation, "header.arrays.operation")
         refused = _refused_before_reading(session, step, sizes)
-    if refused is not None:
-        return refused
+        if refused is not None:
+            with recorded(session, target.operation):
+                return streamed(session, refused)
     with session.staged(sum(sizes)):
         memory = _receive(uploads, context, sum(sizes)).data
         arrays: list[memoryview] = []
         for size in sizes:
             arrays.append(memory[:size])
             memory = memory[size:]
-        with session.running(context.time_remaining()):
+        with session.running(context.time_remaining()), recorded(session, target.operation):
             step = _transform_step(session, target.operation, "header.arrays.operation")
             values = {**step.values, "data": arrays}
             attend(session, context)
-            return run_step(session, step._replace(values=values))[1]
+            return stepping(session, run_step)(session, step._replace(values=values))[1]
 
 
 def _transform_step(session: Session, operation: operation_pb2.Operation, path: str) -> Step:
@@ -205,7 +207,7 @@ def _write_sticks(
         _writable(session, target, fresh, path)
     with session.staged(max(total, _wanted(target, fresh))):
         memory = _receive(uploads, context, total)
-        with session.running(context.time_remaining()):
+        with session.running(context.time_remaining()), recorded(session, target):
             tensor = _writable(session, target, fresh, path)
             if fresh is not None and not total:
                 memory = _without_chunks(session, fresh, target, path)
@@ -221,7 +223,7 @@ def _write_sticks(
             session.settle(target.id)
             result = answer(Outcome())
             result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
-            return result
+            return streamed(session, result, tensor.buffer)
 
 
 def _without_chunks(
@@ -287,9 +289,11 @@ def read_tensor(
         case _:
             raise unspecified("source")
     with store.using(request.session) as session, ExitStack() as stack:
-        with session.running(context.time_remaining()):
+        source = request.operation if request.HasField("operation") else request.sticks
+        with session.running(context.time_remaining()), recorded(session, source):
             attend(session, context)
             result, memory = read(session, request)
+            streamed(session, result, memory)
             size = 0 if memory is None else memory.nbytes
             session.staged_bytes += size
         stack.callback(session.unstage, size)

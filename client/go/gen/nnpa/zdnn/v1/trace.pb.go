@@ -476,7 +476,7 @@ type TraceRecord_Call struct {
 }
 
 type TraceRecord_Bytes struct {
-	// A piece of contents that a later call refers to.
+	// A piece of contents that calls refer to.
 	Bytes *TracedBytes `protobuf:"bytes,4,opt,name=bytes,proto3,oneof"`
 }
 
@@ -630,8 +630,8 @@ func (x *TracedSession) GetStartNs() uint64 {
 // the client got them, without contents as well.
 type TracedCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Results that no earlier call of the trace has, in order of their first use. The first of the
-	// trace is result 0, and so on.
+	// Results that no earlier call of the session has, in order of their first use. The first of a
+	// session is result 0, and so on.
 	NewResults []*OperationResult `protobuf:"bytes,1,rep,name=new_results,json=newResults,proto3" json:"new_results,omitempty"`
 	// The operations, in order; none for `write` and `read`.
 	Operations []*Operation `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
@@ -942,7 +942,7 @@ func (x *TracedContents) GetDigest() []byte {
 	return nil
 }
 
-// Holds a piece of contents; the pieces of one content follow each other, the first with offset 0.
+// Holds a piece of contents. Pieces come in order, possibly those of several contents in turns.
 type TracedBytes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// TracedContents.digest.

@@ -229,7 +229,7 @@ class TraceRecord(_message.Message):
 
     @_builtins.property
     def bytes(self) -> Global___TracedBytes:
-        """A piece of contents that a later call refers to."""
+        """A piece of contents that calls refer to."""
 
     @_builtins.property
     def end(self) -> Global___TraceEnd:
@@ -347,8 +347,8 @@ class TracedCall(_message.Message):
     """Nanoseconds from the trace's begin to the call's."""
     @_builtins.property
     def new_results(self) -> _containers.RepeatedCompositeFieldContainer[_operation_pb2.OperationResult]:
-        """Results that no earlier call of the trace has, in order of their first use. The first of the
-        trace is result 0, and so on.
+        """Results that no earlier call of the session has, in order of their first use. The first of a
+        session is result 0, and so on.
         """
 
     @_builtins.property
@@ -476,7 +476,7 @@ Global___TracedContents: _TypeAlias = TracedContents  # noqa: Y015
 
 @_typing.final
 class TracedBytes(_message.Message):
-    """Holds a piece of contents; the pieces of one content follow each other, the first with offset 0."""
+    """Holds a piece of contents. Pieces come in order, possibly those of several contents in turns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

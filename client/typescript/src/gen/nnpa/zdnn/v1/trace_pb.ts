@@ -164,7 +164,7 @@ export type TraceRecord = Message<"nnpa.zdnn.v1.TraceRecord"> & {
     case: "call";
   } | {
     /**
-     * A piece of contents that a later call refers to.
+     * A piece of contents that calls refer to.
      *
      * @generated from field: nnpa.zdnn.v1.TracedBytes bytes = 4;
      */
@@ -269,8 +269,8 @@ export const TracedSessionSchema: GenMessage<TracedSession> = /*@__PURE__*/
  */
 export type TracedCall = Message<"nnpa.zdnn.v1.TracedCall"> & {
   /**
-   * Results that no earlier call of the trace has, in order of their first use. The first of the
-   * trace is result 0, and so on.
+   * Results that no earlier call of the session has, in order of their first use. The first of a
+   * session is result 0, and so on.
    *
    * @generated from field: repeated nnpa.zdnn.v1.OperationResult new_results = 1;
    */
@@ -444,7 +444,7 @@ export const TracedContentsSchema: GenMessage<TracedContents> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_trace, 9);
 
 /**
- * Holds a piece of contents; the pieces of one content follow each other, the first with offset 0.
+ * Holds a piece of contents. Pieces come in order, possibly those of several contents in turns.
  *
  * @generated from message nnpa.zdnn.v1.TracedBytes
  */

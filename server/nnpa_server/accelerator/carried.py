@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contents for a trace: what operations bring, find and leave, by digest, each content once.
+
+Operations and results are recorded without them, see nnpa/zdnn/v1/trace.proto, TracedCall.
+"""
+
+import hashlib
+from typing import Any, TypeAlias
+
+import numpy as np
+from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_emulator import Ztensor
+from nnpa_emulator.machine import Memory
+
+from nnpa_server.accelerator.answers import dense, in_order
+from nnpa_server.config import MIB
+from nnpa_server.errors import CallRefused
+from nnpa_server.store import Session, staging
+from nnpa_server.trace import Trace
+
+CARRIERS = frozenset(
+    (
+        "transform_ztensor",
+        "transform_ztensor_with_saturation",
+        "transform_quantized_ztensor",
+        "transform_origtensor",
+    )
+)
+"""Operations that bring or return arrays of the user's."""
+Buffer: TypeAlias = bytes | memoryview
+_DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
+_MOST_NAMES = 4096  # of cached contents that a session remembers
+
+
+class Carried:
+    """The contents that a session's trace is told of. Used under the session's lock."""
+
+    def __init__(self, trace: Trace, session: Session) -> None:
+        self._trace = trace
+        self._session = session
+        self._cached: dict[tuple[bytes, int], tuple[bytes, int]] = {}
+
+    def refer(
+        self,
+        record: pb.TracedCall,
+        index: int,
+        role: pb.ContentsRole.ValueType,
+        operand: str,
+        number: int,
+        contents: Buffer | Memory,
+    ) -> tuple[bytes, int]:
+        """Refer to contents of an operand, and have the trace hold them if it holds any.
+
+        Return digest and size.
+        """
+        view = contents.data if isinstance(contents, np.ndarray) else memoryview(contents)
+        view = view.cast("B")
+        digest = hashlib.sha256(view).digest()[:_DIGEST_BYTES]
+        record.contents.add(
+            operation_index=index,
+            role=role,
+            operand=operand,
+            id=number,
+            size=view.nbytes,
+            digest=digest,
+        )
+        if self._trace.contents and self._trace.lacks(digest):
+            for offset in range(0, view.nbytes, MIB):
+                piece = view[offset : offset + MIB].tobytes()
+                told = pb.TracedBytes(digest=digest, offset=offset, piece=piece)
+                self._trace.put(pb.TraceRecord(bytes=told).SerializeToString())
+        return digest, view.nbytes
+
+    def brought(
+        self, record: pb.TracedCall, index: int, operand: str, message: tensor_pb2.Ztensor
+    ) -> None:
+        """Tell of the sticks of an inline tensor, before an operation may write over them."""
+        role, key = pb.CONTENTS_ROLE_STICKS_IN, (message.cached, message.byte_order)
+        known = self._cached.get(key) if message.cached else None
+        if known is not None:
+            record.contents.add(
+                operation_index=index, role=role, operand=operand, digest=known[0], size=known[1]
+            )
+            return
+        contents = self._sticks_of(message)
+        if contents is not None:
+            told = self.refer(record, index, role, operand, 0, contents)
+            self._remember(message.cached or message.cache_as, message.byte_order, told)
+
+    def _sticks_of(self, message: tensor_pb2.Ztensor) -> Buffer | Memory | None:
+        match message.WhichOneof("contents"):
+            case "sticks":
+                return message.sticks
+            case "shared":
+                return self._read(message.shared)
+            case "cached":
+                swapped = message.byte_order == tensor_pb2.BYTE_ORDER_BIG_ENDIAN
+                kind = 1 + message.transformed_desc.type if swapped else 0
+                return self._session.contents.get((message.cached, kind))
+            case _:
+                return None
+
+    def _read(self, extent: tensor_pb2.Extent) -> Memory | None:
+        """Return what lies in shared memory; None for a place that the operation will refuse."""
+        if self._session.shared is None or not extent.size:
+            return None
+        try:
+            self._session.shared.require(extent.offset, extent.size, "")
+            self._session.reserve(extent.size)
+            memory = staging(extent.size)
+            self._session.shared.read(extent.offset, memory, "")
+        except CallRefused:
+            return None
+        return memory
+
+    def _remember(self, name: bytes, order: int, told: tuple[bytes, int]) -> None:
+        if not name:
+            return
+        if len(self._cached) >= _MOST_NAMES:
+            self._cached.clear()
+        self._cached[name, order] = told
+
+    def found(
+        self, record: pb.TracedCall, index: int, operand: str, number: int, tensor: Ztensor
+    ) -> None:
+        """Tell of the sticks of a tensor that the session had before."""
+        if self._trace.contents and tensor.buffer is not None:
+            role = pb.CONTENTS_ROLE_STICKS_HELD
+            self.refer(record, index, role, operand, number, in_order(tensor, 0))
+
+    def left(self, record: pb.TracedCall, index: int, step: Any, answer: tuple[Any, ...]) -> None:
+        """Tell of an operation's arrays, and of the sticks that it wrote."""
+        outcome, result, apart = answer
+        number = step.ids.get("ztensor", 0)
+        for array in step.values.get("data", ()) if step.arm.name in CARRIERS else ():
+            self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_IN, "data", number, array)
+        if isinstance(outcome.value, np.ndarray):
+            array = dense(outcome.value)
+            self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_OUT, "data", number, array)
+        for place, output in enumerate(result.outputs):
+            if output.id:
+                self._left_in_session(record, index, step, output)
+            else:
+                self._left_inline(record, index, step, output, apart.get(place))
+
+    def _left_in_session(
+        self, record: pb.TracedCall, index: int, step: Any, output: tensor_pb2.ZtensorInfo
+    ) -> None:
+        tensor = self._session.tensors.get(output.id)
+        filled = output.operand in step.arm.filled and step.arm.name != "allochelper_ztensor"
+        if self._trace.contents and filled and tensor is not None and tensor.buffer is not None:
+            role, sticks = pb.CONTENTS_ROLE_STICKS_OUT, in_order(tensor, 0)
+            self.refer(record, index, role, output.operand, output.id, sticks)
+
+    def _left_inline(
+        self,
+        record: pb.TracedCall,
+        index: int,
+        step: Any,
+        output: tensor_pb2.ZtensorInfo,
+        apart: Memory | None,
+    ) -> None:
+        contents: Buffer | Memory | None = apart
+        if contents is None and (output.ztensor.sticks or output.ztensor.HasField("shared")):
+            contents = self._sticks_of(output.ztensor)
+        if contents is None:
+            return
+        role = pb.CONTENTS_ROLE_STICKS_OUT
+        told = self.refer(record, index, role, output.operand, 0, contents)
+        wanted = step.others[output.operand][1]
+        self._remember(wanted.cache_as, wanted.byte_order, told)
+
+
+def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operation:
+    """Return an operation without contents."""
+    bare = operation_pb2.Operation()
+    bare.CopyFrom(operation)
+    bare.ClearField("shared_data")
+    name = bare.WhichOneof("operation")
+    if name is None:
+        return bare
+    message: Any = getattr(bare, name)
+    for field, value in message.ListFields():
+        if field.name == "data":
+            message.ClearField("data")
+        elif isinstance(value, tensor_pb2.TensorRef) and value.HasField("inline_ztensor"):
+            bare_ztensor(value.inline_ztensor)
+    return bare
+
+
+def bare_result(result: operation_pb2.OperationResult) -> operation_pb2.OperationResult:
+    """Return a result without contents."""
+    bare = operation_pb2.OperationResult()
+    bare.CopyFrom(result)
+    if bare.WhichOneof("value") in ("data", "shared"):
+        bare.ClearField("value")
+    for output in bare.outputs:
+        bare_ztensor(output.ztensor)
+    return bare
+
+
+def bare_ztensor(message: tensor_pb2.Ztensor) -> None:
+    """Take the contents out of a tensor's message."""
+    message.ClearField("contents")
+    message.ClearField("cache_as")
+    message.ClearField("sticks_to")

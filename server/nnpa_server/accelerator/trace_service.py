@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TraceService: the stream of a trace, and its end; see nnpa/zdnn/v1/trace.proto."""
+
+from collections.abc import Generator
+from typing import Any
+
+from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa.zdnn.v1 import trace_pb2_grpc
+
+from nnpa_server.accelerator.answers import SERVER_VERSION
+from nnpa_server.trace import Traces
+
+TRACE_SERVICE = pb.DESCRIPTOR.services_by_name["TraceService"].full_name
+
+
+class TraceService(trace_pb2_grpc.TraceServiceServicer):
+    """The service over the traces that sessions join."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+
+    def RecordTrace(  # noqa: N802 - the names of methods are the contract's
+        self, request: pb.RecordTraceRequest, context: Any
+    ) -> Generator[pb.RecordTraceResponse]:
+        """Open a trace and stream its records until it ends."""
+        trace = self._traces.open(request.contents, request.max_bytes)
+        try:
+            trace.begin(SERVER_VERSION)
+            yield pb.RecordTraceResponse(trace=trace.name)
+            for records in trace.read(context.is_active):
+                yield pb.RecordTraceResponse(records=records)
+        finally:
+            self._traces.forget(trace)
+
+    def EndTrace(self, request: pb.EndTraceRequest, context: Any) -> pb.EndTraceResponse:  # noqa: N802, ARG002
+        """End a trace; what it has can still be read."""
+        trace = self._traces.find(request.trace)
+        if trace is not None:
+            trace.end()
+        return pb.EndTraceResponse()

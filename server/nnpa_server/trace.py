@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open traces: records on their way from the sessions that make them to the client that reads them.
+
+    Traces   those of a server, by a name that cannot be guessed
+    Trace    one: records wait here, 64 MiB at most, until its stream takes them
+
+Nothing here stops a session: a reader who is too slow has its trace cut.
+"""
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+
+from google.protobuf import timestamp_pb2
+from nnpa.zdnn.v1 import trace_pb2 as pb
+
+from nnpa_server.config import GIB, MIB
+from nnpa_server.tokens import caller_name
+from nnpa_server.wire_form import varint
+
+MAX_TRACE_BYTES = 4 * GIB
+_MAX_WAITING = 64 * MIB  # bytes of records that a reader has not taken
+_ROOM_FOR_END = 64  # bytes, more than the last record has
+_PATIENCE = 1.0  # seconds that a session waits for its reader to make room
+_PERIOD, _HEARTBEAT = 0.05, 1.0  # seconds between looks for records, and between signs of life
+_FULL = MIB  # bytes of records that are sent at once, and in one message at most
+_MOST_DIGESTS = 1 << 17  # of contents that a trace knows to have; beyond, some come twice
+_PREFIX, _NAME_BYTES = "traces/", 24  # 192 random bits, as of a session's name
+
+
+class Trace:
+    """An open trace: `put` by sessions, `read` by its stream. `started` is of time.monotonic_ns."""
+
+    def __init__(self, name: str, owner: str, contents: bool, max_bytes: int) -> None:
+        self.name, self.owner, self.contents = name, owner, contents
+        self.started = time.monotonic_ns()
+        self.is_open = True
+        self._began = timestamp_pb2.Timestamp()
+        self._began.GetCurrentTime()
+        self._max_bytes = max_bytes - _ROOM_FOR_END
+        self._total = self._waiting = self._calls = self._sessions = 0
+        self._records: deque[bytes] = deque()
+        self._held: set[bytes] = set()
+        self._lock = threading.Condition()
+        self._wake = threading.Event()
+
+    def begin(self, server_version: str) -> None:
+        """Put the first record."""
+        start = pb.TraceStart(
+            server_version=server_version, start_time=self._began, contents=self.contents
+        )
+        self.put(pb.TraceRecord(start=start).SerializeToString())
+
+    def new_session(self) -> int:
+        """Return the number of a session that joins."""
+        with self._lock:
+            self._sessions += 1
+            return self._sessions
+
+    def lacks(self, digest: bytes) -> bool:
+        """Tell whether the trace does not have contents yet; from here on somebody puts them."""
+        with self._lock:
+            if digest in self._held:
+                return False
+            if len(self._held) >= _MOST_DIGESTS:
+                self._held.clear()
+            self._held.add(digest)
+            return True
+
+    def put(self, *records: bytes, call: bool = False) -> None:
+        """Add records, all of them or none; a trace that has no room for them is cut."""
+        framed = b"".join(part for one in records for part in (varint(len(one)), one))
+        with self._lock:
+            if not self.is_open:
+                return
+            if self._total + len(framed) > self._max_bytes:
+                self._close(pb.TRACE_END_REASON_TOO_LARGE)
+            elif not self._has_room(len(framed)):
+                self._close(pb.TRACE_END_REASON_TOO_SLOW)
+            elif self.is_open:
+                self._calls += call
+                self._append(framed)
+
+    def _has_room(self, size: int) -> bool:
+        def fits() -> bool:
+            return not (self.is_open and self._waiting) or self._waiting + size <= _MAX_WAITING
+
+        return fits() or self._lock.wait_for(fits, _PATIENCE)
+
+    def _append(self, framed: bytes) -> None:
+        self._total += len(framed)
+        self._waiting += len(framed)
+        self._records.append(framed)
+        if self._waiting >= _FULL:
+            self._wake.set()
+
+    def _close(self, reason: pb.TraceEndReason.ValueType) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        record = pb.TraceRecord(end=pb.TraceEnd(reason=reason, calls=self._calls))
+        self._append(varint(record.ByteSize()) + record.SerializeToString())
+        self._wake.set()
+
+    def end(self, reason: pb.TraceEndReason.ValueType = pb.TRACE_END_REASON_ENDED) -> None:
+        """Take no more records; those that wait can still be read."""
+        with self._lock:
+            self._close(reason)
+            self._lock.notify_all()
+
+    def read(self, is_wanted: Callable[[], bool]) -> Generator[bytes]:
+        """Yield bytes of records as they come, nothing as a sign of life, until the end is read."""
+        told = time.monotonic()
+        while is_wanted():
+            self._wake.wait(_PERIOD)
+            with self._lock:
+                taken = b"".join(self._records)
+                self._records.clear()
+                self._waiting, ended = 0, not self.is_open
+                self._wake.clear()
+                self._lock.notify_all()
+            for start in range(0, len(taken), _FULL):
+                yield taken[start : start + _FULL]
+            if ended:
+                return
+            now = time.monotonic()
+            if not taken and now - told > _HEARTBEAT:
+                yield b""
+            if taken or now - told > _HEARTBEAT:
+                told = now
+
+
+class Traces:
+    """The open traces of a server."""
+
+    def __init__(self) -> None:
+        self._traces: dict[str, Trace] = {}
+
+    def open(self, contents: bool, max_bytes: int) -> Trace:
+        """Open a trace of the caller's, of so many bytes at most; 0 for what the server allows."""
+        limit = min(max_bytes or MAX_TRACE_BYTES, MAX_TRACE_BYTES)
+        name = _PREFIX + secrets.token_urlsafe(_NAME_BYTES)
+        trace = self._traces[name] = Trace(name, caller_name(), contents, limit)
+        return trace
+
+    def find(self, name: str) -> Trace | None:
+        """Return an open trace of the caller's."""
+        trace = self._traces.get(name)
+        known = trace is not None and trace.is_open and trace.owner == caller_name()
+        return trace if known else None
+
+    def forget(self, trace: Trace) -> None:
+        """End a trace that nobody reads any more."""
+        trace.end()
+        self._traces.pop(trace.name, None)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of products of DLFLOAT16 matrices on sticks, block by block.
 
-Products of two codes are exact in FP32. They are summed in FP32 by BLAS, or in float64 where the
-session says so, the bias is added, and the result is rounded once; comparisons compare the sum
-before it is rounded. A NINF operand makes every result that depends on it NINF.
-Scratch: three dense blocks of `BLOCK` elements, and a fourth where the inner dimension is cut;
-under float64 each is twice as wide and exists in FP32 first. Weights and biases are widened once.
+Products of two codes are exact in FP32. They are summed in FP32, in the order of the inner
+dimension, so that their bits are those of any host; by BLAS where an operand is turned, or in
+float64 where the session says so. The bias is added, and the result is rounded once; comparisons
+compare the sum before it is rounded. A NINF operand makes every result that depends on it NINF.
+Scratch: 1.6 MiB; for BLAS three dense blocks of `BLOCK` elements, and a fourth where the inner
+dimension is cut; under float64 each is twice as wide and exists in FP32 first. Weights are widened
+once.
 Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
 """
 
@@ -21,9 +23,17 @@ from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convert, matmul
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.scratch import aligned, scratch
+from nnpa_emulator.scratch import aligned, lasting, scratch
 from nnpa_emulator.widened import recall
-from nnpa_emulator.ztensor import CELLS_PER_STICK, PAGE, STICKS_PER_PAGE, TensorDesc, Ztensor
+from nnpa_emulator.ztensor import (
+    CELLS_PER_STICK,
+    PAGE,
+    STICKS_PER_PAGE,
+    TensorDesc,
+    Ztensor,
+    padded,
+    stick_bytes,
+)
 
 Matrices: TypeAlias = npt.NDArray[Any]
 """(stacks, rows, columns) of float32 or float64."""
@@ -36,6 +46,8 @@ Panels: TypeAlias = tuple["Panel", "Panel"]
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 BLOCK = 1 << 22
 """Most elements of a dense block: 16 MiB of FP32."""
+MOST_PANELS = 1 << 24
+"""Most elements of a right operand that are kept as panels: 64 MiB."""
 INNER = 1 << 12
 """Most columns of input_a in a block, where the block limit binds."""
 ADDITION, LAST_RELATION = 0, 6
@@ -214,32 +226,40 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     return bool(met == NINF)
 
 
-def _whole(tensor: Ztensor, role: str) -> tuple[Matrices, bool]:
-    """Return all matrices of an operand that is likely to be used again, widened, and NINF."""
-    desc = tensor.transformed_desc
+def _panels(input_b: Ztensor) -> Matrices:
+    """Return the panels of a right operand that is used again, or nothing."""
+    desc = input_b.transformed_desc
+    stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
+    size = stacks * rows * padded(columns)
+    if size > MOST_PANELS:
+        return NOTHING
 
     def widen(lasting: bool) -> tuple[Matrices, bool]:
-        shape = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
-        return read_block(tensor, *shape, role="" if lasting else role)
+        if not lasting:
+            return NOTHING, False
+        panels = aligned((size,))
+        matmul.all_panels(input_b.sticks, panels.view(np.uint32), stacks, rows, columns)
+        return panels, False
 
-    return recall(tensor.sticks, ("whole", desc.dim4, desc.dim2, desc.dim1), widen)
+    return recall(input_b.sticks, ("panels", stacks, rows, columns), widen)[0]
 
 
-def _multiply_at_once(
+def _multiply_in_order(
     input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor
 ) -> bool:
-    """Multiply what fits one block, in FP32: the same sums, with less around them."""
+    """Multiply in FP32 and in the order of the inner dimension, whatever the sizes."""
+    a, b, c = input_a.sticks, input_b.sticks, input_c.sticks
     desc_a, desc = input_a.transformed_desc, output.transformed_desc
-    stacks, rows, columns = (0, desc.dim4), (0, desc.dim2), (0, desc.dim1)
-    a, ninf_a = read_block(input_a, (0, desc_a.dim4), rows, (0, desc_a.dim1), role="input_a")
-    b, ninf_b = _whole(input_b, "input_b")
-    operand, _ = _whole(input_c, "input_c")
-    sums = _product(a, b)
-    if ninf_a or ninf_b:
-        sums[np.broadcast_to(_poisoned(a, b), sums.shape)] = np.nan
-    violated = _store(sums, operand, output, (stacks, rows, columns), op_type)
-    _clear_padding(output)
-    return violated
+    stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
+    shape = (desc_a.dim4, *stacks, desc.dim2, desc_a.dim1, desc.dim1)
+    wanted = 0 if op_type == ADDITION else RELATIONS[op_type]
+    work, target, share = lasting("product", matmul.WORK), output.sticks, np.may_share_memory
+    shared = share(target, a) or share(target, b) or share(target, c)
+    results = np.empty_like(target) if shared else target
+    largest = matmul.multiply(a, b, _panels(input_b), c, results, shape, wanted, work)
+    if shared:
+        target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
+    return bool(largest == NINF)
 
 
 def _clear_padding(output: Ztensor) -> None:
@@ -261,13 +281,13 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
+    if guest.accumulate == "fp32" and not (transpose_a or transpose_b):
+        return _multiply_in_order(input_a, input_b, input_c, op_type, output)
     desc = output.transformed_desc
     rows, columns = desc.dim2, desc.dim1
     inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
     dtype = DOUBLE if guest.accumulate == "fp64" else SINGLE
     blocks, pieces = _cut(desc.dim4, rows, inner, columns)
-    if len(blocks) == len(pieces) == 1 and dtype is SINGLE and not (transpose_a or transpose_b):
-        return _multiply_at_once(input_a, input_b, input_c, op_type, output)
     panels = (
         Panel(input_a, dtype, "input_a", transpose_a),
         Panel(input_b, dtype, "input_b", transpose_b, constant=True),

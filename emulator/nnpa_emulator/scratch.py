@@ -23,6 +23,7 @@ class _Blocks(threading.local):
 
     def __init__(self) -> None:
         self.by_role: dict[str, npt.NDArray[np.uint8]] = {}
+        self.lasting: dict[str, npt.NDArray[np.float32]] = {}
 
 
 _blocks = _Blocks()
@@ -49,3 +50,11 @@ def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
         start = -raw.ctypes.data % LINE
         block = _blocks.by_role[role] = raw[start : start + size]
     return block[:size].view(kind).reshape(shape)
+
+
+def lasting(role: str, count: int) -> npt.NDArray[np.float32]:
+    """Return `count` FP32 elements of arbitrary contents on a cache line, as many in every call."""
+    block = _blocks.lasting.get(role)
+    if block is None:
+        block = _blocks.lasting[role] = aligned((count,))
+    return block

@@ -155,7 +155,8 @@ def test_ninf_does_not_rely_on_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_product", skipping)
     a, b, c = stack(2, 33, 66), stack(2, 66, 65, 1), stack(2, 1, 65, 2)
     a[0, 0, 32, 65], b[1, 0, 65, 64] = NINF, 0xFFFF
-    got, status = multiply("matmul_op", a, b, c, 0)
+    program = Guest(MACHINES["telum2"], accumulate="fp64")
+    got, status = multiply("matmul_op", a, b, c, 0, program)
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
     assert got.tolist() == oracle.matmul(a, b, c, 0).tolist()
 
@@ -225,6 +226,53 @@ def test_attention_of_bert_base() -> None:
     c = rounded(np.zeros((12, 1, 1, 128)))
     got, _ = multiply("matmul_transpose_op", a, b, c, 0, turns=(False, True))
     assert distance(got, oracle.matmul(a, b, c, 0, False, True)) <= 1
+
+
+@pytest.mark.parametrize("op", [0, 5])
+@pytest.mark.parametrize("sizes", [(2, 33, 700, 65), (1, 70, 5000, 33), (1, 1, 300, 130)])
+def test_singles_are_summed_in_order(sizes: Sizes, op: int) -> None:
+    """FP32 sums are those of one addition after the other, input_c last: the bits of any host."""
+    s, m, n, p = sizes
+    random = np.random.default_rng(n)
+    shapes = (s, 1, m, n), (s, 1, n, p), (s, 1, 1, p)
+    a, b, c = (rounded(random.normal(0, 1, shape)) for shape in shapes)
+    left, right, operand = (decoded(one).astype(np.float32) for one in (a, b, c))
+    sums = np.zeros((s, 1, m, p), np.float32)
+    for k in range(n):
+        sums += left[..., k : k + 1] * right[:, :, k : k + 1, :]
+    met = rounded(sums + operand) if op == 0 else np.where(sums <= operand, 0x3E00, 0)
+    for _ in range(3):
+        got, status = multiply("matmul_op", a, b, c, op)
+        assert status == Status.ZDNN_OK
+        assert got.tolist() == met.tolist()
+
+
+@pytest.mark.parametrize("op", [0, 3])
+def test_long_products_of_many_rows(op: int) -> None:
+    """A product longer than what is summed at once, of more rows than fit, is exact; NINF stays."""
+    a, b, c = stack(2, 75, 4200), stack(2, 4200, 70, 1), stack(2, 1, 70, 2)
+    a[1, 0, 70, 4150], b[0, 0, 4199, 69] = NINF, 0xFFFF
+    got, status = multiply("matmul_op", a, b, c, op)
+    assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert got.tolist() == oracle.matmul(a, b, c, op).tolist()
+
+
+@pytest.mark.parametrize("operand", ["input_a", "input_b", "input_c"])
+def test_a_result_may_take_the_place_of_an_operand(operand: str) -> None:
+    """An output in the memory of an operand holds what it holds elsewhere, kept weights or not."""
+    rows = 1 if operand == "input_c" else 150
+    codes = {"input_a": stack(2, rows, 150), "input_b": stack(2, 150, 150, 1)}
+    codes["input_c"] = stack(2, 1, 150, 2)
+    want = oracle.matmul(codes["input_a"], codes["input_b"], codes["input_c"], 0).tolist()
+    weights = tensor(codes["input_b"])
+    for _ in range(3):
+        given: dict[str, Any] = {name: tensor(one) for name, one in codes.items()}
+        if operand != "input_b":
+            given["input_b"] = weights
+        output = blank((2, 1, rows, 150))
+        output.buffer = given[operand].sticks[:]
+        assert run(guest(), "matmul_op", given | {"op_type": 0, "output": output}).valid
+        assert cells(output).tolist() == want
 
 
 @pytest.mark.parametrize("inner", [256, 3000])

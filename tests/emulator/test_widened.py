@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator import MACHINES, Guest, Ztensor, products, run, widened
+from nnpa_emulator import MACHINES, Guest, Ztensor, run, widened
+from nnpa_emulator.kernels import matmul
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc
 
 from tests.emulator.operands import blank, cells, tensor, values
 from tests.oracle.rounding import rounded
 
 ONE = np.eye(3, dtype=np.float32)
+WIDENED = 3 * 64 * 4
+"""Bytes of three rows of a panel."""
 Change = Callable[[Guest, Ztensor], None]
 
 
@@ -168,26 +171,28 @@ def test_weights_of_layers_are_seen_when_written() -> None:
     assert after[0] == layer(values(other))
 
 
-def test_weights_are_widened_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_widened_to_be_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first use of weights widens them in passing, the second to keep, later ones not."""
     guest, one = Guest(MACHINES["telum2"]), weights(2)
-    read, met = products.read_block, list[Ztensor]()
+    widen, met = matmul.all_panels, list[bool]()
 
-    def counting(source: Ztensor, *places: Any, **options: Any) -> Any:
-        met.append(source)
-        return read(source, *places, **options)
+    def counting(buffer: npt.NDArray[np.uint8], *details: Any) -> None:
+        met.append(buffer is one.buffer)
+        widen(buffer, *details)
 
-    monkeypatch.setattr(products, "read_block", counting)
+    monkeypatch.setattr(matmul, "all_panels", counting)
+    counts: list[int] = []
     for _ in range(5):
         product(guest, one)
-    assert met.count(one) == 2
+        counts.append(met.count(True))
+    assert counts == [0, 1, 1, 1, 1]
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values beyond the limit go, the least recently used first, and results stay right."""
     kept = widened.Kept()
     monkeypatch.setattr(widened, "_kept", kept)
-    monkeypatch.setattr(widened, "LARGEST", 100)
+    monkeypatch.setattr(widened, "LARGEST", 5 * WIDENED // 2)
     guest = Guest(MACHINES["telum2"])
     ones = {factor: weights(factor) for factor in (1, 2, 3, 4)}
     sizes: list[int] = []
@@ -195,7 +200,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(3):
             assert product(guest, one).tolist() == codes(factor)
             sizes.append(kept.size)
-    assert max(sizes) == 2 * ONE.nbytes
+    assert max(sizes) == 2 * WIDENED
 
 
 def test_freed_memory_takes_its_values_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +210,7 @@ def test_freed_memory_takes_its_values_along(monkeypatch: pytest.MonkeyPatch) ->
     guest, one = Guest(MACHINES["telum2"]), weights(2)
     for _ in range(3):
         product(guest, one)
-    assert kept.size == ONE.nbytes
+    assert kept.size == WIDENED
     del one
     assert kept.size == 0
 

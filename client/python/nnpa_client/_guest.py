@@ -302,7 +302,8 @@ def _missing(error: NnpaError) -> int:
 
 
 def _free(number: int) -> Operation:
-    return Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=TensorRef(id=number)))
+    free = FreeZtensorBuffer(ztensor=TensorRef(id=number))
+    return Operation(free_ztensor_buffer=free, housekeeping=True)
 
 
 def _void(calls: Sequence[Call], reason: str) -> None:

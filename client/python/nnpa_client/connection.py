@@ -29,11 +29,14 @@ class Reach(NamedTuple):
     token: str | None
     timeout: float | None
     connect_timeout: float | None
+    allow_faults: bool = False
 
 
 def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
     """Return a connection, and the private server that was started when no target is given."""
     if reach.target is not None:
+        if reach.allow_faults:
+            raise ValueError("allow_faults: given with a target, whose server decides that itself")
         place = endpoint(
             reach.target,
             tls_ca=reach.tls_ca,
@@ -42,7 +45,7 @@ def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
             token=reach.token,
         )
         return GrpcTransport(place, reach.connect_timeout, reach.timeout), None
-    server = PrivateServer()
+    server = PrivateServer(flags=["--allow-faults"] if reach.allow_faults else ())
     place = endpoint(server.target, token=reach.token)
     return GrpcTransport(place, reach.connect_timeout, reach.timeout), server
 
@@ -73,6 +76,7 @@ def connect(
     token: str | None = None,
     timeout: float | None = None,
     connect_timeout: float | None = 10.0,
+    allow_faults: bool = False,
 ) -> Session:
     """Open a session on an emulated machine.
 
@@ -87,9 +91,10 @@ def connect(
     machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
     `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
     `accumulate` are the session options of the wire contract. `timeout` bounds each call,
-    `connect_timeout` opening and closing, seconds. Raises `TransportError`.
+    `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
+    rules of `Session.faults`. Raises `TransportError`.
     """
-    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
+    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults)
     transport, server = open_transport(reach)
     try:
         options, _fields = session_options(

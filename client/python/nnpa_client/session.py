@@ -2,7 +2,7 @@
 """Sessions: a guest on an emulated machine, and how to get one."""
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,9 @@ from nnpa_client.options import (
 from nnpa_client.ztensor import Ztensor
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nnpa_client.faults import FaultRule, Faults, Rule
     from nnpa_client.network.calls import Model
     from nnpa_client.network.hosted import Network
 
@@ -303,6 +306,22 @@ class Session:
         from nnpa_client.network.hosted import load  # which needs this class
 
         return load(self, model, **options)
+
+    def faults(
+        self,
+        operation: Callable[..., object] | str | None = None,
+        rules: "Sequence[FaultRule]" = (),
+        **rule: "Unpack[Rule]",
+    ) -> "Faults":
+        """Return a context manager that injects faults: `rules`, and the one that keywords make.
+
+        The keywords are the fields of `nnpa_client.faults.Rule`. The server must have been started
+        with --allow-faults.
+        """
+        from nnpa_client.faults import Faults, make_rule  # which need this class
+
+        made = [make_rule(operation, rule)] if rule or operation is not None else []
+        return Faults(self, [*rules, *made])
 
     def new_id(self) -> int:
         """Return an id that no tensor of the session has had."""

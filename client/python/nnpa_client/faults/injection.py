@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that hold for a block of Python."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nnpa.zdnn.v1.accelerator_pb2 import Session as WireSession
+from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
+from nnpa.zdnn.v1.fault_pb2 import FaultRule, InjectedFault
+
+from nnpa_client.errors import NnpaError
+
+if TYPE_CHECKING:
+    from nnpa_client.session import Session
+
+
+def set_rules(session: "Session", rules: Sequence[FaultRule]) -> None:
+    """Replace the fault rules of a session; those that stay in their place go on counting."""
+    request = UpdateSessionRequest(session=WireSession(name=session.name, fault_rules=rules))
+    request.update_mask.paths.append("fault_rules")
+    session.transport.update_session(request)
+    session.status()
+
+
+class Faults:
+    """A context manager: its rules join those of the session, and leave with the block.
+
+    Blocks nest; the counts of rules that were there before go on.
+    """
+
+    def __init__(self, session: "Session", rules: Sequence[FaultRule]) -> None:
+        self._session = session
+        self._rules = list(rules)
+        self._before: list[FaultRule] = []
+        self._sequence = 0
+        self._open = False
+        self._injected: list[InjectedFault] = []
+
+    def __enter__(self) -> "Faults":
+        self._run_queued()
+        state = self._session.status()
+        self._before = list(state.fault_rules)
+        self._sequence = max((one.sequence for one in state.injected_faults), default=0)
+        set_rules(self._session, [*self._before, *self._rules])
+        self._open = True
+        return self
+
+    def __exit__(self, exception: type[BaseException] | None, *_rest: object) -> None:
+        try:
+            if exception is None:
+                self._run_queued()
+        finally:
+            self._leave(quietly=exception is not None)
+
+    def _run_queued(self) -> None:
+        """Run what a pipeline has queued: an empty list of operations comes after it."""
+        self._session.execute(())
+
+    def _leave(self, quietly: bool) -> None:
+        try:
+            self._injected = self._fetch()
+            set_rules(self._session, self._before)
+        except NnpaError:
+            if not quietly:
+                raise
+        finally:
+            self._open = False
+
+    def _fetch(self) -> list[InjectedFault]:
+        first = len(self._before)
+        mine = range(first, first + len(self._rules))
+        faults = self._session.status().injected_faults
+        return [one for one in faults if one.sequence > self._sequence and one.rule in mine]
+
+    @property
+    def injected(self) -> list[InjectedFault]:
+        """What the rules of this block have injected, in order; at most the last 1000."""
+        if self._open:
+            self._injected = self._fetch()
+        return list(self._injected)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fault rules from Python's words, and from a file.
+
+What a rule means is the server's business: here only its form is looked at.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypedDict
+
+from google.protobuf.json_format import ParseDict, ParseError
+from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
+
+from nnpa_client.status import Status
+
+MOST_BYTES = 1 << 20
+_SCHEMA = "faults.schema.json"
+
+
+class Rule(TypedDict, total=False):
+    """The fields of `FaultRule` but its operation, in Python's words.
+
+    `status` is a `Status`, a number or a name, `delay` seconds or a FaultDelay, `move` the name of
+    a machine or a FaultMove.
+    """
+
+    machine: str
+    shape: Sequence[int]
+    call: int
+    nth: int
+    every: int
+    probability: float
+    seed: int
+    status: int | str
+    output_written: bool
+    range_violation: int
+    program_check: str
+    flip_bits: int
+    delay: float | FaultDelay
+    lose_connection: str
+    move: str | FaultMove
+    note: bool
+
+
+def make_rule(operation: Callable[..., object] | str | None, words: Mapping[str, Any]) -> FaultRule:
+    """Return the rule that keywords ask for.
+
+    `operation` is a function of `nnpa_client.zdnn`, the name of a zDNN function, or None for any.
+    Raises ValueError for a field that there is not, or a value that it cannot have.
+    """
+    rule = FaultRule(operation=_name(operation))
+    for field, value in words.items():
+        known = FaultRule.DESCRIPTOR.fields_by_name
+        if field not in known or field == "operation":
+            raise ValueError(f"{field}: unknown, expected one of {_fields()}")
+        try:
+            _put(rule, field, value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{field}: {value!r}, {error}") from error
+    return rule
+
+
+def _fields() -> str:
+    return ", ".join(one.name for one in FaultRule.DESCRIPTOR.fields)
+
+
+def _name(operation: Callable[..., object] | str | None) -> str:
+    if operation is None or isinstance(operation, str):
+        return operation or ""
+    name: str = getattr(operation, "__name__", repr(operation))
+    return f"zdnn_{name}"
+
+
+def _put(rule: FaultRule, field: str, value: Any) -> None:
+    match field, value:
+        case "status", int():
+            rule.status = status_text(value)
+        case "delay", int() | float():
+            rule.delay.seconds = value
+        case "move", str():
+            rule.move.machine = value
+        case "delay" | "move", _:
+            getattr(rule, field).CopyFrom(value)
+        case "shape", _:
+            rule.shape.extend(value)
+        case _:
+            setattr(rule, field, value)
+
+
+def status_text(status: int) -> str:
+    """Return a status as rules have it: zDNN's name, else the number."""
+    return Status(status).name if status in set(Status) else f"0x{status:08X}"
+
+
+def read_rules(path: Path) -> list[FaultRule]:
+    """Return the rules of a YAML file, whose form `schema` describes.
+
+    Raises ValueError, which names the file and the place, for anything else than rules.
+    """
+    from yaml import YAMLError, safe_load  # 30 ms, and only needed here
+
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{path}: {size} bytes, at most {MOST_BYTES}")
+    try:
+        document: Any = safe_load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no YAML: {' '.join(str(error).split())}") from error
+    rules: Any = document.get("rules") if isinstance(document, dict) else None
+    if not isinstance(rules, list) or len(document) != 1:
+        raise ValueError(f"{path}: must be a mapping with one key, rules, a list")
+    return [_read(rule, f"{path}: rules[{index}]") for index, rule in enumerate(rules)]
+
+
+def _read(rule: Any, place: str) -> FaultRule:
+    if not isinstance(rule, dict):
+        raise ValueError(f"{place}: {rule!r}, must be a mapping")
+    for field in rule:
+        if field not in FaultRule.DESCRIPTOR.fields_by_name:
+            raise ValueError(f"{place}.{field}: unknown, must be one of {_fields()}")
+    words = dict(rule)
+    if isinstance(words.get("status"), int):
+        words["status"] = status_text(words["status"])
+    try:
+        return ParseDict(words, FaultRule())
+    except ParseError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a rules file."""
+    text = files("nnpa_client.faults").joinpath(_SCHEMA).read_text(encoding="utf-8")
+    read: dict[str, Any] = json.loads(text)
+    return read

@@ -6,9 +6,11 @@ from typing import Any, TypeVar
 
 from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import trace_pb2
 from nnpa_client import _apart as apart
 from nnpa_client._chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+from nnpa_server.accelerator import TraceService
 from nnpa_server.accelerator import apart as server
 from nnpa_server.accelerator.service import AcceleratorService
 from nnpa_server.accelerator.transfer import parse_write
@@ -61,6 +63,7 @@ class InProcessTransport:
     def __init__(self, store: Store) -> None:
         self.calls = 0
         self._service = AcceleratorService(store)
+        self._traces = TraceService(self._service.traces)
         self._mli = MliService(Limits(), calls=1)
         self._networks = make_service(store, Repository(4), None)
 
@@ -138,6 +141,14 @@ class InProcessTransport:
             raise
         except Exception as error:
             raise as_client_error(error) from error
+
+    def record_trace(self, request: trace_pb2.RecordTraceRequest) -> Iterator[Any]:
+        """Open a trace: its name, then its records until it ends."""
+        return self._streamed(self._call(self._traces.RecordTrace, request))
+
+    def end_trace(self, request: trace_pb2.EndTraceRequest) -> None:
+        """End a trace."""
+        self._call(self._traces.EndTrace, request)
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

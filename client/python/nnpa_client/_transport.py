@@ -32,6 +32,8 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     WriteTensorResponse,
 )
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
+from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
 from nnpa_client import _apart as apart
 from nnpa_client._apart import Answered, Listed
@@ -106,6 +108,14 @@ class Transport(Protocol):
         """Call a method of nnpa.network.v1.NetworkService; streams are iterators of messages."""
         ...
 
+    def record_trace(self, request: RecordTraceRequest) -> Iterator[RecordTraceResponse]:
+        """Open a trace: its name, then its records until it ends."""
+        ...
+
+    def end_trace(self, request: EndTraceRequest) -> None:
+        """End a trace."""
+        ...
+
     def close(self) -> None:
         """Give up the connection."""
         ...
@@ -148,6 +158,7 @@ class GrpcTransport:
         self._stub = AcceleratorServiceStub(self._channel)
         self._mli = MliServiceStub(self._channel)
         self._networks = NetworkServiceStub(self._channel)
+        self._traces = TraceServiceStub(self._channel)
         self._execute: Callable[..., Answered] = self._channel.unary_unary(
             f"{_SERVICE}/Execute", apart.serialize, apart.parse
         )
@@ -227,6 +238,14 @@ class GrpcTransport:
         """Call a method of NetworkService; streams are iterators of messages."""
         answer: Any = self._call(getattr(self._networks, method), request, self._timeout)
         return self._streamed(answer) if hasattr(answer, "__next__") else answer
+
+    def record_trace(self, request: RecordTraceRequest) -> Iterator[RecordTraceResponse]:
+        """Open a trace: its name, then its records until it ends."""
+        return self._streamed(self._call(self._traces.RecordTrace, request, None))
+
+    def end_trace(self, request: EndTraceRequest) -> None:
+        """End a trace."""
+        self._call(self._traces.EndTrace, request, self._connect_timeout)
 
     def _streamed(self, stream: Any) -> Iterator[Any]:
         try:

@@ -5,6 +5,7 @@
     ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
     ZDNN_TOKEN      bearer token that the server asks for
+    ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
 """
@@ -49,6 +50,38 @@ class Endpoint:
         """Whether the target is on this machine."""
         host = self.target.rpartition(":")[0].strip("[]")
         return self.is_unix or host in ("localhost", "::1") or host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Where this process is recorded: the server's address, and the trace's name there."""
+
+    target: str
+    trace: str
+
+
+def recorder(environment: Mapping[str, str] | None = None) -> Recorder | None:
+    """Return where this process is recorded, None if it is not."""
+    environ = os.environ if environment is None else environment
+    target, trace = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_TRACE", "")
+    return Recorder(target, trace) if target and trace else None
+
+
+def default_target(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the server that C programs would use, None where none is named."""
+    return (os.environ if environment is None else environment).get("ZDNN_SERVER") or None
+
+
+def program_environment(target: str, trace: str, library: Path | None) -> dict[str, str]:
+    """Return this process's environment for a program that is recorded.
+
+    `library` is the folder with libzdnn.so.0, which is then found first.
+    """
+    chosen = {**os.environ, "ZDNN_SERVER": target, "ZDNN_TRACE": trace}
+    if library is not None:
+        known = chosen.get("LD_LIBRARY_PATH", "")
+        chosen["LD_LIBRARY_PATH"] = f"{library}:{known}" if known else str(library)
+    return chosen
 
 
 def endpoint(

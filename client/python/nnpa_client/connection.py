@@ -8,7 +8,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSp
 
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import GrpcTransport
-from nnpa_client.config import endpoint
+from nnpa_client.config import endpoint, recorder
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -92,8 +92,12 @@ def connect(
     `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
     `accumulate` are the session options of the wire contract. `timeout` bounds each call,
     `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
-    rules of `Session.faults`. Raises `TransportError`.
+    rules of `Session.faults`. A program that `nnpa trace record` runs gets the server that records
+    instead of a private one. Raises `TransportError`.
     """
+    known = recorder()
+    if known is not None and target is None and not allow_faults:
+        target = known.target
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults)
     transport, server = open_transport(reach)
     try:
@@ -109,6 +113,7 @@ def connect(
             numerics=numerics,
             jitter_seed=jitter_seed,
             accumulate=accumulate,
+            trace=known.trace if known is not None and known.target == target else None,
         )
         return Session(transport, options, server)
     except BaseException:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from nnpa_client.faults import FaultRule, Faults, Rule
     from nnpa_client.network.calls import Model
     from nnpa_client.network.hosted import Network
+    from nnpa_client.trace import Recording, TracePath
 
 _LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}
 _entered: ContextVar[tuple["Session", ...]] = ContextVar("nnpa_sessions", default=())
@@ -322,6 +323,17 @@ class Session:
 
         made = [make_rule(operation, rule)] if rule or operation is not None else []
         return Faults(self, [*rules, *made])
+
+    def trace(
+        self, path: "TracePath", contents: bool = False, max_bytes: int = 0
+    ) -> contextlib.AbstractContextManager["Recording"]:
+        """Return a context manager that records what the session does into a file.
+
+        `contents` has it hold the contents of tensors, too. It is cut at `max_bytes`, 0 for 4 GiB.
+        """
+        from nnpa_client.trace import record_session  # which needs this class
+
+        return record_session(self, path, contents, max_bytes)
 
     def new_id(self) -> int:
         """Return an id that no tensor of the session has had."""

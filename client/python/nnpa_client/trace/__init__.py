@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: what a program did on the accelerator, recorded by the server while it did it.
+
+    with session.trace("run.nnpa", contents=True):
+        zdnn.add(a, b)
+    print(trace.read("run.nnpa").operations)
+
+`nnpa trace record -- program` records a program that is not touched; `show`, `replay`, `diff` and
+`lint` work on the file. Its format: nnpa/zdnn/v1/trace.proto, TraceRecord.
+"""
+
+from nnpa_client.trace.format import TracePath
+from nnpa_client.trace.history import Call, Operand, Trace, TracedOperation, read
+from nnpa_client.trace.record import Recording, record_session, run_program
+
+__all__ = [
+    "Call",
+    "Operand",
+    "Recording",
+    "Trace",
+    "TracePath",
+    "TracedOperation",
+    "read",
+    "record_session",
+    "run_program",
+]

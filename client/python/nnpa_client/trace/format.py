@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of traces: eight bytes, then records in zlib format; see nnpa/zdnn/v1/trace.proto.
+
+A file that was cut anywhere is read up to there.
+"""
+
+import time
+import zlib
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+from nnpa.zdnn.v1.trace_pb2 import TraceRecord
+
+TracePath: TypeAlias = str | PathLike[str]
+
+MAGIC = b"NNPATRC1"
+_LEVEL = 1  # of zlib: a program waits for nothing else
+_FLUSH_SECONDS = 0.5  # after which what was written can be read, whatever happens
+_READ_BYTES = 1 << 20
+# Sources: the largest message of a server, --max-message, with its answer; the largest trace.
+_MOST_RECORD_BYTES = 1 << 30
+_MOST_BYTES = 5 << 30
+
+
+class TraceWriter:
+    """A file that is written while a trace comes in."""
+
+    def __init__(self, path: TracePath) -> None:
+        self._file = Path(path).open("wb")  # noqa: SIM115 - closed by close()
+        self._file.write(MAGIC)
+        self._zlib = zlib.compressobj(_LEVEL)
+        self._flushed = time.monotonic()
+
+    def write(self, records: bytes) -> None:
+        """Add bytes of records; now and then they reach the file for good."""
+        if records:
+            self._file.write(self._zlib.compress(records))
+        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+            self._file.write(self._zlib.flush(zlib.Z_SYNC_FLUSH))
+            self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Write what is left and close the file. May be repeated."""
+        if not self._file.closed:
+            self._file.write(self._zlib.flush())
+            self._file.close()
+
+
+def read_records(path: TracePath) -> Iterator[TraceRecord]:
+    """Yield the records of a file, as far as they are whole.
+
+    Raises ValueError for a file that is no trace, or one that unpacks to more than any server
+    records; OSError where there is none.
+    """
+    with Path(path).open("rb") as file:
+        start = file.read(len(MAGIC))
+        if start != MAGIC:
+            raise ValueError(f"{path}: begins with {start!r}, expected {MAGIC!r}: not a trace")
+        pending = bytearray()
+        for unpacked in _unpacked(iter(lambda: file.read(_READ_BYTES), b""), path):
+            pending += unpacked
+            yield from _whole(pending, path)
+
+
+def _unpacked(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
+    """Yield unpacked bytes, up to the first that cannot be."""
+    unpacker, total = zlib.decompressobj(), 0
+    for part in parts:
+        packed = part
+        while packed:
+            try:
+                unpacked = unpacker.decompress(packed, _READ_BYTES)
+            except zlib.error:
+                return
+            total += len(unpacked)
+            if total > _MOST_BYTES:
+                raise ValueError(f"{path}: more than {_MOST_BYTES} bytes of records")
+            yield unpacked
+            packed = unpacker.unconsumed_tail
+
+
+def _whole(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
+    """Yield the whole records at the front, and remove them."""
+    done = 0
+    with memoryview(pending) as view:
+        while (found := _head(view, done)) is not None:
+            size, start = found
+            if size > _MOST_RECORD_BYTES:
+                raise ValueError(f"{path}: a record of {size} bytes, at most {_MOST_RECORD_BYTES}")
+            if start + size > len(view):
+                break
+            try:
+                record = TraceRecord.FromString(view[start : start + size].tobytes())
+            except DecodeError as error:
+                raise ValueError(f"{path}: a record that is none: {error}") from error
+            done = start + size
+            yield record
+    del pending[:done]
+
+
+def _head(view: memoryview, position: int) -> tuple[int, int] | None:
+    """Return the size of the record at a position, and where it starts; None if that is cut."""
+    size = 0
+    for shift in range(0, 70, 7):
+        if position >= len(view):
+            return None
+        byte = view[position]
+        size |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return size, position
+    return None

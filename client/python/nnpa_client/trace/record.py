@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording: a trace of a server's becomes a file while the program runs."""
+
+import contextlib
+import subprocess
+import threading
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionOptions
+from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
+from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
+
+from nnpa_client._transport import Transport
+from nnpa_client.config import program_environment
+from nnpa_client.errors import NnpaError
+from nnpa_client.libzdnn import prefix
+from nnpa_client.trace.format import TracePath, TraceWriter
+from nnpa_client.trace.history import Trace, read
+
+if TYPE_CHECKING:
+    from nnpa_client.session import Session
+
+_END_SECONDS = 30.0  # that the end of a trace may take to come
+
+
+class Recording:
+    """A trace on its way into the file `path`; `name` is what sessions join it by.
+
+    `problem` says, after `stop`, why the file is not complete, None if it is as the server sent it.
+    """
+
+    def __init__(
+        self, transport: Transport, path: TracePath, contents: bool = False, max_bytes: int = 0
+    ) -> None:
+        self.path = Path(path)
+        self.problem: NnpaError | OSError | None = None
+        self._transport = transport
+        request = RecordTraceRequest(contents=contents, max_bytes=max_bytes)
+        stream = transport.record_trace(request)
+        self.name = next(stream).trace
+        self._writer = TraceWriter(path)
+        self._thread = threading.Thread(
+            target=self._write, args=(stream,), name="nnpa-trace", daemon=True
+        )
+        self._thread.start()
+
+    def _write(self, stream: Iterator[RecordTraceResponse]) -> None:
+        try:
+            for response in stream:
+                self._writer.write(response.records)
+        except (NnpaError, OSError) as error:
+            self.problem = error
+
+    def stop(self) -> None:
+        """End the trace and close the file, once everything is in it."""
+        try:
+            self._transport.end_trace(EndTraceRequest(trace=self.name))
+        except NnpaError as error:
+            self.problem = error
+        self._thread.join(_END_SECONDS)
+        with contextlib.suppress(OSError):
+            self._writer.close()
+
+    def read(self) -> Trace:
+        """Read the file."""
+        return read(self.path)
+
+
+@contextlib.contextmanager
+def record_session(
+    session: "Session", path: TracePath, contents: bool, max_bytes: int
+) -> Generator[Recording]:
+    """Record what a session does in the block; see `Session.trace`."""
+    recording = Recording(session.transport, path, contents, max_bytes)
+    try:
+        _join(session, recording.name)
+        try:
+            yield recording
+        finally:
+            with contextlib.suppress(NnpaError):  # the server may be what the program lost
+                _join(session, "")
+    finally:
+        recording.stop()
+        if recording.problem is not None:
+            text = f"{recording.path}: the trace is not complete: {recording.problem}"
+            warnings.warn(text, stacklevel=3)
+
+
+def _join(session: "Session", name: str) -> None:
+    """Have a session recorded by a trace from here on; by none without a name."""
+    session.update()  # which runs what a pipeline has queued
+    request = UpdateSessionRequest(session=SessionOptions(name=session.name, trace=name))
+    request.update_mask.paths.append("trace")
+    session.transport.update_session(request)
+
+
+def run_program(recording: Recording, target: str, command: Sequence[str]) -> int:
+    """Run a program whose sessions join a recording at a server, and return its exit code.
+
+    That of a program that a signal ended is 128 and the signal's number, as of a shell. Raises
+    OSError for a program that cannot be started.
+    """
+    where = prefix()
+    library = None if where is None else where / "lib"
+    environment = program_environment(target, recording.name, library)
+    with subprocess.Popen(command, env=environment) as program:
+        code = program.wait()
+    return code if code >= 0 else 128 - code

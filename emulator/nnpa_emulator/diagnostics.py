@@ -25,11 +25,15 @@ class Stream(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a text is: by ZDNN_LOGLEVEL, by ZDNN_ENABLE_PRECHECK, by ZDNN_STATUS_DIAG."""
+    """What a text is: by ZDNN_LOGLEVEL, by ZDNN_ENABLE_PRECHECK, by ZDNN_STATUS_DIAG.
+
+    SANITIZER is for whoever runs the emulator: the library has nothing of the kind.
+    """
 
     LOG = 1
     PRECHECK = 2
     STATUS_DIAG = 3
+    SANITIZER = 4
 
 
 @dataclass(frozen=True, slots=True)

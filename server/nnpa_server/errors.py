@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -69,12 +70,16 @@ CODES: Mapping[int, grpc.StatusCode] = {
 
 
 class CallRefused(Exception):
-    """A call ends with the gRPC error of `reason`; `metadata` repeats what the message says."""
+    """A call ends with the gRPC error of `reason`; `metadata` repeats what the message says.
+
+    `details` are messages that the status carries beside ErrorInfo.
+    """
 
     def __init__(self, reason: int, message: str, **metadata: object) -> None:
         self.reason = reason
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}
+        self.details: list[Message] = []
         super().__init__(message)
 
     @property
@@ -90,11 +95,12 @@ class CallRefused(Exception):
     def status(self, *trailing: tuple[str, str]) -> grpc.Status:
         """Return what `context.abort_with_status` takes, with more trailing metadata."""
         info = error_details_pb2.ErrorInfo(reason=self.name, domain=DOMAIN, metadata=self.metadata)
-        detail = any_pb2.Any()
-        detail.Pack(info)
+        details = [any_pb2.Any() for _ in range(1 + len(self.details))]
+        for detail, message in zip(details, (info, *self.details), strict=True):
+            detail.Pack(message)
         code: int = self.code.value[0]
         status: Any = rpc_status.to_status(
-            status_pb2.Status(code=code, message=self.message, details=[detail])
+            status_pb2.Status(code=code, message=self.message, details=details)
         )
         told: grpc.Status = status._replace(
             trailing_metadata=(*status.trailing_metadata, *trailing)

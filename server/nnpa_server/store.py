@@ -31,6 +31,8 @@ from nnpa_server.config import Limits
 from nnpa_server.contents import Contents
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
 from nnpa_server.metrics import Metrics
+from nnpa_server.padding import fill
+from nnpa_server.sanitizer import Sanitizer
 from nnpa_server.shared import SharedMemory
 from nnpa_server.tokens import caller, caller_name
 
@@ -103,6 +105,7 @@ class Session:
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
         self.shared: SharedMemory | None = None
+        self.sanitizer = Sanitizer() if options.sanitize else None
         self.told: dict[tuple[str, int], Told] = {}
         self.holdings: dict[str, Holding] = {}
         self._held: dict[int, int] = {}
@@ -127,11 +130,16 @@ class Session:
             )
 
     def allocate(self, size: int) -> Memory | None:
-        """Return zero bytes for the running operation, or None when the host has none left."""
+        """Return zero bytes for the running operation, or None when the host has none left.
+
+        A session that sanitizes gets the sanitizer's pattern instead of zeros.
+        """
         self.reserve(size)
         memory = page_memory(size)
         if memory is not None:
             self.pending_bytes += size
+            if self.sanitizer is not None:
+                fill(memory)
         return memory
 
     def require_room(self) -> None:

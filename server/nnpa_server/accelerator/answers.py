@@ -20,6 +20,7 @@ from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
 from nnpa_server.accelerator.apart import APART
 from nnpa_server.config import Limits
+from nnpa_server.sanitizer import Finding
 from nnpa_server.store import Session
 
 SERVER_VERSION = version("nnpa")
@@ -94,7 +95,11 @@ def answer(outcome: Outcome) -> operation_pb2.OperationResult:
     if outcome.fp_flags:
         result.fp_flags = outcome.fp_flags
     for text in outcome.diagnostics:
-        result.diagnostics.add(stream=_signed(text.stream), kind=_signed(text.kind), text=text.text)
+        line = result.diagnostics.add(
+            stream=_signed(text.stream), kind=_signed(text.kind), text=text.text
+        )
+        if isinstance(text, Finding):
+            line.report.CopyFrom(text.report)
     if outcome.value is not None:
         _put_value(result, outcome.value)
     return result

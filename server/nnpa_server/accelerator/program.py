@@ -38,6 +38,7 @@ from nnpa_server.accelerator.sharing import describe_output, put_array, read_arr
 from nnpa_server.accelerator.tracing import stepping
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
+from nnpa_server.sanitizer import rescue
 from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult
@@ -51,8 +52,9 @@ class Step(NamedTuple):
 
     `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
     or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
-    where in shared memory the array goes that it returns. `of_program` tells whether the program
-    made the call, rather than a client or server for it.
+    where in shared memory the array goes that it returns. `origin` is the message that it was read
+    from, for sessions that sanitize. `of_program` tells whether the program made the call, rather
+    than a client or server for it.
     """
 
     arm: Arm
@@ -64,6 +66,7 @@ class Step(NamedTuple):
     creates: int
     alignment: Alignment
     place: tensor_pb2.Extent | None = None
+    origin: operation_pb2.Operation | None = None
     of_program: bool = True
 
 
@@ -115,7 +118,7 @@ class LiveIds:
 
 def check(session: Session, listed: Listed) -> list[Step]:
     """Read a list of operations, or refuse all of it."""
-    ids = LiveIds(session)
+    ids, sanitizer = LiveIds(session), session.sanitizer
     steps: list[Step] = []
     for index, operation in enumerate(listed.message.operations):
         name = operation.WhichOneof("operation")
@@ -123,9 +126,12 @@ def check(session: Session, listed: Listed) -> list[Step]:
             step = check_one(ids, operation, name, f"operations[{index}]")
             if operation.shared_data:
                 step = _with_shared(session, step, operation, f"operations[{index}].shared_data")
-            steps.append(step)
+            steps.append(step if sanitizer is None else step._replace(origin=operation))
         except (CallRefused, NotInLibrary) as error:
-            raise from_exception(error, operation_index=index, operation=name or "") from error
+            refused = from_exception(error, operation_index=index, operation=name or "")
+            if sanitizer is not None:
+                sanitizer.explain(refused, listed.message.operations[: index + 1])
+            raise refused from error
     for index, arrays in listed.arrays.items():
         values = {**steps[index].values, "data": arrays}
         steps[index] = steps[index]._replace(values=values)
@@ -177,7 +183,7 @@ def check_one(
     values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
     hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
     step = Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
-    return step._replace(of_program=False) if arm.frees and operation.housekeeping else step
+    return step._replace(of_program=False) if not arm.compute and operation.housekeeping else step
 
 
 def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | NotInLibrary:
@@ -243,7 +249,10 @@ def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> A
                     limit = session.limits.max_message
                     raise too_large("results", limit - room, limit)
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
-            raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+            refused = from_exception(error, operation_index=index, operation=step.arm.name)
+            if session.sanitizer is not None:
+                rescue(refused, results)
+            raise refused from error
         results.append(result)
         if outcome is not OK and not outcome.valid:
             break
@@ -325,6 +334,12 @@ def _creates_new(step: Step) -> bool:
 
 def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     """Call the emulator; a program check becomes a status where the session wants that."""
+    if session.sanitizer is not None:
+        return session.sanitizer.watch(session, step, tensors, _call)
+    return _call(session, step, tensors)
+
+
+def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     try:
         arguments = {**tensors, **step.values} if step.values else tensors
         if session.holdings and step.of_program and (faults := faults_of(session)) is not None:

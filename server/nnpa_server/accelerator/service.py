@@ -19,6 +19,7 @@ from nnpa_emulator import MACHINES, find_machine
 from nnpa_server.accelerator import apart
 from nnpa_server.accelerator.answers import describe_machine, describe_session, describe_ztensor
 from nnpa_server.accelerator.apart import Answered, Listed, message_of
+from nnpa_server.accelerator.arms import ARMS
 from nnpa_server.accelerator.options import (
     apply_options,
     make_guest,
@@ -141,14 +142,11 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 
     def execute(self, listed: Listed, context: Context) -> Answered:
         """Run operations in order; arrays come and go apart from the messages."""
-        with (
-            self.store.using(listed.session) as session,
-            _running(session, context),
-            recorded(session, listed.message),
-        ):
-            steps = check(session, listed)
-            attend(session, context)
-            return run(session, steps, Patience(context, session))
+        with self.store.using(listed.session) as session:
+            if session.sanitizer is None:
+                return _execute(session, listed, context)
+            with session.sanitizer.in_flight(listed.message.operations, ARMS):
+                return _execute(session, listed, context)
 
     def execute_each(self, lists: Iterator[Listed], context: Context) -> Generator[Answered]:
         """Run lists of operations as they arrive; arrays come and go apart from the messages."""
@@ -187,6 +185,13 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             ]
         token = make_token(request.session, ids[count - 1]) if len(ids) > count else ""
         return pb.ListTensorsResponse(tensors=listed, next_page_token=token)
+
+
+def _execute(session: Session, listed: Listed, context: Context) -> Answered:
+    with _running(session, context), recorded(session, listed.message):
+        steps = check(session, listed)
+        attend(session, context)
+        return run(session, steps, Patience(context, session))
 
 
 def _describe(session: Session) -> pb.Session:

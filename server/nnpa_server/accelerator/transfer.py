@@ -44,6 +44,7 @@ from nnpa_server.accelerator.tracing import recorded, stepping, streamed
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
+from nnpa_server.padding import fill
 from nnpa_server.patience import Context, Patience, given_up
 from nnpa_server.store import Session, Store, staging
 from nnpa_server.wire_form import varint
@@ -173,7 +174,7 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
-    return step
+    return step._replace(origin=operation)
 
 
 def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> Result | None:
@@ -221,6 +222,8 @@ def _write_sticks(
                 tensor.is_transformed = target.is_transformed
             session.tensors[target.id] = tensor
             session.settle(target.id)
+            if session.sanitizer is not None:
+                session.sanitizer.received(target)
             result = answer(Outcome())
             result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
             return streamed(session, result, tensor.buffer)
@@ -229,8 +232,10 @@ def _write_sticks(
 def _without_chunks(
     session: Session, fresh: Ztensor, target: accelerator_pb2.WriteSticks, path: str
 ) -> Memory:
-    """Return the buffer of a new tensor: what the cache has of it, or zeros."""
+    """Return the buffer of a new tensor: what the cache has of it, or what is fresh."""
     message, memory = target.new_ztensor, staging(_wanted(target, fresh))
+    if session.sanitizer is not None:
+        fill(memory)
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
     return memory
@@ -320,7 +325,7 @@ def _read_array(
     tensor = session.tensors[tensor_id]
     if tensor.is_transformed and tensor.buffer is not None:
         session.reserve(dense_bytes(tensor))
-    outcome = call(session, step, {"ztensor": tensor})
+    outcome = call(session, step._replace(origin=operation), {"ztensor": tensor})
     if (faults := faults_of(session)) is not None:
         faults.require_connection()
     result = answer(outcome)

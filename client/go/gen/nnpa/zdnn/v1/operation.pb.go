@@ -1122,12 +1122,11 @@ type Operation struct {
 	// if the extent is too small. FIELD_INVALID for other operations, with `data`, and for a place
 	// outside of the memory. Default: arrays travel.
 	SharedData []*Extent `protobuf:"bytes,203,rep,name=shared_data,json=sharedData,proto3" json:"shared_data,omitempty"`
-	// True for what a client library does on its own, at times of its own, such as freeing a tensor
-	// that the program has dropped: faults leave it alone and it has no number. Read in
-	// free_ztensor_buffer only. Default false.
+	// True for what a client library does on its own, such as freeing a tensor that the program has
+	// dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
 	Housekeeping bool `protobuf:"varint,204,opt,name=housekeeping,proto3" json:"housekeeping,omitempty"`
 	// Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
-	// finds the place. At most 256 characters are kept. Read only when the session sanitizes.
+	// finds the place. At most 256 bytes are kept. Read only when the session sanitizes.
 	Site          string `protobuf:"bytes,205,opt,name=site,proto3" json:"site,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

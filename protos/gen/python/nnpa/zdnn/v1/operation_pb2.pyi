@@ -660,13 +660,12 @@ class Operation(_message.Message):
     quantized_matmul_op, which answer ZDNN_MISALIGNED_TENSOR. Default false.
     """
     housekeeping: _builtins.bool
-    """True for what a client library does on its own, at times of its own, such as freeing a tensor
-    that the program has dropped: faults leave it alone and it has no number. Read in
-    free_ztensor_buffer only. Default false.
+    """True for what a client library does on its own, such as freeing a tensor that the program has
+    dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
     """
     site: _builtins.str
     """Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
-    finds the place. At most 256 characters are kept. Read only when the session sanitizes.
+    finds the place. At most 256 bytes are kept. Read only when the session sanitizes.
     """
     @_builtins.property
     def init_ztensor(self) -> Global___InitZtensor:

@@ -6,8 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 What Session.sanitize finds: misuses of tensors that a machine would not notice.
 
 A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
-call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo.
-Operations run, and answer, as they would without. The server judges; a client says where its
+call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as
+far as 4 KiB hold them. At most 1000 come with a call. Operations run, and answer, as they would
+without. The server judges; a client says where its
 program makes a call (Operation.site), and what only it can know of a tensor (Provenance).
 """
 
@@ -138,7 +139,7 @@ class SanitizerSite(_message.Message):
     operation: _builtins.str
     """The function's name without "zdnn_"; "write_sticks" for contents that WriteTensor brings."""
     at: _builtins.str
-    """Its Operation.site, at most 256 characters. Empty if the client gave none."""
+    """Its Operation.site, at most 256 bytes of it. Empty if the client gave none."""
     def __init__(
         self,
         *,

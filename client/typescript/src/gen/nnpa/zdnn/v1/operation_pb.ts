@@ -540,9 +540,8 @@ export type Operation = Message<"nnpa.zdnn.v1.Operation"> & {
   sharedData: Extent[];
 
   /**
-   * True for what a client library does on its own, at times of its own, such as freeing a tensor
-   * that the program has dropped: faults leave it alone and it has no number. Read in
-   * free_ztensor_buffer only. Default false.
+   * True for what a client library does on its own, such as freeing a tensor that the program has
+   * dropped: faults leave it alone and it has no number. Read in arms 1 to 19. Default false.
    *
    * @generated from field: bool housekeeping = 204;
    */
@@ -550,7 +549,7 @@ export type Operation = Message<"nnpa.zdnn.v1.Operation"> & {
 
   /**
    * Where the program makes the call, for Session.sanitize: "train.py:42 in forward", or whatever
-   * finds the place. At most 256 characters are kept. Read only when the session sanitizes.
+   * finds the place. At most 256 bytes are kept. Read only when the session sanitizes.
    *
    * @generated from field: string site = 205;
    */

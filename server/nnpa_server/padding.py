@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells of a stick buffer that hold no element, for the sanitizer: filled, disturbed, compared.
+
+Padding are the cells behind dim1 and dim2. Gaps are cells inside the transformed dims: between the
+gates of a concatenated tensor, between the halves of its rows, and between the directions of a
+bidirectional layer's output; they are zero, and a layer's matrices rely on that.
+Source: zDNN API Reference 1.2.0, "Stickified tensors", "Concatenated tensors", zdnn_lstm.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nnpa_emulator import DataLayouts, DataTypes, Guest, Ztensor, run, stick
+from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.machine import Memory
+from nnpa_emulator.status import ProgramCheck
+from nnpa_emulator.ztensor import LAYOUT_GATES, padded, stick_bytes
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_COPIES: Final = 3  # of what an operation reads: saved, disturbed, and its masks
+_DIRECTIONS: Final = 2
+_HALVED: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
+_INTEGERS: Final[dict[int, type[np.signedinteger[Any]]]] = {
+    DataTypes.ZDNN_BINARY_INT8: np.int8,
+    DataTypes.ZDNN_BINARY_INT32: np.int32,
+}
+_ONE_TWO_DLFLOAT: Final = (0x3E00, 0x4000)  # 1 and 2: exponent bias 31, 9 bits of fraction
+
+
+def fill(memory: Memory) -> None:
+    """Fill fresh memory with the pattern: NINF in every half word."""
+    memory.view(np.uint16)[:] = NINF
+
+
+def is_whole(tensor: Ztensor) -> bool:
+    """Tell whether a tensor has a buffer of the size that its descriptor calls for."""
+    buffer = tensor.buffer
+    return buffer is not None and 0 < buffer.nbytes == stick_bytes(tensor.transformed_desc)
+
+
+def pad(tensor: Ztensor) -> None:
+    """Fill the padding of a tensor, not its gaps, with the pattern."""
+    pattern = np.full(tensor.sticks.nbytes // 2, NINF, np.uint16)
+    cells = _cells(tensor)
+    np.copyto(cells, pattern.view(cells.dtype), where=stick.padding(tensor.transformed_desc))
+
+
+def _without_element(tensor: Ztensor) -> Mask:
+    """Return a mask over the cells in memory order, true where one is padding or in a gap."""
+    desc, cells = tensor.transformed_desc, _cells(tensor)
+    dense = np.ones(desc.dims, cells.dtype)
+    dense[:, :, _gap_rows(tensor), :] = 0
+    dense[:, :, :, _gap_columns(tensor)] = 0
+    memory = np.zeros(cells.nbytes, np.uint8)
+    stick.write_cells(dense, desc, memory, fresh=True)
+    mask: Mask = memory.view(cells.dtype) == 0
+    return mask
+
+
+def _gap_columns(tensor: Ztensor) -> Mask:
+    """Return which positions of dim1 lie in a gap."""
+    pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
+    parts = LAYOUT_GATES.get(desc.layout, 1)
+    if pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 == _DIRECTIONS:
+        parts = _DIRECTIONS
+    return _gap(desc.dim1, parts, pre.dim1)
+
+
+def _gap_rows(tensor: Ztensor) -> Mask:
+    """Return which positions of dim2 lie in a gap."""
+    pre, desc = tensor.pre_transformed_desc, tensor.transformed_desc
+    parts = _DIRECTIONS if desc.layout in _HALVED else 1
+    return _gap(desc.dim2, parts, pre.dim2 // _DIRECTIONS)
+
+
+def _gap(size: int, parts: int, filled: int) -> Mask:
+    """Return which of `size` positions, in equal parts, are behind the `filled` of their part.
+
+    None where the user's descriptor does not belong to the tensor: then nobody knows.
+    """
+    width = size // parts
+    if parts == 1 or width != padded(filled):
+        return np.zeros(size, np.bool_)
+    gap: Mask = np.arange(size) % width >= filled
+    return gap
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What an operation reads, as it was before, and which cells of it hold no element.
+
+    `sequence` is the guest's count of jittered calls before the operation.
+    """
+
+    sticks: Mapping[str, Memory]
+    masks: Mapping[str, Mask]
+    sequence: int
+
+    def that_matter(
+        self, guest: Guest, name: str, arguments: Mapping[str, Any], outputs: Sequence[str]
+    ) -> list[str]:
+        """Return the inputs on whose padding the outputs of an operation depend.
+
+        It is computed again, with other values where there are no elements. Outputs that nothing
+        computes again, such as those with injected faults, depend on nothing.
+        """
+        try:
+            if self._same(guest, name, arguments, outputs, tuple(self.masks)):
+                return []
+            if not self._same(guest, name, arguments, outputs, ()):
+                return []
+            return [
+                one for one in self.masks if not self._same(guest, name, arguments, outputs, (one,))
+            ]
+        except (MemoryError, ProgramCheck):
+            return []
+
+    def _same(
+        self,
+        guest: Guest,
+        name: str,
+        arguments: Mapping[str, Any],
+        outputs: Sequence[str],
+        others: tuple[str, ...],
+    ) -> bool:
+        """Tell whether outputs are the same with other padding in some inputs."""
+        nothing = np.zeros(1, np.bool_)
+        masks = {one: self.masks[one] if one in others else nothing for one in self.sticks}
+        copies = {
+            one: _disturbed(arguments[one], sticks, masks[one])
+            for one, sticks in self.sticks.items()
+        }
+        blank = {one: _disturbed(arguments[one], arguments[one].sticks, nothing) for one in outputs}
+        guest.sequence = self.sequence
+        run(guest, name, {**arguments, **copies, **blank})
+        return all(_same_elements(arguments[one], blank[one]) for one in outputs)
+
+
+def needed(read: Iterable[Ztensor]) -> int:
+    """Return the bytes that it takes, at most, to save tensors and compute with copies of them."""
+    return _COPIES * sum(one.sticks.nbytes for one in read)
+
+
+def save(read: Mapping[str, Ztensor], sequence: int) -> Inputs | None:
+    """Return copies of what an operation is about to read, None where no padding could matter."""
+    masks = {name: _without_element(tensor) for name, tensor in read.items()}
+    masks = {name: mask for name, mask in masks.items() if mask.any()}
+    if not masks:
+        return None
+    return Inputs({name: one.sticks.copy() for name, one in read.items()}, masks, sequence)
+
+
+def _disturbed(tensor: Ztensor, sticks: Memory, mask: Mask) -> Ztensor:
+    """Return a copy of a tensor with other finite values in the cells of the mask."""
+    copy = replace(tensor, buffer=sticks.copy())
+    cells = _cells(copy)
+    one, two = (1, 2) if tensor.transformed_desc.type in _INTEGERS else _ONE_TWO_DLFLOAT
+    other = np.where(cells == one, cells.dtype.type(two), cells.dtype.type(one))
+    np.copyto(cells, other, where=mask)
+    return copy
+
+
+def _same_elements(one: Ztensor, other: Ztensor) -> bool:
+    """Tell whether two tensors of one shape have the same bits in every element."""
+    same = _cells(one) == _cells(other)
+    return bool(np.all(same | _without_element(one)))
+
+
+def _cells(tensor: Ztensor) -> npt.NDArray[Any]:
+    return tensor.sticks.view(_INTEGERS.get(tensor.transformed_desc.type, np.uint16))

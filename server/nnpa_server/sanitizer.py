@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sanitizer of a session: what happened to each tensor, and what is wrong with how it is used.
+
+A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Findings
+travel with the operation's answer, or with the error that ends the call; what an operation computes
+and answers stays as it is. Source of the findings: nnpa/zdnn/v1/sanitizer.proto.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
+
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import sanitizer_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Guest, Outcome, Status, Ztensor
+from nnpa_emulator.diagnostics import Diagnostic, Kind, Stream
+from nnpa_emulator.status import ProgramCheck
+
+from nnpa_server import padding
+from nnpa_server.errors import CallRefused, from_exception
+
+Report: TypeAlias = pb.SanitizerReport
+Tensors: TypeAlias = Mapping[str, Ztensor]
+Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
+
+# Source of these limits: nnpa/zdnn/v1/sanitizer.proto.
+_SITE_BYTES = 256
+_MOST_REPORTS = 1000  # of a call
+_DETAIL_BYTES = 4096  # of reports with an error: gRPC's clients take 8 KiB behind an answer
+_MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
+_ALLOCATES = "allochelper_ztensor"
+_REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and longer
+_SAID = {
+    pb.MISUSE_NEVER_WRITTEN: "has never been written",
+    pb.MISUSE_PADDING_READ: "has padding on which the result depends",
+    pb.MISUSE_TRANSFORMED_TWICE: "is transformed already",
+    pb.MISUSE_USE_AFTER_FREE: "is used after it was freed",
+    pb.MISUSE_CONCURRENT_USE: "is in use by another thread",
+}
+_OTHER = {
+    pb.MISUSE_PADDING_READ: "written",
+    pb.MISUSE_TRANSFORMED_TWICE: "written",
+    pb.MISUSE_USE_AFTER_FREE: "freed",
+    pb.MISUSE_CONCURRENT_USE: "used",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A call in a program: the function's name, and where, or ""."""
+
+    operation: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        name = self.operation if self.operation == "write_sticks" else f"zdnn_{self.operation}"
+        return f"{name} at {self.at}" if self.at else name
+
+    @property
+    def message(self) -> pb.SanitizerSite:
+        """The site on the wire."""
+        return pb.SanitizerSite(operation=self.operation, at=self.at)
+
+
+@dataclass(slots=True)
+class History:
+    """What allocated the buffer of a tensor, wrote it last, and freed it; None: not known, or not.
+
+    `written` tells that something has written it, if only we knew what.
+    """
+
+    allocation: Site | None = None
+    writing: Site | None = None
+    free: Site | None = None
+    written: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Diagnostic):
+    """A text of the library that it would not print: `report` has it in parts."""
+
+    report: Report
+
+
+class Step(Protocol):
+    """An operation that was read: see nnpa_server.accelerator.program."""
+
+    @property
+    def arm(self) -> Any:
+        """What kind of operation it is."""
+        ...
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Its tensors of the session."""
+        ...
+
+    @property
+    def others(self) -> Mapping[str, tuple[str, Any]]:
+        """Its tensors that are not of the session, or not yet."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Its other parameters."""
+        ...
+
+    @property
+    def creates(self) -> int:
+        """The tensor that it creates without a buffer, or 0."""
+        ...
+
+    @property
+    def origin(self) -> operation_pb2.Operation | None:
+        """The message that it was read from."""
+        ...
+
+
+class Room(Protocol):
+    """What an operation runs in: a session."""
+
+    @property
+    def guest(self) -> Guest:
+        """The machine and the library."""
+        ...
+
+    def reserve(self, size: int) -> None:
+        """Refuse more bytes than there may be."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """The tensors of a call under way: who uses each, its writer if there is one; the written."""
+
+    users: dict[int, Site] = field(default_factory=dict[int, Site])
+    written: set[int] = field(default_factory=set[int])
+
+    def add(self, number: int, site: Site, writes: bool) -> None:
+        """Note that an operation of the call uses a tensor."""
+        if number not in self.users or (writes and number not in self.written):
+            self.users[number] = site
+        if writes:
+            self.written.add(number)
+
+
+class Sanitizer:
+    """The histories of a session's tensors. All but the flights is touched under its lock only."""
+
+    def __init__(self) -> None:
+        self._histories: dict[int, History] = {}
+        self._freed: OrderedDict[int, History] = OrderedDict()
+        self._flights: list[_Flight] = []
+        self._lock = threading.Lock()
+        self._left = _MOST_REPORTS
+
+    def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
+        """Run an operation, and add to its answer, or to its error, what is found."""
+        use = _site(step.arm.name, step.origin)
+        found = list(self._misused(step, tensors, use))
+        inputs = _saved(session, step, tensors)
+        try:
+            outcome = run(session, step, tensors)
+        except (ProgramCheck, CallRefused) as error:
+            if not found:
+                raise
+            refused = from_exception(error)
+            _attach(refused, found)
+            raise refused from error
+        if outcome.valid and inputs is not None:
+            outputs = [one for one in step.arm.filled if padding.is_whole(tensors[one])]
+            arguments = {**tensors, **step.values}
+            for name in inputs.that_matter(session.guest, step.arm.name, arguments, outputs):
+                history = self._history(step, name, _provenance(step, name))
+                number = step.ids.get(name, 0)
+                found.append(
+                    _report(pb.MISUSE_PADDING_READ, use, name, number, history, history.writing)
+                )
+        self._remember(step, tensors, outcome, use)
+        found = found[: self._left]
+        self._left -= len(found)
+        if not found:
+            return outcome
+        told = (Finding(Stream.STDERR, Kind.SANITIZER, one.text, one) for one in found)
+        return replace(outcome, diagnostics=(*outcome.diagnostics, *told))
+
+    def _misused(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
+        """Find what can be seen before an operation runs."""
+        arm = step.arm
+        for name in arm.tensors:
+            known = _provenance(step, name)
+            history = self._history(step, name, known)
+            number = step.ids.get(name, 0) or known.freed_id
+            if history.free is not None:
+                yield _report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
+            if known.HasField("concurrent"):
+                there = _read_site(known.concurrent)
+                yield _report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, there)
+            tensor = tensors[name]
+            if name in arm.read and not history.written and tensor.buffer is not None:
+                yield _report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
+            if (
+                name in arm.filled
+                and arm.name.startswith(_REFUSE_TRANSFORMED)
+                and tensor.is_transformed
+            ):
+                other = history.writing
+                yield _report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
+
+    def _history(self, step: Step, name: str, known: pb.Provenance) -> History:
+        """Return what the server knows of an operand, or what the client tells of it."""
+        number = step.ids.get(name, 0)
+        history = self._histories.get(number) or self._freed.get(known.freed_id) or History()
+        allocation = _read_site(known.allocation) if known.HasField("allocation") else None
+        free = _read_site(known.free) if known.HasField("free") else None
+        return History(
+            allocation or history.allocation,
+            history.writing,
+            free or history.free,
+            history.written and not known.never_written,
+        )
+
+    def _remember(self, step: Step, tensors: Tensors, outcome: Outcome, use: Site) -> None:
+        """Note what an operation did to its tensors; fill the padding of what it wrote."""
+        if not outcome.valid and outcome.status != Status.ZDNN_CONVERT_FAILURE:
+            return
+        if step.creates:
+            self._begin(step.creates, History())
+        for name in step.arm.filled:
+            which, value = step.others.get(name, ("", 0))
+            if which == "new_id":
+                self._begin(value, History(use))
+            number = value if which == "new_id" else step.ids.get(name, 0)
+            history = self._histories.get(number, History())
+            if step.arm.name == _ALLOCATES:
+                history.allocation, history.writing, history.written = use, None, False
+                continue
+            history.writing, history.written = use, True
+            if padding.is_whole(tensors[name]):
+                padding.pad(tensors[name])
+        if step.arm.frees:
+            for number in step.ids.values():
+                self._end(number, use)
+
+    def _begin(self, number: int, history: History) -> None:
+        self._freed.pop(number, None)
+        if len(self._histories) < _MOST_REMEMBERED:
+            self._histories[number] = history
+
+    def _end(self, number: int, use: Site) -> None:
+        history = self._histories.pop(number, None)
+        if history is not None:
+            history.free = use
+            self._freed[number] = history
+            while len(self._freed) > _MOST_REMEMBERED:
+                self._freed.popitem(last=False)
+
+    def received(self, target: accelerator_pb2.WriteSticks) -> None:
+        """Note that WriteTensor has created a tensor, or brought its sticks, or both."""
+        use = Site("write_sticks", _cut(target.site))
+        cached = target.new_ztensor.WhichOneof("contents") == "cached"
+        if target.HasField("new_ztensor"):
+            self._begin(target.id, History(use, written=False))
+        if target.total_bytes or cached:
+            history = self._histories.get(target.id, History())
+            history.writing, history.written = use, True
+
+    def explain(self, refused: CallRefused, operations: Sequence[operation_pb2.Operation]) -> None:
+        """Add what is known of a tensor that the last of the operations names and that is gone."""
+        if refused.reason != wire.ERROR_REASON_TENSOR_NOT_FOUND:
+            return
+        number, operation = int(refused.metadata["tensor"]), operations[-1]
+        history = self._freed.get(number)
+        for one in operations[:-1]:
+            if one.free_ztensor_buffer.ztensor.id == number:
+                history = replace(self._histories.get(number, History()))
+                history.free = _site("free_ztensor_buffer", one)
+        if history is not None:
+            name, operand = refused.metadata["field"].split(".")[1:3]
+            use = _site(name, operation)
+            report = _report(pb.MISUSE_USE_AFTER_FREE, use, operand, number, history, history.free)
+            _attach(refused, [report])
+
+    @contextmanager
+    def in_flight(
+        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
+    ) -> Generator[None]:
+        """Note a call until it ends; tell its operations of others under way on their tensors."""
+        mine = _Flight()
+        with self._lock:
+            for operation in operations:
+                arm = arms.get(operation.WhichOneof("operation") or "")
+                if arm is not None:
+                    self._board(mine, operation, arm)
+            self._flights.append(mine)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._flights.remove(mine)
+                self._left = _MOST_REPORTS
+
+    def _board(self, mine: _Flight, operation: operation_pb2.Operation, arm: Any) -> None:
+        for name in arm.tensors:
+            ref = getattr(getattr(operation, arm.name), name)
+            if ref.id:
+                self._meet(ref, name in arm.written)
+                mine.add(ref.id, _site(arm.name, operation), name in arm.written)
+
+    def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
+        """Tell a reference of an operation that is under way on its tensor."""
+        for flight in self._flights:
+            other = flight.users.get(ref.id)
+            if other is not None and (writes or ref.id in flight.written):
+                ref.provenance.concurrent.CopyFrom(other.message)
+
+
+def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None:
+    """Return what an operation reads, None where no padding could matter, or without room."""
+    if not step.arm.compute:
+        return None
+    read = {name: tensors[name] for name in step.arm.read if padding.is_whole(tensors[name])}
+    try:
+        session.reserve(padding.needed(read.values()))
+        return padding.save(read, session.guest.sequence)
+    except (CallRefused, MemoryError):
+        return None
+
+
+def _provenance(step: Step, name: str) -> pb.Provenance:
+    """Return what the client tells of an operand."""
+    if step.origin is None:
+        return pb.Provenance()
+    known: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
+    return known
+
+
+def _site(name: str, origin: operation_pb2.Operation | None) -> Site:
+    return Site(name, "" if origin is None else _cut(origin.site))
+
+
+def _read_site(message: pb.SanitizerSite) -> Site:
+    return Site(_cut(message.operation), _cut(message.at))
+
+
+def _cut(text: str) -> str:
+    """Return what is kept of a text of the client's."""
+    return (
+        text
+        if len(text) < _SITE_BYTES // 4
+        else text.encode()[:_SITE_BYTES].decode("utf-8", "ignore")
+    )
+
+
+def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
+    """Add to an error what was found in operations that ran before, and whose answers are lost."""
+    _attach(
+        refused,
+        [one.report for result in results for one in result.diagnostics if one.HasField("report")],
+    )
+
+
+def _attach(refused: CallRefused, reports: Iterable[Report]) -> None:
+    """Add reports to an error as far as its status may carry them."""
+    room = _DETAIL_BYTES - sum(one.ByteSize() for one in refused.details)
+    for report in reports:
+        room -= report.ByteSize()
+        if room < 0:
+            break
+        refused.details.append(report)
+
+
+def _report(
+    misuse: pb.Misuse.ValueType,
+    use: Site,
+    operand: str,
+    number: int,
+    history: History,
+    other: Site | None,
+) -> Report:
+    """Return a report, in parts and as one line."""
+    tensor = f"{operand} (tensor {number})" if number else operand
+    text = f"{use}: {tensor} {_SAID[misuse]}"
+    if other is not None:
+        text += f"; {_OTHER[misuse]} by {other}"
+    if history.allocation is not None:
+        text += f"; allocated by {history.allocation}"
+    return Report(
+        misuse=misuse,
+        use=use.message,
+        operand=operand,
+        tensor=number,
+        allocation=None if history.allocation is None else history.allocation.message,
+        other=None if other is None else other.message,
+        text=text,
+    )

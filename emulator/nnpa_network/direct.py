@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor, stick, widened
-from nnpa_emulator.dlfloat import Flags
+from nnpa_emulator.dlfloat import MAX_VALUE, Flags
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
-from nnpa_network.program import AcceleratorStep, Array, ArrayInfo
+from nnpa_network.program import AcceleratorStep, Array, ArrayInfo, HostStep
 
 Values: TypeAlias = dict[int, Any]
 Take: TypeAlias = Callable[[Values], bool]
@@ -32,23 +33,29 @@ def applies(guest: Guest) -> bool:
     return plain and not guest.precheck
 
 
-def bind(guest: Guest, step: AcceleratorStep, result: ArrayInfo | None) -> Take | None:
-    """Return the short way of a step, None where it has none."""
+def bind(
+    guest: Guest, step: AcceleratorStep, result: ArrayInfo | None, limits: HostStep | None = None
+) -> Take | None:
+    """Return the short way of a step, None where it has none.
+
+    `limits` is a step that `saturates`, whose result only this step reads: its input is read
+    instead, and infinities do not come out clean.
+    """
     if step.verb in _INTO_STICKS:
-        return _into_sticks(step, saturate=_INTO_STICKS[step.verb])
+        data = step.arguments["data"] if limits is None else limits.inputs
+        return _into_sticks(step.arguments["ztensor"], data[0], saturate=_INTO_STICKS[step.verb])
     if step.verb == "transform_origtensor" and result is not None:
         return _out_of_sticks(step, result)
     operation = FUNCTIONS[step.verb].operation
     return None if operation is None or result is not None else _compute(guest, step, operation)
 
 
-def _into_sticks(step: AcceleratorStep, *, saturate: bool) -> Take:
-    target, data = step.arguments["ztensor"], step.arguments["data"]
-
+def _into_sticks(target: int, source: int, *, saturate: bool) -> Take:
     def take(values: Values) -> bool:
         tensor: Ztensor = values[target]
         desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
-        array = values[data[0]]
+        array = values[source]
+        widened.written(tensor.buffer)
         if array.dtype != np.float32 or desc.layout not in _PLAIN:
             return False
         nchw = pre.layout == DataLayouts.ZDNN_NCHW
@@ -112,12 +119,32 @@ def limited(
     """
     if op_type != "Clip" or len(inputs) != 3 or any(dtype != np.float32 for dtype in dtypes):
         return None
-    ends = [np.ravel(constants.get(number, 0)) for number in inputs[1:]]
-    if any(one.size != 1 or one[0] == 0 or not np.isfinite(one[0]) for one in ends):
+    ends = _ends(inputs, constants)
+    if ends is None:
         return None
-    least, most = (np.float32(one[0]) for one in ends)
+    least, most = ends
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
         return [np.minimum(np.maximum(arrays[0], least), most)]
 
     return kernel
+
+
+def saturates(step: HostStep, constants: Mapping[int, Any], dtypes: Sequence[Any]) -> bool:
+    """Tell whether a step is Clip of FP32 to DLFLOAT16's range, as a saturating transform's."""
+    if len(step.inputs) != 3 or any(dtype != np.float32 for dtype in dtypes):
+        return False
+    ends = _ends(step.inputs, constants)
+    wide = ends is not None and ends[0] == -MAX_VALUE and ends[1] == MAX_VALUE
+    return wide and onnx.NodeProto.FromString(step.onnx).op_type == "Clip"
+
+
+def _ends(
+    inputs: Sequence[int], constants: Mapping[int, Any]
+) -> tuple[np.float32, np.float32] | None:
+    """Return the constants that a Clip has for its ends, None unless finite and other than 0."""
+    ends = [np.ravel(constants.get(number, 0)) for number in inputs[1:]]
+    if any(one.size != 1 or one[0] == 0 or not np.isfinite(one[0]) for one in ends):
+        return None
+    least, most = (np.float32(one[0]) for one in ends)
+    return least, most

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Outcome, Status, Ztensor
 from nnpa_emulator import run as call
 from nnpa_emulator.arith import RangeViolation
+from nnpa_emulator.machine import page_memory
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import (
     Malformed,
@@ -26,10 +26,12 @@ from nnpa_emulator.status import (
     Refused,
     get_status_message,
 )
-from nnpa_emulator.ztensor import init_quantized_ztensor
+from nnpa_emulator.ztensor import getsize_ztensor, init_quantized_ztensor
 
 from nnpa_network import direct, host
+from nnpa_network.arrays import arrange, check_feed, count_nans, raw, shaped
 from nnpa_network.containment import MOST_TRIPS
+from nnpa_network.frames import WIDEST, Frame, Frames
 from nnpa_network.program import (
     ABSENT,
     AcceleratorStep,
@@ -42,6 +44,7 @@ from nnpa_network.program import (
 
 Values: TypeAlias = dict[int, Any]
 """What is live during a run: arrays and ztensors by id."""
+SATURATING = "transform_ztensor_with_saturation"
 _TRANSFORMS = frozenset(name for name in FUNCTIONS if name.startswith("transform_"))
 
 
@@ -94,11 +97,15 @@ Observer: TypeAlias = Callable[[NodeEvent], None]
 
 @dataclass(slots=True)
 class _Run:
-    """The state of one run; `direct` says that steps which have run before may go the short way."""
+    """The state of one run.
+
+    A step that came out clean in the `era` of the guest may go the short way; 0 is no era.
+    `frame` has the tensors of an earlier run and gets those of this one, None keeps none.
+    """
 
     values: Values
-    direct: bool = False
-    calls: Counter[str] = field(default_factory=Counter[str])
+    era: int
+    frame: Frame | None
     violations: list[Violation] = field(default_factory=list[Violation])
 
 
@@ -115,6 +122,7 @@ class Executor:
     """A program on a guest; `run` may be called from several threads.
 
     The guest provides storage for sticks, and its machine is the one that the program is for.
+    Tensors of a run are kept for the next, unless somebody counts what the guest allocates.
     """
 
     def __init__(self, program: Program, guest: Guest) -> None:
@@ -124,26 +132,43 @@ class Executor:
         self.program, self.guest = program, guest
         self._names = [node.name or node.op_type for node in program.nodes]
         self._steps = self._prepare()
+        self._calls = Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+        self._era, self._seen = 1, (guest.machine, guest.cached)
+        made = {number for one in program.steps for number in writes(one)} & program.tensors.keys()
+        size = sum(getsize_ztensor(program.tensors[one].transformed_desc) for one in made)
+        keeps = guest.allocate is page_memory and size <= WIDEST
+        self._frames = Frames(size) if keeps else None
 
     def run(self, feeds: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
         program = self.program
-        run = _Run(dict(program.constants), direct.applies(self.guest))
+        frame = None if self._frames is None else self._frames.take()
+        run = _Run(dict(program.constants), self._current_era(), frame)
         for port, number in zip(program.inputs, program.input_ids, strict=True):
             run.values[number] = check_feed(port.name, port.dtype, port.shape, feeds)
         if observer is None:
             for step in self._steps:
                 step.take(run)
                 for number in step.dead:
-                    del run.values[number]
+                    run.values.pop(number, None)
         else:
             self._run_observed(run, observer)
         outputs = {
             port.name: run.values[number]
             for port, number in zip(program.outputs, program.output_ids, strict=True)
         }
+        if self._frames is not None and run.frame is not None:
+            self._frames.give(run.frame)
         nans = {name: count_nans(one) for name, one in outputs.items()}
-        return Result(outputs, tuple(run.violations), nans, dict(run.calls))
+        return Result(outputs, tuple(run.violations), nans, dict(self._calls))
+
+    def _current_era(self) -> int:
+        """Return the number of the guest's era; a new one begins when it sees another machine."""
+        guest = self.guest
+        machine, cached = self._seen
+        if guest.machine is not machine or guest.cached is not cached:
+            self._era, self._seen = self._era + 1, (guest.machine, guest.cached)
+        return self._era if direct.applies(guest) else 0
 
     def _run_observed(self, run: _Run, observer: Observer) -> None:
         """Take the steps node by node; tensors die late so that events can read them."""
@@ -161,7 +186,7 @@ class Executor:
                 at += 1
             observer(NodeEvent(index, "after", read))
             for number in dead:
-                del run.values[number]
+                run.values.pop(number, None)
         for step in self._steps[at:]:
             step.take(run)
 
@@ -190,14 +215,32 @@ class Executor:
         for number, at in last.items():
             if number not in kept:
                 dead.setdefault(at, []).append(number)
-        return [
-            _Prepared(
-                step.node,
-                self._bind_host(step) if isinstance(step, HostStep) else self._bind(step),
-                tuple(dead.get(at, ())),
-            )
-            for at, step in enumerate(program.steps)
-        ]
+        prepared: list[_Prepared] = []
+        limits: HostStep | None = None
+        for at, step in enumerate(program.steps):
+            if isinstance(step, HostStep) and self._only_limits(step, at, dead.get(at + 1, ())):
+                limits = step
+                dead[at + 1] += dead.get(at, ())
+                continue
+            take = self._bind_host(step) if isinstance(step, HostStep) else self._bind(step, limits)
+            prepared.append(_Prepared(step.node, take, tuple(dead.get(at, ()))))
+            limits = None
+        return prepared
+
+    def _only_limits(self, step: HostStep, at: int, ended: Sequence[int]) -> bool:
+        """Tell whether a step limits what nothing but the next, a saturating transform, reads.
+
+        `ended` are the ids that are dead after the next step.
+        """
+        following = self.program.steps[at + 1] if at + 1 < len(self.program.steps) else None
+        return (
+            isinstance(following, AcceleratorStep)
+            and following.node == step.node
+            and following.verb == SATURATING
+            and following.arguments["data"] == step.outputs
+            and step.outputs[0] in ended
+            and direct.saturates(step, self.program.constants, self._dtypes(step.inputs))
+        )
 
     def _name(self, node: int) -> str:
         return self._names[node] if 0 <= node < len(self._names) else ""
@@ -243,8 +286,11 @@ class Executor:
             text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
             raise ModelRefused(text, self._name(step.node))
 
-    def _bind(self, step: AcceleratorStep) -> Callable[[_Run], None]:
-        """Bind one call: find its operands, make its outputs, judge its status."""
+    def _bind(self, step: AcceleratorStep, limits: HostStep | None) -> Callable[[_Run], None]:
+        """Bind one call: find its operands, make its outputs, judge its status.
+
+        `limits` is a step before it whose work the short way of this one does, too.
+        """
         function, program = FUNCTIONS[step.verb], self.program
         tensors = {name: step.arguments[name] for name in function.tensors}
         others = {name: one for name, one in step.arguments.items() if name not in tensors}
@@ -253,31 +299,32 @@ class Executor:
                 if number in program.tensors}  # fmt: skip
         result = program.arrays.get(step.result)
         transforms = step.verb in _TRANSFORMS
-        short, guest = direct.bind(self.guest, step, result), self.guest
-        passed: list[object] = []  # the machine, as the guest saw it when the step came out clean
+        short = direct.bind(self.guest, step, result, limits)
+        limit = None if limits is None else self._bind_host(limits)
+        passed = 0  # the era in which the step came out clean
 
         def take(run: _Run) -> None:
+            nonlocal passed
             values = run.values
             for number, described in made.items():
-                values[number] = self._allocate(step, described)
-            known = run.direct and passed == [guest.machine, guest.cached]
-            if known and short is not None and short(values):
-                run.calls[step.verb] += 1
+                values[number] = self._allocate(run, step, number, described)
+            if short is not None and run.era and passed == run.era and short(values):
                 return
+            if limit is not None:
+                limit(run)
             arguments: dict[str, Any] = {name: values[one] for name, one in tensors.items()}
             arguments.update(others)
             if data:
-                arguments["data"] = [_raw(values[number]) for number in data]
+                arguments["data"] = [raw(values[number]) for number in data]
             outcome = self._call(step, arguments)
-            run.calls[step.verb] += 1
             if outcome.status != Status.ZDNN_OK:
                 self._judge(run, step, outcome, transforms)
                 for number in made:
                     values[number].is_transformed = True
             else:
-                passed[:] = guest.machine, guest.cached
+                passed = run.era
             if result is not None:
-                values[step.result] = _shaped(outcome.value, result.dtype, result.shape)
+                values[step.result] = shaped(outcome.value, result.dtype, result.shape)
 
         return take
 
@@ -287,8 +334,14 @@ class Executor:
         except (ProgramCheck, NotInLibrary, Malformed) as error:
             raise StepFailed(self._name(step.node), step.verb, 0, str(error)) from error
 
-    def _allocate(self, step: AcceleratorStep, described: Ztensor) -> Ztensor:
+    def _allocate(
+        self, run: _Run, step: AcceleratorStep, number: int, described: Ztensor
+    ) -> Ztensor:
         """Return a tensor like one that was described, with storage of its own."""
+        earlier = None if run.frame is None else run.frame.get(number)
+        if earlier is not None:
+            earlier.is_transformed = False
+            return earlier
         tensor = Ztensor(
             described.pre_transformed_desc,
             described.transformed_desc,
@@ -301,6 +354,8 @@ class Executor:
             text = str(refused.refusal)
             status = refused.refusal.status
             raise StepFailed(self._name(step.node), step.verb, status, text) from refused
+        if run.frame is not None:
+            run.frame[number] = tensor
         return tensor
 
     def _judge(self, run: _Run, step: AcceleratorStep, outcome: Outcome, transforms: bool) -> None:
@@ -316,47 +371,6 @@ def _described(info: TensorInfo) -> Ztensor:
     """Return a tensor without storage."""
     pre, transformed = info.pre_transformed_desc, info.transformed_desc
     return init_quantized_ztensor(pre, transformed, info.scale, info.offset)
-
-
-def check_feed(
-    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], feeds: Mapping[str, Array]
-) -> Array:
-    """Return a named input as a contiguous array, or say what is wrong with it."""
-    if name not in feeds:
-        raise ModelRefused(f"input {name} is missing")
-    array = np.asarray(feeds[name])
-    fits = len(array.shape) == len(shape) and all(
-        wanted in (-1, given) for wanted, given in zip(shape, array.shape, strict=False)
-    )
-    if array.dtype != dtype or not fits:
-        got, wanted = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
-        raise ModelRefused(f"input {name}: got {got}, expected {wanted}")
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def count_nans(array: Array) -> int:
-    """Count the NaN elements of a floating-point array; 0 for any other."""
-    if array.dtype.kind not in "fV" and array.dtype != ml_dtypes.bfloat16:
-        return 0
-    return int(np.count_nonzero(np.isnan(array)))
-
-
-def arrange(array: Array, shape: tuple[int, ...], order: Sequence[int]) -> Array:
-    """Bring elements in the order of axes `order` (those that are not 1) into `shape`."""
-    dense = np.asarray(array).reshape([shape[axis] for axis in order])
-    return np.ascontiguousarray(dense.transpose(np.argsort(order).astype(int))).reshape(shape)
-
-
-def _raw(array: Array) -> Array:
-    """View an array as what a transform takes: BFLOAT16 as its bits."""
-    return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
-
-
-def _shaped(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    array = np.asarray(value)
-    if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:
-        array = array.view(ml_dtypes.bfloat16)
-    return array.astype(dtype, copy=False).reshape(shape)
 
 
 def reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays on their way into a program's calls and out of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from nnpa_network.program import Array, ModelRefused
+
+
+def check_feed(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], feeds: Mapping[str, Array]
+) -> Array:
+    """Return a named input as a contiguous array, or say what is wrong with it."""
+    if name not in feeds:
+        raise ModelRefused(f"input {name} is missing")
+    array = np.asarray(feeds[name])
+    fits = len(array.shape) == len(shape) and all(
+        wanted in (-1, given) for wanted, given in zip(shape, array.shape, strict=False)
+    )
+    if array.dtype != dtype or not fits:
+        got, wanted = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
+        raise ModelRefused(f"input {name}: got {got}, expected {wanted}")
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def count_nans(array: Array) -> int:
+    """Count the NaN elements of a floating-point array; 0 for any other."""
+    if array.dtype.kind not in "fV" and array.dtype != ml_dtypes.bfloat16:
+        return 0
+    return int(np.count_nonzero(np.isnan(array)))
+
+
+def arrange(array: Array, shape: tuple[int, ...], order: Sequence[int]) -> Array:
+    """Bring elements in the order of axes `order` (those that are not 1) into `shape`."""
+    dense = np.asarray(array).reshape([shape[axis] for axis in order])
+    return np.ascontiguousarray(dense.transpose(np.argsort(order).astype(int))).reshape(shape)
+
+
+def raw(array: Array) -> Array:
+    """View an array as what a transform takes: BFLOAT16 as its bits."""
+    return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def shaped(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return what a call gave as an array of a type and shape."""
+    array = np.asarray(value)
+    if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:
+        array = array.view(ml_dtypes.bfloat16)
+    return array.astype(dtype, copy=False).reshape(shape)

@@ -24,6 +24,7 @@ from nnpa_client.libzdnn import libzdnn
 from nnpa_client.network.cli import network
 from nnpa_client.new_token import token
 from nnpa_client.top import top
+from nnpa_client.trace.cli import trace
 
 _EPILOG = (
     f"{EXIT_CODES} TARGET is host:port or unix:/path; without one, a private server is started."
@@ -49,6 +50,7 @@ main.add_command(libzdnn)
 main.add_command(network)
 main.add_command(token)
 main.add_command(top)
+main.add_command(trace)
 
 
 @main.command(epilog=_EPILOG)

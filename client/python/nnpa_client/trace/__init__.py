@@ -9,18 +9,26 @@
 `lint` work on the file. Its format: nnpa/zdnn/v1/trace.proto, TraceRecord.
 """
 
+from nnpa_client.trace.diff import Comparison, Difference, diff
 from nnpa_client.trace.format import TracePath
 from nnpa_client.trace.history import Call, Operand, Trace, TracedOperation, read
 from nnpa_client.trace.record import Recording, record_session, run_program
+from nnpa_client.trace.replay import replay
+from nnpa_client.trace.values import ValueDifference
 
 __all__ = [
     "Call",
+    "Comparison",
+    "Difference",
     "Operand",
     "Recording",
     "Trace",
     "TracePath",
     "TracedOperation",
+    "ValueDifference",
+    "diff",
     "read",
     "record_session",
+    "replay",
     "run_program",
 ]

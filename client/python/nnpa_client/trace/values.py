@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far recorded contents are apart: user arrays, and sticks by their elements."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from nnpa.zdnn.v1.tensor_pb2 import (
+    BYTE_ORDER_BIG_ENDIAN,
+    ZDNN_BINARY_FP32,
+    ZDNN_BINARY_INT8,
+    ZDNN_BINARY_INT32,
+    ZDNN_DLFLOAT16,
+    ZDNN_FORMAT_4DFEATURE,
+    TensorDesc,
+    Ztensor,
+)
+from nnpa.zdnn.v1.trace_pb2 import TracedContents
+
+from nnpa_client._ulp import Codes, codes_of, distances, values_of
+from nnpa_client._wire import DTYPES, dims, layout_shape
+
+_STICK_BYTES, _ROWS = 128, 32  # of one stick, and of one page; source: zDNN API Reference 1.2.0
+_DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
+_PIECE = 1 << 20  # bytes hashed at a time
+_STICK_TYPES: Mapping[int, np.dtype[Any]] = {
+    ZDNN_DLFLOAT16: np.dtype("<u2"),
+    ZDNN_BINARY_INT8: np.dtype("i1"),
+    ZDNN_BINARY_INT32: np.dtype("<i4"),
+    ZDNN_BINARY_FP32: np.dtype("<f4"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDifference:
+    """Two contents that differ: in `count` of `size` elements, by `ulp` at most.
+
+    `at` is the first element's index, `left` and `right` its values. `ulp` counts units in the last
+    place of DLFLOAT16, for integers their difference; None where NINF is on one side only.
+    """
+
+    count: int
+    size: int
+    ulp: int | None
+    at: tuple[int, ...]
+    left: float
+    right: float
+
+
+def array_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
+    """Return a user array of a ztensor: its pre-transformed type and, if it fits, its shape."""
+    if structure is None:
+        return np.frombuffer(contents, np.uint8)
+    pre = structure.pre_transformed_desc
+    dtype = DTYPES.get(pre.type, np.dtype(np.uint8))
+    if len(contents) % dtype.itemsize:
+        return np.frombuffer(contents, np.uint8)
+    array, shape = np.frombuffer(contents, dtype), layout_shape(pre)
+    return array.reshape(shape) if shape and array.size == np.prod(shape) else array
+
+
+def stick_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
+    """Return the elements of sticks by (dim4, dim3, dim2, dim1), without padding.
+
+    DLFLOAT16 comes as codes, uint16. Formats other than 4DFEATURE come as they lie, padding and
+    all.
+    """
+    desc = TensorDesc() if structure is None else structure.transformed_desc
+    dtype = _STICK_TYPES.get(desc.type, np.dtype(np.uint8))
+    if structure is not None and structure.byte_order == BYTE_ORDER_BIG_ENDIAN:
+        dtype = dtype.newbyteorder(">")
+    if len(contents) % dtype.itemsize:
+        return np.frombuffer(contents, np.uint8)
+    flat = np.frombuffer(contents, dtype)
+    cells = _STICK_BYTES // dtype.itemsize
+    dim4, dim3, dim2, dim1 = dims(desc)
+    rows, sticks = -(-dim2 // _ROWS) * _ROWS, -(-dim1 // cells)
+    is_feature = desc.format == ZDNN_FORMAT_4DFEATURE
+    if not is_feature or flat.size != dim4 * sticks * dim3 * rows * cells:
+        return flat
+    ordered = flat.reshape(dim4, sticks, dim3, rows, cells).transpose(0, 2, 3, 1, 4)
+    whole: npt.NDArray[Any] = ordered.reshape(dim4, dim3, rows, sticks * cells)
+    return whole[:, :, :dim2, :dim1]
+
+
+def difference(
+    left: npt.NDArray[Any], right: npt.NDArray[Any], is_codes: bool
+) -> ValueDifference | None:
+    """Return how two arrays of one shape and type differ, None if they do not.
+
+    `is_codes` says that they are DLFLOAT16 codes.
+    """
+    if is_codes or left.dtype.kind == "f" or left.dtype == ml_dtypes.bfloat16:
+        ours, theirs = _codes(left, is_codes), _codes(right, is_codes)
+        distance, strange = distances(ours, theirs)
+    else:
+        distance = np.abs(left.astype(np.int64) - right.astype(np.int64))
+        strange = np.zeros(left.shape, np.bool_)
+    differs = strange | (distance != 0)
+    if not differs.any():
+        return None
+    at = tuple(int(one) for one in np.argwhere(differs)[0])
+    worst = None if strange.any() else int(distance.max())
+    return ValueDifference(
+        int(differs.sum()),
+        left.size,
+        worst,
+        at,
+        _value(left, at, is_codes),
+        _value(right, at, is_codes),
+    )
+
+
+def _codes(values: npt.NDArray[Any], is_codes: bool) -> Codes:
+    return values.astype(np.int64) if is_codes else codes_of(values.astype(np.float64))
+
+
+def _value(values: npt.NDArray[Any], at: tuple[int, ...], is_codes: bool) -> float:
+    one = values[at]
+    return float(values_of(np.asarray(one, np.int64))) if is_codes else float(one)
+
+
+def is_zeros(contents: TracedContents) -> bool:
+    """Tell from its digest whether a content is all zeros."""
+    return contents.digest == zeros_digest(contents.size)
+
+
+@lru_cache(maxsize=256)
+def zeros_digest(size: int) -> bytes:
+    """Return the digest that traces have of so many zeros."""
+    whole = hashlib.sha256()
+    for start in range(0, size, _PIECE):
+        whole.update(bytes(min(_PIECE, size - start)))
+    return whole.digest()[:_DIGEST_BYTES]
+
+
+def neutral_array(size: int, structure: Ztensor | None) -> bytes:
+    """Return so many bytes of ones, of the pre-transformed type of a ztensor."""
+    kind = -1 if structure is None else structure.pre_transformed_desc.type
+    return _ones(size, DTYPES.get(kind, np.dtype(np.uint8)), 1)
+
+
+def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
+    """Return so many bytes of ones, of the transformed type of a ztensor."""
+    kind = -1 if structure is None else structure.transformed_desc.type
+    dtype = _STICK_TYPES.get(kind, np.dtype(np.uint8))
+    if structure is not None and structure.byte_order == BYTE_ORDER_BIG_ENDIAN:
+        dtype = dtype.newbyteorder(">")
+    return _ones(size, dtype, 31 << 9 if kind == ZDNN_DLFLOAT16 else 1)  # 1.0: bias 31, fraction 0
+
+
+def _ones(size: int, dtype: np.dtype[Any], one: int) -> bytes:
+    whole = np.full(-(-size // dtype.itemsize), one, dtype).tobytes()
+    return whole[:size]

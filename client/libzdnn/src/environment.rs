@@ -63,6 +63,8 @@ pub struct Settings {
     pub log_module: String,
     pub program_check_status: bool,
     pub transfer: Transfer,
+    /// The file of fault rules: ZDNN_FAULTS.
+    pub faults: Option<String>,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -143,6 +145,7 @@ impl Settings {
             log_module: String::new(),
             program_check_status: false,
             transfer: Transfer::Shared,
+            faults: None,
         };
         settings.read();
         settings
@@ -158,6 +161,7 @@ impl Settings {
             (&mut self.place.token, "ZDNN_TOKEN"),
             (&mut self.machine, "ZDNN_MACHINE"),
             (&mut self.library, "ZDNN_LIBRARY_VERSION"),
+            (&mut self.faults, "ZDNN_FAULTS"),
         ] {
             if let Some(value) = variable(name) {
                 *target = Some(value).filter(|text| !text.is_empty());

@@ -20,6 +20,7 @@ mod contents;
 mod descriptor;
 mod environment;
 mod exchange;
+mod faults;
 mod guards;
 mod instance;
 mod layer;

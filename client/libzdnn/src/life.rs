@@ -7,6 +7,7 @@ use std::mem::size_of;
 
 use crate::abi::{Desc, PAGE, Ztensor};
 use crate::descriptor::stick_bytes;
+use crate::faults::{self, Verdict};
 use crate::status::{self, Status};
 use crate::{call, guards, link, text};
 
@@ -41,6 +42,15 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     if let Err(status) = guards::dims_fit(&desc, &session.query) {
         return text::told(name, status);
     }
+    let injected = match faults::of_allocation(name, &session, &desc) {
+        Verdict::Go(status) => status,
+        Verdict::Refuse(status) => {
+            if status == status::ALLOCATION_FAILURE {
+                ztensor.buffer = std::ptr::null_mut();
+            }
+            return status;
+        }
+    };
     let bytes = stick_bytes(&desc);
     let Some(sticks) = allocate(bytes) else {
         ztensor.buffer = std::ptr::null_mut();
@@ -48,7 +58,7 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     };
     ztensor.buffer = sticks;
     ztensor.buffer_size = bytes;
-    status::OK
+    injected
 }
 
 /// zdnn_init_ztensor: buffer and buffer_size stay what they are.
@@ -125,8 +135,12 @@ pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> St
     if sticks.is_null() {
         return text::told("zdnn_free_ztensor_buffer", status::INVALID_BUFFER);
     }
+    let verdict = faults::of_free("zdnn_free_ztensor_buffer");
+    if let Verdict::Refuse(status) = verdict {
+        return status;
+    }
     unsafe { libc::free(sticks.cast::<*mut c_void>().sub(1).read()) };
-    status::OK
+    verdict.status()
 }
 
 /// zdnn_is_quantized_ztensor.

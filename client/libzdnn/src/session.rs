@@ -9,6 +9,7 @@ use prost::Message;
 
 use crate::contents::Contents;
 use crate::environment::{Place, Settings, Transfer};
+use crate::faults;
 use crate::machine::Query;
 use crate::rpc::{Failure, Link};
 use crate::shared::Shared;
@@ -39,6 +40,8 @@ pub struct Session {
     pub contents: Option<Arc<Contents>>,
     /// What passes beside the wire; none with a server elsewhere, or one that does not share.
     pub shared: Option<Arc<Shared>>,
+    /// Whether the server injects faults: then local functions that can fail ask it.
+    pub has_faults: bool,
 }
 
 fn options(settings: &Settings) -> wire::Session {
@@ -79,6 +82,7 @@ impl Session {
             wanted.machine_spec = Some(machine_spec(link, name)?);
         }
         wanted.library_version = settings.library.clone().unwrap_or_default();
+        wanted.fault_rules = faults::wanted(settings)?;
         let is_near = settings.place.target.starts_with("unix:");
         let shared = match settings.transfer {
             Transfer::Shared if is_near && cfg!(target_endian = "little") => Shared::create(),
@@ -127,6 +131,7 @@ impl Session {
                 Transfer::Shared => before.and_then(|one| one.shared.clone()),
                 _ => None,
             },
+            has_faults: !told.fault_rules.is_empty(),
         }
     }
 
@@ -139,6 +144,10 @@ impl Session {
         if let Some(name) = &settings.machine {
             session.machine_spec = Some(machine_spec(&self.link, name)?);
             paths.push("machine_spec".to_owned());
+        }
+        if settings.faults.is_some() || self.has_faults {
+            session.fault_rules = faults::wanted(settings)?;
+            paths.push("fault_rules".to_owned());
         }
         let update_mask = Some(prost_types::FieldMask { paths });
         let request = wire::UpdateSessionRequest {
@@ -201,14 +210,23 @@ impl Session {
 
     /// Runs one operation.
     pub fn execute(&self, operation: wire::Operation) -> Result<wire::OperationResult, Failure> {
+        let missing = || Failure::Lost("the answer has no result".to_owned());
+        let results = self.execute_all(vec![operation])?;
+        results.into_iter().next().ok_or_else(missing)
+    }
+
+    /// Runs operations in order, as far as they succeed.
+    pub fn execute_all(
+        &self,
+        operations: Vec<wire::Operation>,
+    ) -> Result<Vec<wire::OperationResult>, Failure> {
         let session = self.name.clone();
         let request = wire::ExecuteRequest {
             session,
-            operations: vec![operation],
+            operations,
         };
         let answer: wire::ExecuteResponse = self.unary("Execute", &request)?;
-        let missing = || Failure::Lost("the answer has no result".to_owned());
-        answer.results.into_iter().next().ok_or_else(missing)
+        Ok(answer.results)
     }
 }
 

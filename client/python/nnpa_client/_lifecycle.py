@@ -68,7 +68,7 @@ def _creation(ztensor: Ztensor, number: int) -> Operation:
     pre, tfrmd = ztensor.pre_transformed_desc, ztensor.transformed_desc
     if ztensor.quantization is None:
         plain = InitZtensor(ztensor=number, pre_transformed_desc=pre, transformed_desc=tfrmd)
-        return Operation(init_ztensor=plain)
+        return Operation(init_ztensor=plain, housekeeping=True)
     scale, offset = ztensor.quantization
     quantized = InitQuantizedZtensor(
         ztensor=number,
@@ -77,7 +77,7 @@ def _creation(ztensor: Ztensor, number: int) -> Operation:
         scale=scale,
         offset=offset,
     )
-    return Operation(init_quantized_ztensor=quantized)
+    return Operation(init_quantized_ztensor=quantized, housekeeping=True)
 
 
 def free_ztensor_buffer(ztensor: Ztensor) -> None:

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates and states of recurrent layers as dense values, block by block.
+"""Gates and states of recurrent layers: whole sequences, or dense values block by block.
 
-Gate sums are products on sticks, rounded to DLFLOAT16 with their bias and kept as FP32. Rows of the
-batch do not depend on each other, so large batches go through the sequence in pieces. Scratch:
-`GATES` elements of gates and of input, `WEIGHTS` elements of weights for each of the two products;
-gates of a sequence that need more are computed twice, once to know whether they violate the range.
+Whole layers are those with FP32 sums, bounded size, and nothing large between the gates. All others
+go step by step: gate sums are products on sticks, rounded to DLFLOAT16 with their bias and kept as
+FP32; rows of the batch do not depend on each other, so large batches go through the sequence in
+pieces. Scratch: `GATES` elements of gates and of input, `WEIGHTS` elements of weights for each of
+the two products; gates of a sequence that need more are computed twice, once to know whether they
+violate the range.
 Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.dlfloat import NINF
-from nnpa_emulator.kernels import matmul, recurrent
+from nnpa_emulator.kernels import layers, matmul, recurrent
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.products import Panel, Range, place_of, read_block, spans
-from nnpa_emulator.scratch import scratch
+from nnpa_emulator.products import MOST_PANELS, Panel, Range, place_of, read_block, spans
+from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import Ztensor, padded
 
@@ -27,6 +30,71 @@ GATES = 1 << 24
 """Most elements of dense gates, and of dense input: 64 MiB each."""
 WEIGHTS = 1 << 25
 """Most elements of dense weights: 128 MiB, twice that in float64."""
+
+
+class Whole:
+    """A layer, or one direction of it, that goes through its sequence in one call of a kernel."""
+
+    def __init__(self, tensors: Mapping[str, Ztensor], gates: int) -> None:
+        self._tensors = tensors
+        source = tensors["input"].transformed_desc
+        hidden = tensors["h0"].transformed_desc.dim1
+        self._shape = source.dim4, source.dim2, source.dim1, hidden, gates
+        self._panels = -(-hidden // layers.UNITS)
+        self._fused = np.empty(0, np.uint16)
+
+    @property
+    def _elements(self) -> int:
+        """Codes of the fused gates."""
+        timesteps, batch, _, _, gates = self._shape
+        return timesteps * batch * self._panels * gates * layers.UNITS
+
+    def fits(self) -> bool:
+        """Tell whether gates and weights stay below the bounds of scratch and of what is kept."""
+        _, _, features, hidden, gates = self._shape
+        weights = max(features, hidden) * self._panels * gates * layers.UNITS
+        return self._elements <= GATES and weights <= MOST_PANELS
+
+    def _weights(self, name: str) -> Singles:
+        """Return the panels of a matrix of weights, and what is largest between its gates."""
+        tensor, (_, _, _, hidden, gates) = self._tensors[name], self._shape
+        rows = tensor.transformed_desc.dim2
+
+        def widen(_lasting: bool) -> tuple[Singles, bool]:
+            panels: Singles = aligned((self._panels * rows * gates * layers.UNITS + 1,))
+            words = panels.view(np.uint32)
+            panels[-1] = layers.gate_panels(tensor.sticks, words, 0, rows, hidden, gates)
+            return panels, False
+
+        return recall(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
+
+    def fuse(self) -> int:
+        """Compute what the input contributes to the gates; tell how it ended."""
+        panels = self._weights("weights")
+        tensors = self._tensors
+        self._fused = scratch("fused", (self._elements,), np.uint16)
+        size = layers.LEFT + layers.TILE + self._panels * self._shape[4] * layers.UNITS
+        work = scratch("layer", (size,))
+        source, biases = tensors["input"].sticks, tensors["biases"].sticks
+        return layers.fuse(source, panels, biases, self._fused, self._shape, work)
+
+    def run(self, outputs: tuple[Ztensor, ...], half: int, backward: bool, probing: bool) -> int:
+        """Take the states through the sequence; tell how it ended. See `layers.run_layer`."""
+        panels = self._weights("hidden_weights")
+        tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
+        width = self._panels * layers.UNITS
+        work = scratch("layer", (layers.TILE + gates * width + 2 * batch * (width + 16),))
+        new = scratch("states", (2 * batch * width,), np.uint16)
+        descs = outputs[0].transformed_desc, outputs[-1].transformed_desc
+        wide, first = -(-descs[0].dim1 // 64), half * (padded(hidden) // 64)
+        target = descs[0].dim4, descs[1].dim4, wide, first
+        h0 = tensors["h0"].sticks
+        c0 = tensors["c0"].sticks if gates == 4 and not probing else h0
+        h_output, c_output = (h0, h0) if probing else (outputs[0].sticks, outputs[-1].sticks)
+        return layers.run_layer(
+            self._fused, panels, tensors["hidden_biases"].sticks, h0, c0, h_output, c_output,
+            self._shape, target, backward, probing, work, new,
+        )  # fmt: skip
 
 
 def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, bool]:

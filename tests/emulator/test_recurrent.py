@@ -174,6 +174,67 @@ def test_layers_are_within_one_unit(name: str, direction: int) -> None:
         assert compare(net(name, shape, direction), True) <= 1, shape
 
 
+def summed_in_order(a: Codes, b: Codes, c: Codes, _op: int) -> Codes:
+    """Multiply matrices (1,1,m,n) with one FP32 addition after the other, c last."""
+    left, right, operand = (decoded(one).astype(np.float32) for one in (a, b, c))
+    sums = np.zeros((*a.shape[:3], b.shape[3]), np.float32)
+    for k in range(a.shape[3]):
+        sums += left[..., k : k + 1] * right[:, :, k : k + 1, :]
+    return rounded(sums + operand)
+
+
+@pytest.mark.parametrize("direction", [FWD, BWD, BIDIR])
+@pytest.mark.parametrize("name", GATES)
+def test_gates_are_summed_in_order(
+    monkeypatch: pytest.MonkeyPatch, name: str, direction: int
+) -> None:
+    """FP32 sums are those of one addition after the other, in first and in later calls."""
+    monkeypatch.setattr(oracle, "matmul", summed_in_order)
+    program = guest()
+    for shape in [*SHAPES, (4, 13, 70, 200)]:
+        layer = net(name, shape, direction)
+        for every in (True, False, True):
+            assert compare(layer, every, program) == 0, shape
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_what_is_between_gates_does_not_count(name: str) -> None:
+    """Numbers between gates that cannot violate the range change nothing, in weights or biases."""
+    layer = net(name, (3, 7, 33, 70), BIDIR)
+    want = {key: cells(one).tolist() for key, one in call(layer, True)[1].items()}
+    names = "weights", "biases", "hidden_weights", "hidden_biases"
+    for scale in (1.0, 1e6, 1e9):
+        changed: dict[str, Any] = {key: getattr(layer, key).copy() for key in names}
+        for codes in changed.values():
+            codes.reshape(*codes.shape[:3], -1, 128)[..., 70:] = rounded(scale)
+        outcome, outputs = call(replace(layer, **changed), True)
+        if scale < 1e9:
+            assert outcome.status == Status.ZDNN_OK
+            assert {key: cells(one).tolist() for key, one in outputs.items()} == want
+        else:
+            assert outcome.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_states_may_be_updated_in_place(name: str) -> None:
+    """Outputs in the memory of the states that the layer begins with hold what others hold."""
+    layer = net(name, (3, 35, 9, 70))
+    want = layer.expected_outputs(False)
+    program = Guest(MACHINES["telum2"])
+    for _ in range(2):
+        names = "h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases"
+        given: dict[str, Any] = {"input": tensor(layer.source), "direction": FWD}
+        given |= {key: tensor(getattr(layer, key)) for key in names}
+        pairs = {"hn_output": "h0", "cf_output": "c0"} if name == "lstm" else {"hn_output": "h0"}
+        for output, state in pairs.items():
+            given[output] = blank((1, 1, 35, 70))
+            given[output].buffer = given[state].buffer
+        if name == "gru":
+            del given["c0"]
+        assert run(program, name, given).valid
+        assert max(units(cells(given[key]), want[key]) for key in pairs) <= 1
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("shape", [(16, 64, 256, 256), (7, 1, 64, 200), (28, 8, 28, 128)])
 @pytest.mark.parametrize("name", GATES)

@@ -22,6 +22,7 @@ from typing import Any
 
 from nnpa_emulator.arith import explain_violation
 from nnpa_emulator.instruction import ALIGNED
+from nnpa_emulator.kernels import layers
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import (
@@ -50,15 +51,50 @@ from nnpa_emulator.recurrence import (
     slice_of,
     verify,
 )
-from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, clear_padding
+from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, Whole, clear_padding
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 
 
 def _run_direction(one: Direction, backward: bool) -> Outcome | None:
     """Take one direction through its sequence; return the outcome that ends the call, if any."""
-    tensors, guest = one.tensors, one.call.guest
     one.check_product("matmul_bcast_op")
+    whole = Whole(one.tensors, one.layer.gates)
+    if one.call.guest.accumulate == "fp64" or not whole.fits():
+        return _run_by_steps(one, backward)
+    ended = whole.fuse()
+    if ended == layers.GATES_VIOLATED:
+        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
+    if ended == layers.COMPLETED:
+        one.check_product("matmul_op")
+        outputs = tuple(one.layer.tensors[name] for name in one.layer.outputs.values())
+        if not one.known:
+            ended = whole.run(outputs, one.half, backward, probing=True)
+            if ended == layers.COMPLETED:
+                one.check_activation(one.activation())
+        if ended == layers.COMPLETED:
+            ended = whole.run(outputs, one.half, backward, probing=False)
+    if ended == layers.PADDED:
+        return _run_by_steps(one, backward)
+    return _ended(one, ended)
+
+
+def _ended(one: Direction, ended: int) -> Outcome | None:
+    """Return the outcome of a sequence that a range violation ended."""
+    if ended == layers.GATES_VIOLATED:
+        return _violation(FunctionCode.NNPA_MATMUL_OP, one, *_ADDED)
+    if ended == layers.STATES_VIOLATED:
+        definition, layer = ACTIVATIONS[one.layer.gates], one.layer
+        return _violation(definition.code, one, layer.state, *layer.outputs.values())
+    return None
+
+
+_ADDED = "h0", "hidden_weights", "hidden_biases"
+
+
+def _run_by_steps(one: Direction, backward: bool) -> Outcome | None:
+    """Do what `_run_direction` does for all that is not done at once: fp64, padding, huge sizes."""
+    tensors, guest = one.tensors, one.call.guest
     size = one.layer.hidden
     fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"], size)
     if fused.violated():
@@ -76,7 +112,7 @@ def _run_direction(one: Direction, backward: bool) -> Outcome | None:
 def _run_rows(
     one: Direction, fused: FusedGates, hidden: Product, rows: Range, backward: bool
 ) -> Outcome | None:
-    """Take some rows of the batch through all timesteps; see `_run_direction`."""
+    """Take some rows of the batch through all timesteps; see `_run_by_steps`."""
     layer, definition = one.layer, ACTIVATIONS[one.layer.gates]
     states = States(one.tensors["h0"], rows, (fused.gate, hidden.gate))
     operands = one.activation()
@@ -84,8 +120,7 @@ def _run_rows(
     for timestep in order:
         added, violated = hidden.rounded(states.h)
         if violated or states.any_ninf:
-            names = "h0", "hidden_weights", "hidden_biases"
-            return _violation(FunctionCode.NNPA_MATMUL_OP, one, *names)
+            return _violation(FunctionCode.NNPA_MATMUL_OP, one, *_ADDED)
         if timestep == order[0] and rows[0] == 0:
             one.check_activation(operands)
             _clear_padding(one)

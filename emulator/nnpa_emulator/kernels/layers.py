@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of LSTM and GRU through a whole sequence.
+
+A panel has the gates of `UNITS` hidden units side by side, for each row of a matrix of weights: a
+tile of sums holds all that a cell needs, and is rounded and used while it is in the first-level
+cache. Behind the last hidden unit a panel is zero. What the input contributes to the gates is kept
+as codes, one row after the other, panel by panel.
+The machine sums the columns between the gates, too, which nobody looks at: only a violation of the
+range would show. They are left out where the largest numbers in them and beside them cannot add up
+to one.
+Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are the zDNN library's.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator.kernels.convert import (
+    MAGNITUDE16,
+    Codes,
+    Words,
+    contracted,
+    decode,
+    decode_run,
+    encode_result,
+    inlined,
+    kernel,
+)
+from nnpa_emulator.kernels.matmul import clear_padding
+from nnpa_emulator.kernels.recurrent import encode_double, gru_cell, lstm_cell
+from nnpa_emulator.kernels.tiles import ROWS, accumulate
+
+Buffer = npt.NDArray[np.uint8]
+Singles = npt.NDArray[np.float32]
+Shape = tuple[int, int, int, int, int]
+"""Timesteps, batch, features, hidden size, gates (4 of LSTM, 3 of GRU)."""
+Target = tuple[int, int, int, int]
+"""Timesteps of the outputs of h and of c; stick columns of a timestep, the first written."""
+
+UNITS = 16
+NINF = np.uint16(0x7FFF)
+LSTM = 4
+LEFT = 1 << 17
+"""Most elements of input that are widened at once: 512 KiB."""
+COMPLETED, GATES_VIOLATED, STATES_VIOLATED, PADDED = 0, 1, 2, 3
+"""How a kernel ends: with NINF among gates, or states, or early: what is between gates counts."""
+HARMLESS = 4294967296.0
+"""Sums below, half of the largest number, do not violate the range, however they are rounded."""
+TILE = ROWS * 64
+"""Most sums of a tile."""
+
+
+@kernel
+def gate_panels(
+    buffer: Buffer, panels: Words, start: int, rows: int, hidden: int, gates: int
+) -> np.float32:
+    """Widen weights or biases from index `start` on; return the largest magnitude between gates."""
+    sticks, largest = buffer.view(np.uint16), np.uint16(0)
+    column, across = (rows + 31) // 32 * 2048, (hidden + 63) // 64
+    target = np.uintp(start)
+    for unit in range(0, hidden, UNITS):
+        real = np.uintp(min(UNITS, hidden - unit))
+        for row in range(rows):
+            for gate in range(gates):
+                cell = (gate * across + unit // 64) * column + row * 64 + unit % 64
+                decode_run(sticks, np.uintp(cell), panels, target, real)
+                for i in range(real, np.uintp(UNITS)):
+                    panels[target + i] = 0
+                target += np.uintp(UNITS)
+    for gate in range(gates if hidden % 64 else 0):
+        last = (gate * across + across - 1) * column
+        for row in range(rows):
+            for i in range(np.uintp(last + row * 64 + hidden % 64), np.uintp(last + row * 64 + 64)):
+                largest = np.uint16(max(largest, np.uint16(sticks[i] & MAGNITUDE16)))
+    return decode(largest)
+
+
+@kernel
+def _is_harmless(count: int, left: np.float32, right: np.float32, bias: np.float32) -> bool:
+    """Tell whether `count` products of such magnitudes and a bias stay in range; NINF does not."""
+    return bool(np.float64(count) * left * right + bias < HARMLESS)
+
+
+@inlined
+def _widen_rows(
+    sticks: Codes, words: Words, start: int, stride: int, first: int, count: int, batch: int,
+    columns: int,
+) -> np.uint16:  # fmt: skip
+    """Widen rows of all timesteps, counted through, to dense rows that are `stride` apart.
+
+    Returns the largest magnitude.
+    """
+    largest = np.uint16(0)
+    column = (batch + 31) // 32 * 2048
+    for k in range((columns + 63) // 64):
+        real = np.uintp(min(64, columns - 64 * k))
+        for row in range(first, first + count):
+            stack = row // batch * ((columns + 63) // 64)
+            cell = np.uintp((stack + k) * column + row % batch * 64)
+            target = np.uintp(start + (row - first) * stride + 64 * k)
+            largest = np.uint16(max(largest, decode_run(sticks, cell, words, target, real)))
+    return largest
+
+
+@kernel
+def fuse(
+    source: Buffer, panels: Singles, biases: Buffer, fused: Codes, shape: Shape, work: Singles
+) -> int:
+    """Compute the codes of input * weights + biases of all timesteps; tell how it ended.
+
+    The last element of `panels` is the largest magnitude between gates. `work` has room for `LEFT`
+    elements, a tile of sums, and the biases in whole panels.
+    """
+    timesteps, batch, features, hidden, gates = shape
+    largest = np.uint16(0)
+    width, stride = gates * UNITS, (features + 15) // 16 * 16 + 16
+    units = (hidden + UNITS - 1) // UNITS
+    most = max(LEFT // stride, 1)
+    cells, words = source.view(np.uint16), work.view(np.uint32)
+    between, high = gate_panels(biases, words, LEFT + TILE, 1, hidden, gates), np.uint16(0)
+    for first in range(0, timesteps * batch, most):
+        count = min(most, timesteps * batch - first)
+        widest = _widen_rows(cells, words, 0, stride, first, count, batch, features)
+        high = np.uint16(max(high, widest))
+        tiles = (count + ROWS - 1) // ROWS
+        for unit in range(units):
+            for tile in range(tiles):
+                top, bottom = tile * count // tiles, (tile + 1) * count // tiles
+                accumulate(
+                    work, LEFT, work, top * stride, stride, panels, unit * features * width, width,
+                    features, bottom - top, True,
+                )  # fmt: skip
+                for row in range(bottom - top):
+                    item = np.uintp(LEFT + row * width)
+                    target = np.uintp(((first + top + row) * units + unit) * width)
+                    bias = np.uintp(LEFT + TILE + unit * width)
+                    for i in range(np.uintp(width)):
+                        code = encode_result(np.float32(work[item + i] + work[bias + i]))
+                        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+                        fused[target + i] = code
+    if largest == NINF:
+        return GATES_VIOLATED
+    harmless = _is_harmless(features, decode(high), panels[panels.size - 1], between)
+    return COMPLETED if harmless else PADDED
+
+
+@inlined
+def _round_row(sums: Singles, item: np.uintp, bias: np.uintp, width: int) -> np.uint16:
+    """Add biases to the sums of a row and round them in place; return the largest magnitude."""
+    largest = np.uint16(0)
+    for i in range(np.uintp(width)):
+        code = encode_result(np.float32(sums[item + i] + sums[bias + i]))
+        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+        sums[item + i] = decode(code)
+    return largest
+
+
+@inlined
+def _lstm_row(
+    fused: Codes, x: np.uintp, sums: Singles, y: np.uintp, states: Singles, c: np.uintp,
+    new: Codes, h_new: np.uintp, c_new: np.uintp,
+) -> None:  # fmt: skip
+    """Compute the codes of h and c of the units of a panel; gates F, I, C, O."""
+    one, two, three = np.uintp(UNITS), np.uintp(2 * UNITS), np.uintp(3 * UNITS)
+    for i in range(np.uintp(UNITS)):
+        u, v = x + i, y + i
+        cell, out = lstm_cell(
+            np.float64(decode(fused[u])) + sums[v],
+            np.float64(decode(fused[u + one])) + sums[v + one],
+            np.float64(decode(fused[u + two])) + sums[v + two],
+            np.float64(decode(fused[u + three])) + sums[v + three],
+            np.float64(states[c + i]),
+        )
+        new[c_new + i], new[h_new + i] = encode_double(cell), encode_double(out)
+
+
+@inlined
+def _gru_row(
+    fused: Codes, x: np.uintp, sums: Singles, y: np.uintp, states: Singles, h: np.uintp,
+    new: Codes, h_new: np.uintp,
+) -> None:  # fmt: skip
+    """Compute the codes of h of the units of a panel; gates Z, R, H."""
+    one, two = np.uintp(UNITS), np.uintp(2 * UNITS)
+    for i in range(np.uintp(UNITS)):
+        u, v = x + i, y + i
+        out = gru_cell(
+            np.float64(decode(fused[u])) + sums[v],
+            np.float64(decode(fused[u + one])) + sums[v + one],
+            np.float64(decode(fused[u + two])),
+            np.float64(sums[v + two]),
+            np.float64(states[h + i]),
+        )
+        new[h_new + i] = encode_double(out)
+
+
+@kernel
+def _take(
+    new: Codes, start: int, states: Singles, first: int, stride: int, batch: int, hidden: int
+) -> np.uint16:
+    """Widen new states in place of the old ones; return the largest magnitude."""
+    largest, words = np.uint16(0), states.view(np.uint32)
+    across = (hidden + UNITS - 1) // UNITS * UNITS
+    for row in range(batch):
+        source, target = np.uintp(start + row * across), np.uintp(first + row * stride)
+        high = decode_run(new, source, words, target, np.uintp(hidden))
+        largest = np.uint16(max(largest, high))
+    return largest
+
+
+@kernel
+def _store(new: Codes, start: int, cells: Codes, first: int, batch: int, hidden: int) -> None:
+    """Copy codes of states into an output, from stick column `first` on."""
+    across = (hidden + UNITS - 1) // UNITS * UNITS
+    column = (batch + 31) // 32 * 2048
+    for k in range((hidden + 63) // 64):
+        corner = (first + k) * column
+        for row in range(batch):
+            source, cell = np.uintp(start + row * across + 64 * k), np.uintp(corner + row * 64)
+            for i in range(np.uintp(min(64, hidden - 64 * k))):
+                cells[cell + i] = new[source + i]
+
+
+@kernel
+def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden: int) -> None:
+    """Zero what lies behind the rows and the columns of one half of all timesteps."""
+    column = (batch + 31) // 32 * 2048
+    place = target[3] * column, target[2] * column, column, timesteps
+    clear_padding(cells, place, batch, hidden)
+
+
+@kernel
+def _read_state(
+    buffer: Buffer, work: Singles, start: int, stride: int, batch: int, hidden: int
+) -> np.float32:
+    """Widen a state to dense rows with zeros behind them; return the largest magnitude."""
+    largest = _widen_rows(
+        buffer.view(np.uint16), work.view(np.uint32), start, stride, 0, batch, batch, hidden
+    )
+    for row in range(batch):
+        for i in range(hidden, stride):
+            work[np.uintp(start + row * stride + i)] = 0
+    return decode(largest)
+
+
+@inlined
+def _step_rows(
+    fused: Codes, first: int, work: Singles, top: int, bottom: int, unit: int, shape: Shape,
+    h: int, c: int, new: Codes,
+) -> None:  # fmt: skip
+    """Compute the new states of the units of a panel for the rows of a tile.
+
+    The codes of the timestep begin at row `first`, h and c in `work` at these indices.
+    """
+    units = (shape[3] + UNITS - 1) // UNITS
+    width, stride, across = shape[4] * UNITS, units * UNITS + 16, units * UNITS
+    for row in range(top, bottom):
+        x = np.uintp(((first + row) * units + unit) * width)
+        y, state = np.uintp((row - top) * width), row * stride + unit * UNITS
+        column = row * across + unit * UNITS
+        if shape[4] == LSTM:
+            after = np.uintp(shape[1] * across + column)
+            _lstm_row(fused, x, work, y, work, np.uintp(c + state), new, np.uintp(column), after)
+        else:
+            _gru_row(fused, x, work, y, work, np.uintp(h + state), new, np.uintp(column))
+
+
+@contracted
+def run_layer(
+    fused: Codes, panels: Singles, biases: Buffer, h0: Buffer, c0: Buffer, h_output: Buffer,
+    c_output: Buffer, shape: Shape, target: Target, backward: bool, probing: bool, work: Singles,
+    new: Codes,
+) -> int:  # fmt: skip
+    """Take the states through the sequence and store them; tell how it ended.
+
+    `fused` is what the input contributes, `panels` as for `fuse`; `probing` ends after the first
+    product, before c0 is read or anything is stored. Without a place for every timestep LSTM
+    overwrites h in each, GRU stores the last; c is stored once. For GRU, c0 and c_output are any
+    buffers. `work` has room for a tile of sums, the biases in whole panels, and two states with 16
+    elements behind the panels of each row; `new` for two states in whole panels.
+    """
+    timesteps, batch, _features, hidden, gates = shape
+    width, units = gates * UNITS, (hidden + UNITS - 1) // UNITS
+    stride, tiles = units * UNITS + 16, (batch + ROWS - 1) // ROWS
+    h, c = TILE + units * width, TILE + units * width + batch * stride
+    h_cells, c_cells = h_output.view(np.uint16), c_output.view(np.uint16)
+    between = gate_panels(biases, work.view(np.uint32), TILE, 1, hidden, gates)
+    # No later h is larger than 1 and than h0.
+    largest_h = max(_read_state(h0, work, h, stride, batch, hidden), np.float32(1))
+    if not _is_harmless(hidden, largest_h, panels[panels.size - 1], between):
+        return PADDED
+    if gates == LSTM and not probing:
+        _read_state(c0, work, c, stride, batch, hidden)
+    for step in range(timesteps):
+        timestep = timesteps - 1 - step if backward else step
+        largest = np.uint16(0)
+        for unit in range(units):
+            for tile in range(tiles):
+                top, bottom = tile * batch // tiles, (tile + 1) * batch // tiles
+                accumulate(
+                    work, 0, work, h + top * stride, stride, panels, unit * hidden * width, width,
+                    hidden, bottom - top, True,
+                )  # fmt: skip
+                bias = np.uintp(TILE + unit * width)
+                for row in range(bottom - top):
+                    high = _round_row(work, np.uintp(row * width), bias, width)
+                    largest = np.uint16(max(largest, high))
+                if not probing:
+                    first = timestep * batch
+                    _step_rows(fused, first, work, top, bottom, unit, shape, h, c, new)
+        if largest == NINF:
+            return GATES_VIOLATED
+        if probing:
+            break
+        if step == 0:
+            _clear_half(h_cells, target[0], target, batch, hidden)
+            if gates == LSTM:
+                _clear_half(c_cells, target[1], target, batch, hidden)
+        every, last = target[0] == timesteps, step == timesteps - 1
+        if every or last or gates == LSTM:
+            stack = timestep * target[2] if every else 0
+            _store(new, 0, h_cells, stack + target[3], batch, hidden)
+        high = _take(new, 0, work, h, stride, batch, hidden)
+        if gates == LSTM:
+            c_new = batch * units * UNITS
+            high = np.uint16(max(high, _take(new, c_new, work, c, stride, batch, hidden)))
+            if last:
+                _store(new, c_new, c_cells, target[3], batch, hidden)
+        if high == NINF:
+            return STATES_VIOLATED
+    return COMPLETED

@@ -9,7 +9,7 @@ Sources: ONNX intermediate representation specification; ONNX operators, opset 7
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -106,6 +106,14 @@ class OnnxModel:
         held = {id(one) for program in programs for one in program.constants.values()}
         for key in [key for key, one in self._stickified.items() if id(one) not in held]:
             del self._stickified[key]
+
+    def lent(self, guest: Guest) -> "OnnxModel":
+        """Return the model over other storage: constants so far are shared, all else is not."""
+        with self._lock:
+            constants = dict(self._stickified)
+        return replace(
+            self, guest=guest, _stickified=constants, _executors=OrderedDict(), _lock=Lock()
+        )
 
     def run(self, feeds: Mapping[str, Array]) -> Result:
         """Run once over named inputs of any shapes that the model takes."""

@@ -3,6 +3,8 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from threading import Lock
 
 import numpy as np
@@ -68,6 +70,14 @@ class OnnxPlan:
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
         plan = OnnxPlan(proto.SerializeToString(), self.guest, self.model.options)
         plan.signature = self.signature
+        return plan
+
+    def lent(self, guest: Guest) -> "OnnxPlan":
+        """Return the plan for its own machine over the storage of another guest."""
+        plan = copy(self)
+        plan.guest = replace(self.guest, allocate=guest.allocate)
+        plan.model = self.model.lent(plan.guest)
+        plan._programs, plan._lock = OrderedDict(), Lock()
         return plan
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:

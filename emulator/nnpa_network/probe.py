@@ -94,10 +94,12 @@ def _choices(hosted: OnnxModel, sizes: Sequence[int]) -> list[dict[str, int]]:
 
 def _probe(hosted: OnnxModel, sizes: Mapping[str, int], kind: str) -> ProbeRow:
     machine = hosted.guest.machine.name
-    feeds = {port.name: DEGENERATE[kind](port, _shape(port, sizes)) for port in hosted.inputs}
+    shapes = {port.name: _shape(port, sizes) for port in hosted.inputs}
     try:
-        executor = hosted.executor({name: one.shape for name, one in feeds.items()})
-        result = executor.run(feeds)
+        executor = hosted.executor(shapes)  # refuses what would take too much
+        result = executor.run(
+            {port.name: DEGENERATE[kind](port, shapes[port.name]) for port in hosted.inputs}
+        )
     except (ModelRefused, StepFailed) as refused:
         return ProbeRow(machine, dict(sizes), kind, 0, 0, "", str(refused))
     first = result.violations[0].node if result.violations else None

@@ -5,13 +5,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_server.store import Counts
-from onnx import helper
+from onnx import ModelProto, helper
 
 from tests.network.service_client import Client
 from tests.network.small_models import (
@@ -22,6 +23,7 @@ from tests.network.small_models import (
 )
 from tests.network.test_service import exported
 from tests.server.conftest import CONFIG, Running
+from tests.server.onnx_models import binary
 from tests.server.wire import refused
 
 X = np.array([[1, 2, 3, 4], [-1, 0.5, 2, -3]], np.float32)
@@ -125,6 +127,45 @@ def test_publish(client: Client, running: Running) -> None:
             client.create(dense(), c_name="third", publish_as="no/name")
     finally:
         repository.withdraw("shared")
+
+
+def test_of_two_that_publish_at_once_one_is_refused(client: Client, running: Running) -> None:
+    """A name is given once, however many ask for it at the same time."""
+
+    def publish(number: int) -> grpc.StatusCode:
+        try:
+            client.create(dense(), c_name=f"n{number}", publish_as="wanted")
+        except grpc.RpcError as error:
+            code: grpc.StatusCode = error.code()
+            return code
+        return grpc.StatusCode.OK
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            codes = sorted(pool.map(publish, range(4)), key=str)
+        assert codes == [grpc.StatusCode.ALREADY_EXISTS] * 3 + [grpc.StatusCode.OK]
+    finally:
+        running.server.repository.withdraw("wanted")
+
+
+def test_a_run_of_a_published_model_is_in_its_sessions_quota(
+    client: Client, running: Running
+) -> None:
+    """A session that runs everybody's model pays for the sticks of the run."""
+    try:
+        client.create(ModelProto.FromString(binary("Add", ("n", "m"))), publish_as="sum")
+        other = Client(running.channel)
+        header = other.header(published="sum", c_name="mine")
+        handle = other.stub.CreateNetwork(iter([header])).network.name
+        assert other.init(handle)
+        few = np.ones((1, 64), np.float32)
+        other.infer(handle, x=few, y=few)
+        many = np.ones((4096, 1), np.float32)  # three tensors of 128 bytes a row
+        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED"):
+            other.infer(handle, x=many, y=many)
+        other.close()
+    finally:
+        running.server.repository.withdraw("sum")
 
 
 def test_the_server_starts_without_onnx() -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import network_pb2_grpc
-from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_network.buffer_format import Buffer
 from nnpa_network.creation import require_compatible
 from nnpa_network.errors import NetworkRefused
-from nnpa_network.executor import Result, StepFailed
+from nnpa_network.executor import Result
 from nnpa_network.instances import NOT_RUN
 from nnpa_network.observer import Event, EventFlag, EventQueue, Observer
 from nnpa_network.onnx_plan import OnnxPlan
@@ -27,7 +26,7 @@ from nnpa_network.runtime import Network, RunResult
 
 from nnpa_server.accelerator.answers import timestamp
 from nnpa_server.config import MIB
-from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
 from nnpa_server.network.messages import (
@@ -47,6 +46,7 @@ from nnpa_server.network.messages import (
     tell_violations,
 )
 from nnpa_server.network.programs import refused_model, tell_program
+from nnpa_server.network.refusals import not_ready, refusing, require_message
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference import Loader
@@ -137,7 +137,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         size = sum(one.nbytes for one in network.outputs) * max(
             (one.n_batches for one in outputs or ()), default=0
         )
-        _require_message(size, self.store.limits.max_message)
+        require_message(size, self.store.limits.max_message)
         return network.run(inputs, outputs, within)
 
     def InferNetwork(  # noqa: N802
@@ -149,13 +149,13 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             if not network.ready:
                 raise not_ready(request.network, "init was not called, or failed")
             feeds = read_feeds(request.inputs, "inputs")
-            with hosted.memory.running(context), _refusing():
+            with hosted.memory.running(context), refusing():
                 shapes = {name: one.shape for name, one in feeds.items()}
                 executor = network.plan.executor(_known(network.plan, shapes))
                 result = executor.run(feeds)
                 hosted.count(request.network)
             hosted.note(result.calls, result.violations)
-            _require_message(_bytes_of(result), self.store.limits.max_message)
+            require_message(_bytes_of(result), self.store.limits.max_message)
             return pb.InferNetworkResponse(
                 outputs=[named(name, one) for name, one in result.outputs.items()],
                 violations=tell_violations(result.violations, executor.program),
@@ -258,7 +258,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         with self._hosted(request.session) as hosted:
             network = hosted.find(request.network)
             plan = _with_model(request.network, network)
-            with hosted.memory.running(context), _refusing():
+            with hosted.memory.running(context), refusing():
                 return measure_accuracy(request, plan, network, hosted.memory)
 
     def ProbeNetwork(  # noqa: N802
@@ -267,7 +267,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         """Run a model at edge sizes over inputs that carry nothing."""
         with self._hosted(request.session) as hosted:
             plan = _with_model(request.network, hosted.find(request.network))
-            with hosted.memory.running(context), _refusing():
+            with hosted.memory.running(context), refusing():
                 return probe_network(request, plan, hosted.memory)
 
     def ExportProgram(  # noqa: N802
@@ -288,17 +288,6 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 yield pb.ExportProgramResponse(total_bytes=len(data))
                 for start in range(0, len(data), _EXPORT_CHUNK):
                     yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
-
-
-@contextmanager
-def _refusing() -> Generator[None]:
-    """Turn what running a network over named arrays raises into gRPC errors."""
-    try:
-        yield
-    except ModelRefused as refused:
-        raise _refused_input(refused) from refused
-    except StepFailed as failed:
-        raise failed_step(failed) from failed
 
 
 def _with_model(handle: str, network: Network) -> OnnxPlan:
@@ -352,30 +341,3 @@ def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
 
 def _bytes_of(result: Result) -> int:
     return sum(one.nbytes for one in result.outputs.values())
-
-
-def _require_message(size: int, limit: int) -> None:
-    if size > limit:
-        text = f"outputs have {size} bytes, at most {limit} travel in a message: fewer batches"
-        facts = {"field": "outputs", "value": size, "limit": limit}
-        raise CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
-
-
-def _refused_input(refused: ModelRefused) -> CallRefused:
-    """Return the error for inputs that a model does not take, or shapes it cannot have."""
-    if refused.node:
-        return refused_model(refused)
-    reason = wire.ERROR_REASON_FIELD_INVALID
-    return CallRefused(reason, refused.reason, field="inputs", value=refused.reason)
-
-
-def not_ready(handle: str, why: str) -> CallRefused:
-    """Return the error for a network that cannot be asked this."""
-    reason = wire.ERROR_REASON_NETWORK_NOT_READY
-    return CallRefused(reason, f"the network is not ready: {why}", network=handle[:64])
-
-
-def failed_step(failed: StepFailed) -> CallRefused:
-    """Return the error for a node that failed."""
-    facts = {"node": failed.node, "operation": failed.verb, "status": int(failed.status)}
-    return CallRefused(wire.ERROR_REASON_NETWORK_FAILED, str(failed), **facts)

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
 from nnpa_network.host import HostError
@@ -48,7 +47,7 @@ class Sources:
             raise unspecified("header.source")
         if source == "published":
             plan = self._find(header.published)
-            return plan.signature, lambda _: plan
+            return plan.signature, plan.lent
         total = header.onnx_bytes if source == "onnx_bytes" else header.program_bytes
         if not total:
             raise invalid(f"header.{source}", 0, "the bytes of the file")
@@ -62,7 +61,7 @@ class Sources:
         chosen = read_import_options(header.options, session.limits.max_session_bytes)
         return signature, lambda guest: OnnxPlan(data, guest, chosen)
 
-    def _find(self, name: str) -> Plan:
+    def _find(self, name: str) -> OnnxPlan:
         """Return the plan of a published model, for a machine that the caller may use."""
         try:
             model = self._repository.find(name)
@@ -71,6 +70,7 @@ class Sources:
             kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
             raise NetworkRefused(kind, code, text) from refused
         require_machine(model.properties["machine"])
+        assert isinstance(model.plan, OnnxPlan)
         return model.plan
 
     def _publish(self, header: pb.CreateNetworkHeader, source: str, data: bytes) -> None:
@@ -80,9 +80,6 @@ class Sources:
             raise invalid("header.publish_as", repr(name[:64]), "empty: the operator forbids it")
         if source != "onnx_bytes":
             raise invalid("header.publish_as", repr(name[:64]), "empty for a program")
-        if self._repository.versions(name):
-            text = f"header.publish_as is {name[:64]!r}, which names a published model"
-            raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:64])
         options = header.options
         flags = {
             "strict": options.strict_placement,
@@ -91,7 +88,7 @@ class Sources:
         }
         parameters = {key: {"string_value": str(one).lower()} for key, one in flags.items()}
         config = json.dumps({"parameters": parameters})
-        self._loader.load(name, config, {"file:1/model.onnx": data})
+        self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
 
 
 def read_import_options(options: pb.CreateOptions, limit: int) -> ImportOptions:

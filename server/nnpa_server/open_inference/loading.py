@@ -22,7 +22,7 @@ from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.inference import bytes_of
 from nnpa_server.open_inference.sources import Options, Source
-from nnpa_server.repository import Model, Repository, State, not_found
+from nnpa_server.repository import MAX_NAME, Model, Repository, State, not_found
 
 if TYPE_CHECKING:
     from nnpa_network.plan import Plan
@@ -69,12 +69,17 @@ class Loader:
                 self._repository.note(name, State.UNAVAILABLE, error.message)
                 _log.warning("model %s is not loaded: %s", name, error.message)
 
-    def load(self, name: str, override: str, files: Mapping[str, bytes]) -> None:
-        """Load a model and publish it in place of what has its name."""
+    def load(
+        self, name: str, override: str, files: Mapping[str, bytes], *, new: bool = False
+    ) -> None:
+        """Load a model and publish it in place of what has its name, which a `new` one may not."""
         if not self._waiting.acquire(blocking=False):
             raise too_many_calls("max_loads", _MAX_LOADS)
         try:
             with self._turn:
+                if new and self._repository.versions(name):
+                    text = f"{name[:MAX_NAME]!r} names a published model"
+                    raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:MAX_NAME])
                 self._load(self._source(name, override, files))
         finally:
             self._waiting.release()

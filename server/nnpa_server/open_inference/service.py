@@ -12,7 +12,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
-from nnpa_server.open_inference.inference import Inference, not_offered
+from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import (
     InferRequest,
@@ -21,6 +21,7 @@ from nnpa_server.open_inference.messages import (
     joined,
     joined_for_stream,
 )
+from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
 from nnpa_server.repository import Repository, State
 

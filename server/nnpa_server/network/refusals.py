@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service answers where a network cannot be run as it was asked to."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.executor import StepFailed
+from nnpa_network.program import ModelRefused
+
+from nnpa_server.errors import CallRefused
+from nnpa_server.network.programs import refused_model
+
+
+@contextmanager
+def refusing() -> Generator[None]:
+    """Turn what running a network over named arrays raises into gRPC errors."""
+    try:
+        yield
+    except ModelRefused as refused:
+        raise refused_input(refused) from refused
+    except StepFailed as failed:
+        raise failed_step(failed) from failed
+
+
+def require_message(size: int, limit: int) -> None:
+    """Refuse outputs that are too long for one message, bytes."""
+    if size > limit:
+        text = f"outputs have {size} bytes, at most {limit} travel in a message: fewer batches"
+        facts = {"field": "outputs", "value": size, "limit": limit}
+        raise CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
+
+
+def refused_input(refused: ModelRefused) -> CallRefused:
+    """Return the error for inputs that a model does not take, or shapes it cannot have."""
+    if refused.node:
+        return refused_model(refused)
+    reason = wire.ERROR_REASON_FIELD_INVALID
+    return CallRefused(reason, refused.reason, field="inputs", value=refused.reason)
+
+
+def not_ready(handle: str, why: str) -> CallRefused:
+    """Return the error for a network that cannot be asked this."""
+    reason = wire.ERROR_REASON_NETWORK_NOT_READY
+    return CallRefused(reason, f"the network is not ready: {why}", network=handle[:64])
+
+
+def failed_step(failed: StepFailed) -> CallRefused:
+    """Return the error for a node that failed."""
+    facts = {"node": failed.node, "operation": failed.verb, "status": int(failed.status)}
+    return CallRefused(wire.ERROR_REASON_NETWORK_FAILED, str(failed), **facts)

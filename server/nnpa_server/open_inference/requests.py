@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request says beside its contents: inputs, outputs and where they lie, checked."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import status_pb2 as wire
+
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.tensors import (
+    Array,
+    Datatype,
+    datatype_of,
+    mismatched,
+    read_typed,
+    said,
+)
+from nnpa_server.repository import Model
+
+if TYPE_CHECKING:
+    from nnpa_network.program import Port
+
+LIMIT_PARAMETER = "nnpa_max_response_bytes"
+_MAX_ELEMENTS = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies in shared memory: the region, and bytes from its start."""
+
+    region: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input as a request describes it; `array` are its typed contents, `place` its region."""
+
+    name: str
+    path: str
+    kind: Datatype
+    shape: tuple[int, ...]
+    place: Place | None
+    array: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output that a request wants; `place` is where in shared memory."""
+
+    name: str
+    kind: Datatype
+    place: Place | None
+
+
+def not_offered(extension: str, how: str) -> CallRefused:
+    """Return the error for an extension that this server does not offer."""
+    text = f"{extension} is not offered: {how}"
+    return CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field=extension)
+
+
+def response_limit(parameters: Mapping[str, pb.InferParameter]) -> int | None:
+    """Return how large an answer the client says that it takes, bytes; 0: any, None: unsaid."""
+    if LIMIT_PARAMETER not in parameters:
+        return None
+    value = _number(parameters[LIMIT_PARAMETER])
+    if value is None or value < 0:
+        raise invalid(f"parameters.{LIMIT_PARAMETER}", "no number", "bytes, or 0 for any")
+    return value
+
+
+def _number(parameter: pb.InferParameter) -> int | None:
+    match parameter.WhichOneof("parameter_choice"):
+        case "int64_param":
+            return parameter.int64_param
+        case "uint64_param":
+            return parameter.uint64_param
+        case _:
+            return None
+
+
+def _kind(model: Model, port: "Port") -> Datatype:
+    kind = datatype_of(port.dtype)
+    if kind is None:
+        path = f"model {model.name}: {port.name}"
+        raise invalid(path, str(port.dtype), "an element type of the protocol")
+    return kind
+
+
+def read_inputs(
+    model: Model, given: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
+) -> list[Input]:
+    """Return the inputs in the request's order: each of the model's once, as it takes them."""
+    ports = {port.name: port for port in model.plan.inputs}
+    names = [one.name for one in given]
+    for name in ports:
+        if names.count(name) != 1:
+            text = f"model {model.name}: input {name}"
+            raise mismatched(text, f"{names.count(name)} tensors", "one")
+    if unknown := [name for name in names if name not in ports]:
+        known = f"one of {', '.join(ports) or 'none'}"
+        raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), known)
+    return [_read_input(model, ports[one.name], one, raw=raw) for one in given]
+
+
+def _read_input(
+    model: Model, port: "Port", given: pb.ModelInferRequest.InferInputTensor, *, raw: bool
+) -> Input:
+    kind, shape = _kind(model, port), tuple(given.shape)
+    path = f"model {model.name}: input {port.name}"
+    fits = len(shape) == len(port.shape) and all(
+        size >= 0 and wanted in (-1, size) for size, wanted in zip(shape, port.shape, strict=True)
+    )
+    if given.datatype != kind.name or not fits or math.prod(shape) > _MAX_ELEMENTS:
+        got, expected = said(given.datatype[:16], shape[:16]), said(kind.name, port.shape)
+        raise mismatched(path, got, expected)
+    place = _place(given.parameters, path)
+    if given.HasField("contents") and (raw or place is not None):
+        where = "raw_input_contents" if place is None else "shared memory"
+        raise invalid(f"{path}: contents", f"beside {where}", "in one place")
+    array = None
+    if place is None and not raw:
+        array = read_typed(kind, shape, given.contents, path)
+    return Input(port.name, path, kind, shape, place, array)
+
+
+def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | None:
+    """Return where in shared memory a tensor lies, if it does."""
+    names = [name for name in parameters if name.startswith("shared_memory_")]
+    if not names:
+        return None
+    numbers = {name: _number(one) for name, one in parameters.items()}
+    size = numbers.get("shared_memory_byte_size")
+    offset = numbers.get("shared_memory_offset", 0)
+    if "shared_memory_region" not in parameters or size is None or offset is None:
+        needed = "shared_memory_region and shared_memory_byte_size, numbers for sizes"
+        raise invalid(f"{path}: parameters", ", ".join(sorted(names)), needed)
+    return Place(parameters["shared_memory_region"].string_param, offset, size)
+
+
+def read_outputs(
+    model: Model, given: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]
+) -> list[Output]:
+    """Return the outputs that a request wants; all of the model's where it names none."""
+    ports = {port.name: port for port in model.plan.outputs}
+    if not given:
+        return [Output(port.name, _kind(model, port), None) for port in ports.values()]
+    found: list[Output] = []
+    for one in given:
+        path = f"model {model.name}: output {one.name[:64]}"
+        if one.name not in ports or any(one.name == known.name for known in found):
+            raise invalid(path, "wanted", f"one of {', '.join(ports)}, once")
+        if "classification" in one.parameters:
+            raise not_offered("classification", "read the output and sort it")
+        found.append(Output(one.name, _kind(model, ports[one.name]), _place(one.parameters, path)))
+    return found

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of DLFLOAT16 sticks as products of matrices, block by block.
+"""Convolutions of DLFLOAT16 sticks: in FP32 strip by strip, in float64 as products of matrices.
 
-Products of two codes are exact in FP32. They are summed in FP32 by BLAS, or in float64 where the
-session says so; the bias is added, the result limited, and then rounded once. Blocks depend on
-shapes alone, so the same call gives the same bits as long as BLAS runs on one thread per call.
-Scratch: the blocks below, whatever the tensors. The right matrix is widened once where it fits,
-and kept for the next call of the same kernel.
+Products of two codes are exact in FP32. They are summed in FP32 in the order of the elements under
+a window, so the bits are the same on any host, in any batch and however the work is cut; or in
+float64 by BLAS, where the session says so or a window has more than `WEIGHTS` / 64 elements. The
+bias is added, the result limited, and then rounded once.
+Scratch: the blocks below, whatever the tensors. Weights are widened once where they fit, and kept
+for the next call of the same kernel.
 Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ import numpy.typing as npt
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
-from nnpa_emulator.kernels.convert import Words
+from nnpa_emulator.kernels import correlation
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
@@ -30,13 +32,11 @@ Matrix = npt.NDArray[Any]
 """Dense rows of float32 or float64."""
 
 WEIGHTS = 1 << 24
-"""Most elements of the right matrix: 64 MiB of FP32."""
+"""Most weights at a time: 64 MiB of FP32."""
 WINDOWS = 1 << 18
-"""Most elements of the left matrix, unless one window has more: 1 MiB of FP32, a share of L2."""
+"""Most elements under a tile, unless one window has more: 1 MiB of FP32, a share of L2."""
 SUMS = 1 << 20
-"""Most sums at a time: 4 MiB of FP32."""
-FEW_CHANNELS = 16
-"""Up to so many channels, overlapping windows are cut from a patch that is widened once."""
+"""Most sums at a time in float64: 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,18 @@ class _Blocks:
     channels: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The operands of a call: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output."""
+
+    input: Ztensor
+    kernel: Ztensor
+    bias: npt.NDArray[np.float32]
+    output: Ztensor
+    slide: kernels.Slide
+    limits: correlation.Limits
+
+
 def convolve(
     input: Ztensor,  # noqa: A002 - zDNN's name
     kernel: Ztensor,
@@ -76,26 +88,134 @@ def convolve(
     output: Ztensor,
     sliding: Sliding,
     limits: Limits,
-    dtype: npt.DTypeLike,
+    exact: bool,
 ) -> bool:
-    """Convolve, add `bias`, limit, round; `dtype` is that of the sums. Tell whether any is NINF.
+    """Convolve, add `bias`, limit, round; sums are float64 if `exact`. Tell whether any is NINF.
 
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output one element per window.
     """
-    wanted = np.dtype(dtype)
-    out, target = output.sticks.view(np.uint16), stick.geometry(output.transformed_desc)
-    clear_padding(out, target.dims, target.pages)
-    store = kernels.store_fp64 if wanted == np.float64 else kernels.store_fp32
-    blocks = _blocks(kernel)
-    product = _Product(input, kernel, sliding, wanted, blocks)
-    low, high = np.float32(limits.low), np.float32(limits.high)
+    target = stick.geometry(output.transformed_desc)
+    clear_padding(output.sticks.view(np.uint16), target.dims, target.pages)
+    ends = np.float32(limits.low), np.float32(limits.high)
+    work = _Work(input, kernel, bias, output, sliding.slide, ends)
+    depth = math.prod(kernel.transformed_desc.dims[:3])
+    if exact or depth * CELLS_PER_STICK > WEIGHTS:
+        return _in_blocks(work) == NINF
+    return _in_strips(work) == NINF
+
+
+def _in_strips(work: _Work) -> int:
+    """Sum strip by strip in FP32; return the largest magnitude."""
+    window, cells = work.kernel.transformed_desc.dims, work.kernel.sticks
+    sizes, columns = (
+        work.output.transformed_desc.dims,
+        _whole_sticks(WEIGHTS // math.prod(window[:3])),
+    )
     largest = 0
-    for first, count in _ranges(kernel.transformed_desc.dim1, blocks.columns):
-        for tile in _tiles(target.dims, product.depth, count):
+    for first, count in _ranges(window[3], columns):
+        key = "panels", window, first, count
+        panels, _ = recall(cells, key, partial(_widen_panels, work.kernel, first, count))
+        for tile in _tiles(sizes, *_cut(sizes, window, work.slide, WINDOWS)):
+            largest = max(largest, _correlate(work, tile, panels, first, count))
+    return largest
+
+
+def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Matrix, bool]:
+    """Widen output channels into panels, into scratch unless they are to last."""
+    shape, cells = stick.geometry(kernel.transformed_desc), kernel.sticks.view(np.uint16)
+    size = -(-count // CELLS_PER_STICK) * CELLS_PER_STICK * math.prod(shape.dims[:3])
+    dense = aligned((size,)) if lasting else scratch("kernel", (size,))
+    correlation.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
+    return dense, False
+
+
+def _correlate(work: _Work, tile: kernels.Tile, panels: Matrix, first: int, count: int) -> int:
+    """Widen what lies under a tile, multiply and store; return the largest magnitude."""
+    shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
+    codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
+    size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
+    source = scratch("windows", (size,))
+    given = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
+    if _scattered(window, work.slide):
+        kernels.windows(*given, (0, window[0], window[1], 0, window[2]))
+    else:
+        correlation.patch(*given, (window[0], window[1]))
+    places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
+    pages = stick.geometry(work.output.transformed_desc).pages
+    bias = work.bias[first : first + count]
+    met = correlation.correlate(
+        source, panels, bias, out, places, pages, tile, under, lattice, first, work.limits
+    )
+    return int(met)
+
+
+def _scattered(window: kernels.Dims, slide: kernels.Slide) -> bool:
+    """Tell whether some elements lie between windows: then windows are widened one by one."""
+    return slide[0] > window[0] or slide[1] > window[1]
+
+
+@lru_cache(maxsize=256)
+def _cut(
+    sizes: kernels.Dims, window: kernels.Dims, slide: kernels.Slide, most: int
+) -> tuple[int, int, int]:
+    """Return images, lines and places of tiles that lie over at most `most` elements."""
+    high, wide, channels, _ = window
+    down, right = (high, wide) if _scattered(window, slide) else slide[:2]
+    most //= channels
+    places = _fitting(most // high, wide, right, sizes[2])
+    lines = _fitting(most // ((places - 1) * right + wide), high, down, sizes[1])
+    lines = lines if places == sizes[2] else 1
+    patch = ((lines - 1) * down + high) * ((places - 1) * right + wide)
+    images = min(sizes[0], max(1, most // patch)) if lines == sizes[1] else 1
+    return images, lines, places
+
+
+def _fitting(size: int, window: int, stride: int, most: int) -> int:
+    """Return how many windows lie in `size` elements, at least one, at most `most`."""
+    return min(most, max(1, (size - window) // stride + 1))
+
+
+@lru_cache(maxsize=256)
+def _layout(
+    counts: tuple[int, int, int], window: kernels.Dims, slide: kernels.Slide
+) -> tuple[int, correlation.Under, correlation.Lattice]:
+    """Return the elements that lie under a tile of windows, and how they lie."""
+    rows, width, channels, _ = window
+    if _scattered(window, slide):
+        depth = rows * width * channels
+        strides = counts[1] * counts[2] * depth, counts[2] * depth, depth
+        return math.prod(counts) * depth, (0, 1, depth), _lattice(counts, strides)
+    high, wide = (counts[1] - 1) * slide[0] + rows, (counts[2] - 1) * slide[1] + width
+    line = wide * channels
+    lattice = _lattice(counts, (high * line, slide[0] * line, slide[1] * channels))
+    return counts[0] * high * line, (line, rows, width * channels), lattice
+
+
+def _lattice(counts: tuple[int, ...], strides: tuple[int, ...]) -> correlation.Lattice:
+    """Join planes, lines and pixels that lie as if they were more pixels: strips get longer."""
+    levels: list[tuple[int, int]] = []
+    for count, stride in zip(counts, strides, strict=True):
+        if levels and levels[-1][1] == count * stride:
+            levels[-1] = levels[-1][0] * count, stride
+        elif count > 1:
+            levels.append((count, stride))
+    planes, lines, pixels = [(1, 0)] * (3 - len(levels)) + levels
+    return planes[0], lines[0], pixels[0], planes[1], lines[1], pixels[1]
+
+
+def _in_blocks(work: _Work) -> int:
+    """Sum block by block in float64; return the largest magnitude."""
+    out, target = work.output.sticks.view(np.uint16), stick.geometry(work.output.transformed_desc)
+    blocks = _blocks(work.kernel)
+    product = _Product(work, blocks)
+    largest = 0
+    for first, count in _ranges(work.kernel.transformed_desc.dim1, blocks.columns):
+        most = max(1, min(WINDOWS // product.depth, SUMS // count))
+        for tile in _tiles(target.dims, *_whole(target.dims, most)):
             sums = product.sums(tile, first, count)
-            met = store(sums, bias, out, target.pages, tile, first, low, high)
+            met = kernels.store_fp64(sums, work.bias, out, target.pages, tile, first, *work.limits)
             largest = max(largest, int(met))
-    return largest == NINF
+    return largest
 
 
 def _blocks(kernel: Ztensor) -> _Blocks:
@@ -118,12 +238,16 @@ def _ranges(size: int, block: int) -> Iterator[tuple[int, int]]:
         yield first, min(block, size - first)
 
 
-def _tiles(sizes: kernels.Dims, depth: int, columns: int) -> Iterator[kernels.Tile]:
-    """Cut the output into tiles of whole images, else of whole rows, else of parts of a row."""
-    most = max(1, min(WINDOWS // depth, SUMS // columns))
+def _whole(sizes: kernels.Dims, most: int) -> tuple[int, int, int]:
+    """Return images, lines and places of a tile of at most `most` windows."""
     wide = min(sizes[2], most)
     high = min(sizes[1], most // wide) if wide == sizes[2] else 1
     deep = min(sizes[0], most // (wide * high)) if high == sizes[1] else 1
+    return deep, high, wide
+
+
+def _tiles(sizes: kernels.Dims, deep: int, high: int, wide: int) -> Iterator[kernels.Tile]:
+    """Cut the output into tiles of whole images, else of whole lines, else of parts of a line."""
     for e4, images in _ranges(sizes[0], deep):
         for o3, lines in _ranges(sizes[1], high):
             for o2, places in _ranges(sizes[2], wide):
@@ -131,25 +255,16 @@ def _tiles(sizes: kernels.Dims, depth: int, columns: int) -> Iterator[kernels.Ti
 
 
 class _Product:
-    """The matrices of one convolution; the last block of the right one is kept."""
+    """The matrices of one convolution in float64; the last block of the right one is kept."""
 
-    def __init__(
-        self,
-        input: Ztensor,  # noqa: A002 - zDNN's name
-        kernel: Ztensor,
-        sliding: Sliding,
-        dtype: np.dtype[Any],
-        blocks: _Blocks,
-    ) -> None:
-        self._codes, self._shape = (
-            input.sticks.view(np.uint16),
-            stick.geometry(input.transformed_desc),
-        )
-        self._kernel, self._sizes = kernel, kernel.transformed_desc.dims
-        self._pages = stick.geometry(kernel.transformed_desc).pages
-        self._sliding, self._dtype, self._blocks = sliding, dtype, blocks
+    def __init__(self, work: _Work, blocks: _Blocks) -> None:
+        self._codes = work.input.sticks.view(np.uint16)
+        self._shape = stick.geometry(work.input.transformed_desc)
+        self._kernel, self._sizes = work.kernel, work.kernel.transformed_desc.dims
+        self._pages = stick.geometry(work.kernel.transformed_desc).pages
+        self._slide, self._blocks = work.slide, blocks
         self._key: tuple[object, ...] = ()
-        self._right: Matrix = np.empty(0, dtype)
+        self._right: Matrix = np.empty(0)
 
     @property
     def depth(self) -> int:
@@ -168,14 +283,14 @@ class _Product:
         return total
 
     def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
-        target: Matrix = scratch("sums", (left.shape[0], right.shape[1]), self._dtype)
+        target: Matrix = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
         return np.dot(left, right, out=target)
 
     def _weights(self, part: kernels.Part, first: int, count: int) -> Matrix:
         key = (part, first, count)
         if key != self._key:
             cells = self._kernel.sticks
-            whole = self._kernel.transformed_desc, self._dtype.char, key
+            whole = self._kernel.transformed_desc, key
             self._right, _ = recall(cells, whole, partial(self._widen, *key))
             self._key = key
         return self._right
@@ -188,26 +303,12 @@ class _Product:
         dense = aligned(shape) if lasting else scratch("kernel", shape)
         words, cells = dense.view(np.uint32).reshape(-1), self._kernel.sticks.view(np.uint16)
         kernels.weights(cells, words, self._pages, part, first, count)
-        return dense.astype(self._dtype, copy=False), False
+        return dense.astype(np.float64), False
 
     def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Matrix:
         depth = part[1] * part[2] * part[4]
         left = scratch("windows", (tile[1] * tile[3] * tile[5], depth))
-        words, slide = left.view(np.uint32).reshape(-1), self._sliding.slide
-        overlap = part[1] > slide[0] and part[2] > slide[1]
-        source = (self._codes, self._shape.dims, self._shape.pages, slide, tile, part)
-        if overlap and self._shape.dims[3] <= FEW_CHANNELS:
-            self._cut(words, tile, part)
-        else:
-            kernels.windows(source[0], words, *source[1:])
-        widened: Matrix = left.astype(self._dtype, copy=False)
+        words, shape = left.view(np.uint32).reshape(-1), self._shape
+        kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
+        widened: Matrix = left.astype(np.float64)
         return widened
-
-    def _cut(self, words: Words, tile: kernels.Tile, part: kernels.Part) -> None:
-        """Fill the left matrix by way of a patch."""
-        slide = self._sliding.slide
-        high, wide = (tile[3] - 1) * slide[0] + part[1], (tile[5] - 1) * slide[1] + part[2]
-        dense = scratch("patch", (tile[1] * high * wide * part[4],), np.uint32)
-        shape = self._shape
-        kernels.patch(self._codes, dense, shape.dims, shape.pages, slide, tile, part)
-        kernels.spread(dense, words, slide, tile, part)

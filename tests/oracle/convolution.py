@@ -24,12 +24,18 @@ def _padding(size: int, window: int, stride: int, same: bool) -> tuple[int, int,
     return count, total // 2, total - total // 2
 
 
+def _padded(x: Precise, window: Pair, stride: Pair, same: bool) -> tuple[Doubles, int, int]:
+    """Return the input with its padding, and the numbers of windows."""
+    high, above, below = _padding(x.shape[1], window[0], stride[0], same)
+    wide, left, right = _padding(x.shape[2], window[1], stride[1], same)
+    source = np.pad(x.astype(np.float64), ((0, 0), (above, below), (left, right), (0, 0)))
+    return source, high, wide
+
+
 def convolution(x: Precise, kernel: Precise, bias: Precise, stride: Pair, same: bool) -> Doubles:
     """Convolve (n, h, w, c) with (kh, kw, c, k) and add the bias (k,)."""
     rows, width = kernel.shape[:2]
-    high, above, below = _padding(x.shape[1], rows, stride[0], same)
-    wide, left, right = _padding(x.shape[2], width, stride[1], same)
-    source = np.pad(x.astype(np.float64), ((0, 0), (above, below), (left, right), (0, 0)))
+    source, high, wide = _padded(x, (rows, width), stride, same)
     weights = kernel.astype(np.float64)
     total = np.zeros((x.shape[0], high, wide, kernel.shape[3]))
     for row in range(rows):
@@ -37,6 +43,21 @@ def convolution(x: Precise, kernel: Precise, bias: Precise, stride: Pair, same: 
             shifted = source[:, row :: max(stride[0], 1), column :: max(stride[1], 1)]
             total += shifted[:, :high, :wide] @ weights[row, column]
     return np.asarray(total + bias.astype(np.float64).reshape(-1))
+
+
+def in_order(x: Precise, kernel: Precise, bias: Precise, stride: Pair, same: bool) -> Doubles:
+    """Convolve in FP32: one addition after the other, rows, columns, channels, the bias last."""
+    rows, width, channels = kernel.shape[:3]
+    source, high, wide = _padded(x, (rows, width), stride, same)
+    singles, weights = source.astype(np.float32), kernel.astype(np.float32)
+    total = np.zeros((x.shape[0], high, wide, kernel.shape[3]), np.float32)
+    for row in range(rows):
+        for column in range(width):
+            shifted = singles[:, row :: max(stride[0], 1), column :: max(stride[1], 1)]
+            for channel in range(channels):
+                values = shifted[:, :high, :wide, channel : channel + 1]
+                total += values * weights[row, column, channel]
+    return np.asarray(total + bias.astype(np.float32).reshape(-1), np.float64)
 
 
 def rectified(values: Doubles, clipping: float) -> Doubles:

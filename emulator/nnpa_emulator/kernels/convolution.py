@@ -11,14 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import (
-    MAGNITUDE16,
     Codes,
     Words,
     decode_bits,
     decode_run,
     encode_fp64,
-    encode_result,
-    inlined,
     kernel,
 )
 
@@ -74,14 +71,14 @@ def windows(
                         if inside and 0 <= e2 < dims[2]:
                             page = e4 * pages[0] + e3 * pages[2] + e2 // 32
                             cell = page * PAGE_CELLS + e2 % 32 * 64
-                            _element(codes, words, cell, pages[1], channel, size, word)
+                            widen_element(codes, words, cell, pages[1], channel, size, word)
                         else:
                             words[word : word + size] = 0
                         word += size
 
 
 @kernel
-def _element(
+def widen_element(
     codes: Codes, words: Words, cell: int, step: int, channel: int, count: np.uintp, word: np.uintp
 ) -> None:
     """Widen `count` channels of one element, from channel `channel` (a multiple of 64) on."""
@@ -97,74 +94,8 @@ def _element(
 
 
 @kernel
-def patch(
-    codes: Codes, words: Words, dims: Dims, pages: Pages, slide: Slide, tile: Tile, part: Part
-) -> None:
-    """Widen the input under a tile of windows, once, zero outside: (dim4, dim3, dim2, dim1).
-
-    For inputs of at most 64 channels.
-    """
-    row, rows, width, _, channels = part
-    high, wide = (tile[3] - 1) * slide[0] + rows, (tile[5] - 1) * slide[1] + width
-    top, left = tile[2] * slide[0] - slide[2] + row, tile[4] * slide[1] - slide[3]
-    word = np.uintp(0)
-    size = np.uintp(channels)
-    for e4 in range(tile[0], tile[0] + tile[1]):
-        for e3 in range(top, top + high):
-            inside = 0 <= e3 < dims[1]
-            for e2 in range(left, left + wide):
-                if inside and 0 <= e2 < dims[2]:
-                    page = e4 * pages[0] + e3 * pages[2] + e2 // 32
-                    cell = np.uintp(page * PAGE_CELLS + e2 % 32 * 64)
-                    for i in range(size):
-                        words[word + i] = decode_bits(codes[cell + i])
-                else:
-                    for i in range(size):
-                        words[word + i] = 0
-                word += size
-
-
-@inlined
-def _copy_step(source: Words, start: np.uintp, words: Words, word: np.uintp) -> None:
-    """Copy eight words: all are read before any is written, so that they go as one vector."""
-    w0, w1, w2, w3 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
-    start, next_word = start + FOUR, word + FOUR
-    w4, w5, w6, w7 = source[start], source[start + ONE], source[start + TWO], source[start + THREE]
-    words[word], words[word + ONE], words[word + TWO], words[word + THREE] = w0, w1, w2, w3
-    word = next_word
-    words[word], words[word + ONE], words[word + TWO], words[word + THREE] = w4, w5, w6, w7
-
-
-@kernel
-def spread(source: Words, words: Words, slide: Slide, tile: Tile, part: Part) -> None:
-    """Copy the elements under every window of a tile from a patch into the left matrix.
-
-    Runs are copied in whole steps; what that writes behind a run is the place of the next one.
-    """
-    _, rows, width, _, channels = part
-    high, wide = (tile[3] - 1) * slide[0] + rows, (tile[5] - 1) * slide[1] + width
-    run = np.uintp(width * channels)
-    whole = (run + STEP - ONE) // STEP * STEP
-    room = np.uintp(source.size), np.uintp(words.size)
-    word = np.uintp(0)
-    for e4 in range(tile[1]):
-        for o3 in range(tile[3]):
-            for o2 in range(tile[5]):
-                for e3 in range(rows):
-                    line = (e4 * high + o3 * slide[0] + e3) * wide + o2 * slide[1]
-                    start = np.uintp(line * channels)
-                    if start + whole <= room[0] and word + whole <= room[1]:
-                        for i in range(np.uintp(0), whole, STEP):
-                            _copy_step(source, start + i, words, word + i)
-                    else:
-                        for i in range(run):
-                            words[word + i] = source[start + i]
-                    word += run
-
-
-@kernel
-def store_fp32(
-    sums: npt.NDArray[np.float32],
+def store_fp64(
+    sums: npt.NDArray[np.float64],
     bias: npt.NDArray[np.float32],
     out: Codes,
     pages: Pages,
@@ -178,38 +109,6 @@ def store_fp32(
     `sums` has one row per window of the tile and output channels from `first` on. NaN stays, and
     +0 as `low` takes the place of -0.
     """
-    largest = np.uint16(0)
-    count, index = sums.shape[1], 0
-    for e4 in range(tile[0], tile[0] + tile[1]):
-        for o3 in range(tile[2], tile[2] + tile[3]):
-            for o2 in range(tile[4], tile[4] + tile[5]):
-                page = e4 * pages[0] + o3 * pages[2] + o2 // 32
-                for start in range(0, count, 64):
-                    at = (page + (first + start) // 64 * pages[1]) * PAGE_CELLS + o2 % 32 * 64
-                    cell, base, added = np.uintp(at), np.uintp(start), np.uintp(first + start)
-                    for i in range(np.uintp(min(64, count - start))):
-                        value = sums[index, base + i] + bias[added + i]
-                        value = low if value <= low else value
-                        value = high if value > high else value
-                        code = encode_result(value)
-                        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-                        out[cell + i] = code
-                index += 1
-    return largest
-
-
-@kernel
-def store_fp64(
-    sums: npt.NDArray[np.float64],
-    bias: npt.NDArray[np.float32],
-    out: Codes,
-    pages: Pages,
-    tile: Tile,
-    first: int,
-    low: np.float32,
-    high: np.float32,
-) -> np.uint16:
-    """Do as `store_fp32` does, in double precision and rounded once."""
     largest = np.uint16(0)
     rows, count = sums.shape
     line = np.empty(64, np.float64)

@@ -8,12 +8,16 @@ one in the input every window that covers it, both a range violation. Padding of
 written as zero.
 
 Fidelity: within one unit of the last place of this reference on well-conditioned data: products
-are exact, sums are FP32 by BLAS (float64 where the session's `accumulate` says so), the bias is
-added before the one rounding. Against hardware: consistent with the tolerances of IBM's own tests;
+are exact, sums are FP32 in the order of the elements under a window, bias last (float64 where the
+session's `accumulate` says so, and for windows of more than 262 144 elements), then comes the one
+rounding. Against hardware: consistent with the tolerances of IBM's own tests;
 precision and order of its sums are not public.
 """
 
+from functools import partial
+
 import numpy as np
+import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
@@ -23,6 +27,7 @@ from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.widened import recall
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -128,6 +133,17 @@ def _sliding(input: Ztensor, kernel: Ztensor, padding: int, strides: tuple[int, 
     return Sliding((max(strides[0], 1), max(strides[1], 1)), (above, left))
 
 
+def _limits(clipping: int) -> Limits:
+    """Return those of relu, clipped at a code unless that is 0."""
+    return Limits(0.0, float(dlfloat.to_fp32(np.array(clipping, np.uint16))) or np.inf)
+
+
+def _widen(bias: Ztensor, _lasting: bool) -> tuple[npt.NDArray[np.float32], bool]:
+    """Widen a bias to (k,)."""
+    values, any_ninf = stick.read_fp32(bias.sticks, bias.transformed_desc)
+    return values.reshape(-1), any_ninf
+
+
 @operation(
     FunctionCode.NNPA_CONVOLUTION,
     FORMAT_0,
@@ -184,13 +200,12 @@ def conv2d(
     18. No stride exceeds 13, else ZDNN_FUNC_RC_F004.
 
     A tensor's type is tested before its format, and bias before output.
-    Scratch: at most 64 MiB for the kernel, 1 MiB for windows (or one window, at most 64 MiB) and
-    4 MiB for sums; under `accumulate="fp64"` twice as much next to the FP32 blocks.
+    Scratch: at most 64 MiB for the kernel, 1 MiB for what lies under windows and 2 MiB for their
+    places. In float64 three times as much (or one window, at most 192 MiB) and 8 MiB for sums.
     Source: zDNN API Reference 1.2.0, zdnn_conv2d (which says "Since 1.1.0"; it is in 1.0.0).
     """
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
-    clip = float(dlfloat.to_fp32(np.array(int(clipping_value or 0), np.uint16)))
-    limits = Limits(0.0, clip or np.inf) if act_func == CONV2D_ACT_RELU else Limits()
-    added = stick.read_fp32(bias.sticks, bias.transformed_desc)[0].reshape(-1)
-    dtype = np.float64 if guest.accumulate == "fp64" else np.float32
-    return convolve(input, kernel, added, output, sliding, limits, dtype)
+    limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
+    added, _ = recall(bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias))
+    exact = guest.accumulate == "fp64"
+    return convolve(input, kernel, added, output, sliding, limits, exact)

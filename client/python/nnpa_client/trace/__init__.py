@@ -11,22 +11,38 @@
 
 from nnpa_client.trace.diff import Comparison, Difference, diff
 from nnpa_client.trace.format import TracePath
-from nnpa_client.trace.history import Call, Operand, Trace, TracedOperation, read
+from nnpa_client.trace.history import (
+    COMPUTING,
+    FUNCTIONS,
+    Call,
+    Operand,
+    Trace,
+    TracedOperation,
+    read,
+)
+from nnpa_client.trace.lint import Budget, Finding, Report, Totals, lint
 from nnpa_client.trace.record import Recording, record_session, run_program
 from nnpa_client.trace.replay import replay
 from nnpa_client.trace.values import ValueDifference
 
 __all__ = [
+    "COMPUTING",
+    "FUNCTIONS",
+    "Budget",
     "Call",
     "Comparison",
     "Difference",
+    "Finding",
     "Operand",
     "Recording",
+    "Report",
+    "Totals",
     "Trace",
     "TracePath",
     "TracedOperation",
     "ValueDifference",
     "diff",
+    "lint",
     "read",
     "record_session",
     "replay",

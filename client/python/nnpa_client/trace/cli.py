@@ -16,13 +16,15 @@ from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.trace.diff import Comparison
 from nnpa_client.trace.diff import diff as compare
 from nnpa_client.trace.history import Trace, read
+from nnpa_client.trace.lint import RULES, Budget, lint
 from nnpa_client.trace.record import Recording, run_program
 from nnpa_client.trace.replay import replay as play
-from nnpa_client.trace.show import as_data, headings, timeline, told_differences
+from nnpa_client.trace.show import as_data, headings, timeline, told_differences, told_report
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 _CONNECT_SECONDS = 10.0
+_WIDTH = 160  # characters of a line that goes into a file
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
 )
@@ -40,6 +42,12 @@ def trace() -> None:
 
 def _reach(target: str | None) -> Reach:
     return Reach(target or default_target(), None, None, None, None, None, _CONNECT_SECONDS)
+
+
+def _console() -> Console:
+    """Return where tables go: as wide as the terminal, or wide enough for a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
 
 
 def _read(path: Path) -> Trace:
@@ -98,7 +106,7 @@ def show(file: Path, everything: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(found), indent=2))
     else:
-        Console(soft_wrap=True).print(timeline(found, everything))
+        _console().print(timeline(found, everything))
 
 
 @trace.command(epilog=EXIT_CODES)
@@ -139,11 +147,42 @@ def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
     _tell(ours, theirs, compare(ours, theirs, ulp), as_json)
 
 
+@trace.command("lint", epilog=EXIT_CODES)
+@click.argument("file", type=_TRACE)
+@click.option("--ignore", multiple=True, type=click.Choice(RULES), metavar="RULE",
+              help=f"Do not look for this: {', '.join(RULES)}. Repeatable.")  # fmt: skip
+@click.option("--max-calls", type=click.IntRange(0), help="Budget of calls to the server.")
+@click.option("--max-operations", type=click.IntRange(0), help="Budget of operations.")
+@click.option("--max-stickified-bytes", type=click.IntRange(0), metavar="BYTES",
+              help="Budget of the sticks that transforms make.")  # fmt: skip
+@_json
+def lint_command(
+    file: Path,
+    ignore: Sequence[str],
+    max_calls: int | None,
+    max_operations: int | None,
+    max_stickified_bytes: int | None,
+    as_json: bool,
+) -> None:
+    """Look for waste in a trace; exit code 1 if any is found, or a budget exceeded.
+
+    It counts, and measures no time: the answer is the same on every machine.
+    """
+    budget = Budget(max_calls, max_operations, max_stickified_bytes)
+    report = lint(_read(file), budget, ignore)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report) | {"clean": report.is_clean}, indent=2))
+    else:
+        _console().print(told_report(report))
+    if not report.is_clean:
+        sys.exit(NOT_AS_PROMISED)
+
+
 def _tell(left: Trace, right: Trace, found: Comparison, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found) | {"equal": found.is_equal}, indent=2))
     else:
-        console = Console(soft_wrap=True)
+        console = _console()
         for title, one in (("left", left), ("right", right)):
             for line in headings(one):
                 console.print(f"{title}:", line)

@@ -25,6 +25,8 @@ _COMPUTING = range(20, 90)  # arms of operations; source: nnpa/zdnn/v1/operation
 _ARMS = operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 COMPUTING = frozenset(one.name for one in _ARMS if one.number in _COMPUTING)
 """Functions that compute on ztensors, by their names without prefix."""
+FUNCTIONS = frozenset(one.name for one in _ARMS)
+"""All functions that a trace can have, by their names without prefix."""
 WRITE, READ = "write sticks", "read sticks"
 """What calls are named that move the contents of a buffer and are no function of zDNN."""
 _ENDS = {

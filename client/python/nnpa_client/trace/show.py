@@ -13,6 +13,7 @@ from rich.text import Text
 from nnpa_client._wire import dims, layout_shape
 from nnpa_client.trace.diff import Comparison, Difference
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
+from nnpa_client.trace.lint import Report
 
 _MOST_DIFFERENCES = 20
 
@@ -20,11 +21,9 @@ _MOST_DIFFERENCES = 20
 def timeline(trace: Trace, everything: bool = False) -> RenderableType:
     """Return the table of a trace's operations; housekeeping of clients only with `everything`."""
     table = Table(box=box.SIMPLE)
-    for heading, justify in (
-        ("#", "right"), ("ms", "right"), ("call", "right"), ("operation", "left"),
-        ("ztensors", "left"), ("us", "right"), ("status", "left"),
-    ):  # fmt: skip
-        table.add_column(heading, justify="right" if justify == "right" else "left")
+    for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status"):
+        number = heading in ("#", "ms", "call", "us")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for one in trace.operations:
         if everything or not one.is_housekeeping:
             table.add_row(*_cells(one), style=None if one.is_valid else "red")
@@ -81,9 +80,9 @@ def shape(operand: Operand) -> str:
 
 
 def _sizes(structure: Ztensor) -> tuple[int, ...]:
-    if structure.HasField("pre_transformed_desc"):
-        return layout_shape(structure.pre_transformed_desc) or dims(structure.transformed_desc)
-    return dims(structure.transformed_desc)
+    shown = layout_shape(structure.pre_transformed_desc)
+    is_known = structure.HasField("pre_transformed_desc") and shown and all(shown)
+    return shown if is_known else dims(structure.transformed_desc)
 
 
 def as_data(trace: Trace) -> dict[str, Any]:
@@ -185,3 +184,17 @@ def _differences(found: Comparison) -> Table:
         more = len(found.differences) - _MOST_DIFFERENCES
         table.add_row("", f"and {more} more", "", "", "")
     return table
+
+
+def told_report(found: Report) -> RenderableType:
+    """Return what a lint found, and the totals."""
+    lines = [Text(f"{one.rule}: {one.text}", style="yellow") for one in found.findings]
+    lines += [Text(f"budget exceeded: {one}", style="red") for one in found.exceeded]
+    totals = found.totals
+    lines += [
+        Text(f"calls: {totals.calls}"),
+        Text(f"operations: {totals.operations}"),
+        Text(f"stickified bytes: {totals.stickified_bytes}, {totals.padding:.0%} padding"),
+        Text(f"bytes of arrays: {totals.array_bytes_in} in, {totals.array_bytes_out} back"),
+    ]
+    return Group(*lines)

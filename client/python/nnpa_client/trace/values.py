@@ -125,6 +125,11 @@ def _value(values: npt.NDArray[Any], at: tuple[int, ...], is_codes: bool) -> flo
     return float(values_of(np.asarray(one, np.int64))) if is_codes else float(one)
 
 
+def stick_bytes_per_element(desc: TensorDesc) -> int:
+    """Return the bytes of one element in sticks."""
+    return _STICK_TYPES.get(desc.type, np.dtype(np.uint8)).itemsize
+
+
 def is_zeros(contents: TracedContents) -> bool:
     """Tell from its digest whether a content is all zeros."""
     return contents.digest == zeros_digest(contents.size)

@@ -63,6 +63,8 @@ pub struct Settings {
     pub log_module: String,
     pub program_check_status: bool,
     pub transfer: Transfer,
+    /// The trace that a session joins when it is made, empty for none: ZDNN_TRACE.
+    pub trace: String,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
 }
@@ -145,6 +147,7 @@ impl Settings {
             log_module: String::new(),
             program_check_status: false,
             transfer: Transfer::Shared,
+            trace: String::new(),
             faults: None,
         };
         settings.read();
@@ -186,6 +189,7 @@ impl Settings {
         );
         let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
         replace(&mut self.program_check_status, action);
+        replace(&mut self.trace, variable("ZDNN_TRACE"));
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| transfer(&text));
         replace(&mut self.transfer, transfer);
     }

@@ -82,6 +82,7 @@ impl Session {
             wanted.machine_spec = Some(machine_spec(link, name)?);
         }
         wanted.library_version = settings.library.clone().unwrap_or_default();
+        wanted.trace.clone_from(&settings.trace);
         wanted.fault_rules = faults::wanted(settings)?;
         let is_near = settings.place.target.starts_with("unix:");
         let shared = match settings.transfer {

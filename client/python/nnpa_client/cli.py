@@ -20,6 +20,7 @@ from nnpa_client.check import check
 from nnpa_client.conformance import conformance
 from nnpa_client.connection import list_machines
 from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.faults.cli import faults
 from nnpa_client.libzdnn import libzdnn
 from nnpa_client.network.cli import network
 from nnpa_client.new_token import token
@@ -46,6 +47,7 @@ def main() -> None:
 
 main.add_command(check)
 main.add_command(conformance)
+main.add_command(faults)
 main.add_command(libzdnn)
 main.add_command(network)
 main.add_command(token)

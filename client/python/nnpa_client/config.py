@@ -84,6 +84,11 @@ def program_environment(target: str, trace: str, library: Path | None) -> dict[s
     return chosen
 
 
+def environment_with(more: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment with more variables, for a program that it starts."""
+    return {**os.environ, **more}
+
+
 def endpoint(
     target: str,
     *,

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa faults`: rules looked at, programs run under them, and swept."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nnpa_client.config import environment_with
+from nnpa_client.connection import connect
+from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.faults.program import FaultServer, Marked
+from nnpa_client.faults.rules import read_rules, schema
+from nnpa_client.faults.sweep import STATUSES, VERDICTS, Site, Sweep, Trial, Unusable, sweep
+from nnpa_client.status import Status, status_name
+
+_RULES = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CLASSES = {0x0002: "warning", 0x0004: "parameter", 0x0010: "data", 0x000C: "hardware"}
+_COLOURS = {"crashed": "red", "hung": "red", "ignored": "yellow", "missed": "magenta"}
+
+
+@click.group()
+def faults() -> None:
+    """Break the accelerator in the way a test wants, and see what a program does."""
+
+
+@faults.command("schema")
+def print_schema() -> None:
+    """Print the JSON schema of files of rules."""
+    click.echo(json.dumps(schema(), indent=2))
+
+
+@faults.command(epilog=EXIT_CODES)
+@click.argument("rules", type=_RULES)
+def check(rules: Path) -> None:
+    """Have a private server read the RULES; exit code 2 says that it refuses them."""
+
+    def read() -> int:
+        wanted = read_rules(rules)
+        with connect(allow_faults=True) as session, session.faults(rules=wanted):
+            return len(wanted)
+
+    click.echo(f"{rules}: {reported(read)} rules")
+
+
+@faults.command("run", epilog="The exit code is the program's, 128 and the number for a signal.")
+@click.argument("rules", type=_RULES)
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run_program(rules: Path, program: Sequence[str]) -> None:
+    """Run a program that uses libzdnn under RULES: nnpa faults run rules.yaml -- ./program.
+
+    A private server is started for it. What was injected is told on standard error.
+    """
+    reported(lambda: read_rules(rules))
+    server = FaultServer()
+    try:
+        chosen = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(rules)}
+        code = subprocess.run(program, env=environment_with(chosen), check=False).returncode
+        _print_marked(server.marked())
+    except OSError as error:
+        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+    finally:
+        server.stop()
+    sys.exit(128 - code if code < 0 else code)
+
+
+def _print_marked(marked: Sequence[Marked]) -> None:
+    table = Table(box=box.SIMPLE, title=f"{len(marked)} faults injected", title_justify="left")
+    for heading in ("session", "call", "operation", "rule", "effect", "detail"):
+        table.add_column(heading)
+    for one in marked:
+        table.add_row(
+            one.session, str(one.call), one.operation, str(one.rule), one.effect, one.detail
+        )
+    Console(stderr=True).print(table)
+
+
+def _status(_context: click.Context, _option: click.Parameter, names: Sequence[str]) -> list[int]:
+    known = {one.name for one in STATUSES}
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r}, must be one of {', '.join(sorted(known))}")
+    return [Status[name] for name in names] or list(STATUSES)
+
+
+@faults.command("sweep", epilog=f"{EXIT_CODES} 1 here: a run crashed or hung, or an error was "
+                "ignored.")  # fmt: skip
+@click.option("--status", "statuses", multiple=True, metavar="NAME", callback=_status,
+              help="Status to inject, repeatable. Default: every status of zDNN.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0,
+              show_default=True, help="Seconds after which a run has hung.")  # fmt: skip
+@click.option("--machine", default="", help="Machine that the program runs on, such as telum1.")
+@click.option("--json", "as_json", is_flag=True, help="Print every run as JSON.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run_sweep(
+    statuses: list[int], timeout: float, machine: str, as_json: bool, program: Sequence[str]
+) -> None:
+    """Run a program once for each of its calls and each status: nnpa faults sweep -- ./program.
+
+    Each time one call does its work and answers the status nevertheless. "handled": the program
+    ends, prints or goes on in another way than without faults; "ignored": in the same way, which
+    is right for warnings; "crashed": a signal ended it; "hung": it did not end in time. The
+    program gets no input, and a private server by ZDNN_SERVER.
+    """
+    try:
+        with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
+
+            def told(done: int, total: int) -> None:
+                bar.length = total
+                bar.update(done - bar.pos)
+
+            found = sweep(program, statuses, timeout, machine, told)
+    except Unusable as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise click.UsageError(f"{program[0]}: {error.strerror}") from error
+    if as_json:
+        click.echo(json.dumps(as_data(program, found), indent=2))
+    else:
+        Console().print(matrix(found))
+    if not all(one.is_fine for one in found.trials):
+        sys.exit(NOT_AS_PROMISED)
+
+
+def as_data(program: Sequence[str], found: Sweep) -> dict[str, object]:
+    """Return a sweep as JSON has it."""
+    runs = [
+        {
+            "call": one.site.call,
+            "operation": one.site.operation,
+            "status": status_name(one.status),
+            "verdict": one.verdict,
+            "exit_code": one.code if one.code is not None and one.code >= 0 else None,
+            "signal": _signal(one.code),
+            "seconds": round(one.seconds, 3),
+        }
+        for one in found.trials
+    ]
+    calls = [{"call": one.call, "operation": one.operation} for one in found.sites]
+    return {
+        "program": list(program),
+        "steady_output": found.steady,
+        "calls": calls,
+        "runs": runs,
+        "counts": found.counts(),
+    }
+
+
+def _signal(code: int | None) -> str | None:
+    return signal.Signals(-code).name if code is not None and code < 0 else None
+
+
+def matrix(found: Sweep) -> Table:
+    """Return a sweep as a table: a row for each call, a column for each class of statuses."""
+    told = ", ".join(f"{count} {name}" for name, count in found.counts().items() if count)
+    table = Table(box=box.SIMPLE, title=f"{len(found.trials)} runs: {told}", title_justify="left")
+    table.add_column("call", justify="right")
+    table.add_column("function")
+    classes = [one for one in _CLASSES if any(run.status >> 16 == one for run in found.trials)]
+    for one in classes:
+        table.add_column(_CLASSES[one])
+    for site in found.sites:
+        cells = [_cell(found.trials, site, one) for one in classes]
+        table.add_row(str(site.call), f"zdnn_{site.operation}", *cells)
+    return table
+
+
+def _cell(trials: Sequence[Trial], site: Site, kind: int) -> str:
+    """Return what came of the statuses of a class at one call: "handled", "9 handled, 1 hung"."""
+    found = [one for one in trials if one.site == site and one.status >> 16 == kind]
+    counts = Counter(one.verdict for one in found)
+    fine = all(one.is_fine for one in found)
+    parts = [
+        (verdict, verdict if len(counts) == 1 else f"{counts[verdict]} {verdict}")
+        for verdict in VERDICTS
+        if counts[verdict]
+    ]
+    return ", ".join(
+        text if fine or verdict not in _COLOURS else f"[{_COLOURS[verdict]}]{text}[/]"
+        for verdict, text in parts
+    )

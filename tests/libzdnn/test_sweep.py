@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa faults sweep`: programs that abort, ignore, hang and handle are found out."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nnpa_client.faults.sweep import STATUSES, Unusable, sweep
+from nnpa_client.status import Status
+
+from tests.libzdnn import toolchain
+from tests.libzdnn.toolchain import Prefix
+
+PROGRAMS = Path(__file__).parent / "programs"
+WARNING, ERROR = Status.ZDNN_ELEMENT_RANGE_VIOLATION, Status.ZDNN_EXCEEDS_MDIS
+SITES = [
+    (1, "allochelper_ztensor"),
+    (2, "allochelper_ztensor"),
+    (3, "transform_ztensor"),
+    (4, "add"),
+    (5, "transform_origtensor"),
+    (6, "free_ztensor_buffer"),
+    (7, "free_ztensor_buffer"),
+]
+
+
+@pytest.fixture(scope="module")
+def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program, whose argument says how it treats statuses."""
+    built = tmp_path_factory.mktemp("sweep") / "sweep"
+    source = PROGRAMS / "sweep.c"
+    return str(toolchain.compiled(source, built, prefix, "-std=gnu11", "-D_GNU_SOURCE"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "warning", "error"),
+    [
+        ("abort", "crashed", "handled"),
+        ("ignore", "ignored", "ignored"),
+        ("hang", "ignored", "hung"),
+        ("handle", "ignored", "handled"),
+    ],
+)
+def test_verdicts(program: str, mode: str, warning: str, error: str) -> None:
+    """Each way to treat a status has its verdict, at every call of the program."""
+    found = sweep([program, mode], (WARNING, ERROR), timeout=2.0)
+    assert [(one.call, one.operation) for one in found.sites] == SITES
+    assert found.steady
+    assert len(found.trials) == 2 * len(SITES)
+    for trial in found.trials:
+        assert trial.verdict == (warning if trial.status == WARNING else error), trial
+        fine = ("handled", "ignored") if trial.status == WARNING else ("handled",)
+        assert trial.is_fine == (trial.verdict in fine)
+        if trial.verdict == "crashed":
+            assert trial.code == -signal.SIGABRT
+
+
+def test_every_status(program: str) -> None:
+    """Without a choice every status of zDNN is tried at every call; numbers are the same again."""
+    found = sweep([program, "handle"])
+    assert {(one.site.call, one.status) for one in found.trials} == {
+        (call, int(status)) for call, _ in SITES for status in STATUSES
+    }
+    assert len(STATUSES) == len(Status) - 1
+    assert found.counts()["handled"] == len(SITES) * (len(STATUSES) - 1)
+    assert found.counts()["ignored"] == len(SITES)
+
+
+def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    start = "from nnpa_client.cli import main; main(prog_name='nnpa')"
+    return subprocess.run(
+        [sys.executable, "-c", start, "faults", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_json(program: str) -> None:
+    """--json tells every run, and exit code 1 that the program did not do well."""
+    names = ("--status", WARNING.name, "--status", ERROR.name)
+    answer = _nnpa("sweep", "--json", *names, "--", program, "abort")
+    assert answer.returncode == 1, answer.stderr
+    told: dict[str, Any] = json.loads(answer.stdout)
+    assert told["program"] == [program, "abort"]
+    assert [(one["call"], one["operation"]) for one in told["calls"]] == SITES
+    assert told["counts"] == {"handled": 7, "ignored": 0, "crashed": 7, "hung": 0, "missed": 0}
+    crashed = [one for one in told["runs"] if one["verdict"] == "crashed"]
+    assert {one["signal"] for one in crashed} == {"SIGABRT"}
+    assert {one["status"] for one in crashed} == {WARNING.name}
+    handled = [one for one in told["runs"] if one["verdict"] == "handled"]
+    assert {one["exit_code"] for one in handled} == {3}
+
+
+def test_table(program: str) -> None:
+    """The table has a row for each call, and 0 says that the program did well."""
+    names = ("--status", WARNING.name, "--status", ERROR.name)
+    answer = _nnpa("sweep", *names, "--", program, "handle")
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    assert "14 runs: 7 handled, 7 ignored" in lines[0]
+    (add,) = [line.split() for line in lines if "zdnn_add" in line]
+    assert add == ["4", "zdnn_add", "ignored", "handled"]
+
+
+def test_what_cannot_be_swept(program: str, tmp_path: Path) -> None:
+    """Programs that fail, hang or make no call without any fault are refused, and say why."""
+    with pytest.raises(Unusable, match="makes no call"):
+        sweep(["true"], (ERROR,))
+    with pytest.raises(Unusable, match="ends with 1"):
+        sweep(["false"], (ERROR,))
+    with pytest.raises(Unusable, match="does not end within"):
+        sweep(["sleep", "60"], (ERROR,), timeout=0.3)
+    assert _nnpa("sweep", "--", str(tmp_path / "absent")).returncode == 2
+    assert _nnpa("sweep", "--status", "ZDNN_NO", "--", program).returncode == 2
+
+
+def test_run(program: str, tmp_path: Path) -> None:
+    """`nnpa faults run` runs a program under rules, and ends as it does."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}]")
+    answer = _nnpa("run", str(rules), "--", program, "handle")
+    assert answer.returncode == 3
+    assert "ZDNN_EXCEEDS_MDIS" in answer.stderr
+    assert "1 faults injected" in answer.stderr
+    rules.write_text("rules: [{operation: zdnn_add, program_check: data}]")
+    assert _nnpa("run", str(rules), "--", program).returncode == 128 + signal.SIGILL

@@ -11,13 +11,14 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
@@ -185,13 +186,21 @@ def _layout(
         depth = rows * width * channels
         strides = counts[1] * counts[2] * depth, counts[2] * depth, depth
         return math.prod(counts) * depth, (0, 1, depth), _lattice(counts, strides)
-    high, wide = (counts[1] - 1) * slide[0] + rows, (counts[2] - 1) * slide[1] + width
-    line = wide * channels
-    lattice = _lattice(counts, (high * line, slide[0] * line, slide[1] * channels))
-    return counts[0] * high * line, (line, rows, width * channels), lattice
+    image, down, right, line = _strides(counts, window, slide)
+    lattice = _lattice(counts, (image, down, right))
+    return counts[0] * image, (line, rows, width * channels), lattice
 
 
-def _lattice(counts: tuple[int, ...], strides: tuple[int, ...]) -> correlation.Lattice:
+def _strides(
+    counts: tuple[int, int, int], window: kernels.Dims, slide: kernels.Slide
+) -> tuple[int, int, int, int]:
+    """Return the elements of a patch from image to image, from window to window, of a line."""
+    high, wide = (counts[1] - 1) * slide[0] + window[0], (counts[2] - 1) * slide[1] + window[1]
+    line = wide * window[2]
+    return high * line, slide[0] * line, slide[1] * window[2], line
+
+
+def _lattice(counts: Sequence[int], strides: Sequence[int]) -> correlation.Lattice:
     """Join planes, lines and pixels that lie as if they were more pixels: strips get longer."""
     levels: list[tuple[int, int]] = []
     for count, stride in zip(counts, strides, strict=True):
@@ -306,9 +315,23 @@ class _Product:
         return dense.astype(np.float64), False
 
     def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Matrix:
-        depth = part[1] * part[2] * part[4]
-        left = scratch("windows", (tile[1] * tile[3] * tile[5], depth))
+        whole = part[1] == self._sizes[0] and part[4] == self._sizes[2]
+        if whole and not _scattered(self._sizes, self._slide):
+            return self._copies(tile)
+        left = scratch("windows", (tile[1] * tile[3] * tile[5], part[1] * part[2] * part[4]))
         words, shape = left.view(np.uint32).reshape(-1), self._shape
         kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
-        widened: Matrix = left.astype(np.float64)
-        return widened
+        return np.asarray(left, np.float64)
+
+    def _copies(self, tile: kernels.Tile) -> Matrix:
+        """Copy windows that overlap from a patch, which is widened once."""
+        (rows, width, channels, _), counts = self._sizes, (tile[1], tile[3], tile[5])
+        strides, shape = _strides(counts, self._sizes, self._slide), self._shape
+        patch = scratch("windows", (counts[0] * strides[0],))
+        words, window = patch.view(np.uint32), (rows, width)
+        correlation.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
+        steps = [patch.itemsize * step for step in (*strides, 1)]
+        windows = as_strided(patch, (*counts, rows, width * channels), steps, writeable=False)
+        left: Matrix = scratch("copies", windows.shape, np.float64)
+        np.copyto(left, windows)
+        return left.reshape(-1, rows * width * channels)

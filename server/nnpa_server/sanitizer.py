@@ -33,7 +33,7 @@ _MOST_REPORTS = 1000  # of a call
 _DETAIL_BYTES = 4096  # of reports with an error: gRPC's clients take 8 KiB behind an answer
 _MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
-_REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and longer
+_REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 _SAID = {
     pb.MISUSE_NEVER_WRITTEN: "has never been written",
     pb.MISUSE_PADDING_READ: "has padding on which the result depends",
@@ -195,7 +195,7 @@ class Sanitizer:
             known = _provenance(step, name)
             history = self._history(step, name, known)
             number = step.ids.get(name, 0) or known.freed_id
-            if history.free is not None:
+            if history.free is not None and (_touches(arm, name) or arm.frees):
                 yield _report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
             if known.HasField("concurrent"):
                 there = _read_site(known.concurrent)
@@ -203,11 +203,8 @@ class Sanitizer:
             tensor = tensors[name]
             if name in arm.read and not history.written and tensor.buffer is not None:
                 yield _report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
-            if (
-                name in arm.filled
-                and arm.name.startswith(_REFUSE_TRANSFORMED)
-                and tensor.is_transformed
-            ):
+            refuses = name in arm.filled and arm.name.startswith(_REFUSE_TRANSFORMED)
+            if refuses and tensor.is_transformed and history.free is None:
                 other = history.writing
                 yield _report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
 
@@ -329,6 +326,11 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
         return padding.save(read, session.guest.sequence)
     except (CallRefused, MemoryError):
         return None
+
+
+def _touches(arm: Any, name: str) -> bool:
+    """Tell whether an operation reads or writes the sticks that an operand has."""
+    return name in arm.read or (name in arm.filled and arm.name != _ALLOCATES)
 
 
 def _provenance(step: Step, name: str) -> pb.Provenance:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2
+from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa_client import _apart as apart
 from nnpa_client._chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
@@ -50,9 +51,13 @@ class Waiting:
 def as_client_error(error: Exception) -> NnpaError:
     """Return what a client raises for what a service raises."""
     refused = from_exception(error)
+    told: NnpaError = TransportError(
+        refused.code.name, refused.message, refused.name, refused.metadata
+    )
     if refused.name == "PROGRAM_CHECK":
-        return ProgramCheck(refused.message, refused.metadata)
-    return TransportError(refused.code.name, refused.message, refused.name, refused.metadata)
+        told = ProgramCheck(refused.message, refused.metadata)
+    told.reports = [one for one in refused.details if isinstance(one, SanitizerReport)]
+    return told
 
 
 class InProcessTransport:

@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
 from nnpa.zdnn.v1.operation_pb2 import (
+    DIAGNOSTIC_KIND_SANITIZER,
     DIAGNOSTIC_STREAM_STDERR,
     FreeZtensorBuffer,
     Operation,
@@ -29,6 +31,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
 from nnpa_client._apart import Answered, Copies, Listed
+from nnpa_client._sanitizer import Watch
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
@@ -105,6 +108,7 @@ class Guest:
         self._copies = Copies()
         self._uncertain = False
         self._lock = threading.RLock()
+        self.watch = Watch() if session.sanitize else None
 
     def new_id(self) -> int:
         """Return an id that no tensor of the session has had."""
@@ -122,14 +126,26 @@ class Guest:
         if ztensor.finalizer is not None:
             ztensor.finalizer.detach()
             ztensor.finalizer = None
+        ztensor.freed_id = 0 if self.watch is None else ztensor.id
         ztensor.id = 0
         ztensor.structure.null_buffer = True
+
+    def flying(self, *calls: Call) -> AbstractContextManager[None]:
+        """Return a block in which calls are under way, for a session that sanitizes."""
+        return nullcontext() if self.watch is None else self.watch.flying(calls)
 
     def submit(self, *calls: Call) -> None:
         """Run the calls, or queue them while a pipeline is open.
 
         Raises ZdnnError for the first that fails; what follows it has not run.
         """
+        if self.watch is None:
+            self._submit(calls)
+            return
+        with self.watch.flying(calls):
+            self._submit(calls)
+
+    def _submit(self, calls: Sequence[Call]) -> None:
         with self._lock:
             if not self._pipelines:
                 self._run(calls)
@@ -155,6 +171,13 @@ class Guest:
 
     def flush(self) -> None:
         """Run what an open pipeline has queued."""
+        if self.watch is None:
+            self._flush()
+            return
+        with self.watch.flying(self._queue):
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             calls, self._queue, self._queued_bytes = self._queue, [], 0
             try:
@@ -227,13 +250,17 @@ class Guest:
             if ztensor.id and ztensor.finalizer is None and not ztensor.structure.null_buffer:
                 self.adopt(ztensor)
         for line in result.diagnostics:
+            if line.kind == DIAGNOSTIC_KIND_SANITIZER:
+                continue
             level = logging.ERROR if line.stream == DIAGNOSTIC_STREAM_STDERR else logging.INFO
             _library_log.log(level, "%s", line.text)
         if call.read is not None:
             call.read(result)
 
     def judge(self, call: Call, result: OperationResult, index: int | None = None) -> None:
-        """Raise ZdnnError for an error status, warn of a warning."""
+        """Raise ZdnnError for an error status, warn of a warning and of what is found."""
+        if self.watch is not None:
+            self.watch.tell(line.report for line in result.diagnostics if line.HasField("report"))
         status = result.zdnn_status
         violation = result.range_violation if result.HasField("range_violation") else None
         if status == Status.ZDNN_OK:

@@ -35,6 +35,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa_client._apart import APART
 from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
+from nnpa_client._sanitizer import place_header, place_request
 from nnpa_client._wire import DTYPES, dims, layout_shape
 from nnpa_client.errors import NnpaError
 
@@ -110,13 +111,16 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
                 yield view[start : start + CHUNK_BYTES].data
 
     guest.flush()
-    try:
-        result = guest.transport.write_tensor(parts()).result
-    except NnpaError:
-        guest.doubt()
-        raise
-    guest.settle(call, result)
-    guest.judge(call, result)
+    with guest.flying(call):
+        if guest.watch is not None:
+            place_header(header, call)
+        try:
+            result = guest.transport.write_tensor(parts()).result
+        except NnpaError:
+            guest.doubt()
+            raise
+        guest.settle(call, result)
+        guest.judge(call, result)
 
 
 def transform_origtensor(
@@ -190,15 +194,18 @@ class _Sink:
 def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: _Sink) -> None:
     """Read a stream into the sink, then judge the status that came first."""
     result = OperationResult()
-    for part in guest.transport.read_tensor(request):
-        if isinstance(part, memoryview):
-            sink.take(part)
-            continue
-        result = part.header.result
-        if part.header.total_bytes:
-            sink.expect(part.header.total_bytes)
-    guest.settle(call, result)
-    guest.judge(call, result)
+    with guest.flying(call):
+        if guest.watch is not None:
+            place_request(request, call)
+        for part in guest.transport.read_tensor(request):
+            if isinstance(part, memoryview):
+                sink.take(part)
+                continue
+            result = part.header.result
+            if part.header.total_bytes:
+                sink.expect(part.header.total_bytes)
+        guest.settle(call, result)
+        guest.judge(call, result)
 
 
 def _shaped(ztensor: "Ztensor", dense: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:

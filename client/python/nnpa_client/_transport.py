@@ -32,6 +32,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     WriteTensorResponse,
 )
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
@@ -127,15 +128,18 @@ def error_from_rpc(error: grpc.RpcError, target: str) -> NnpaError:
         return TransportError("UNKNOWN", str(error))
     code, message = error.code().name, error.details() or ""
     status = rpc_status.from_call(error)
-    info = ErrorInfo()
+    info, reports = ErrorInfo(), list[SanitizerReport]()
     for detail in status.details if status is not None else ():
-        if detail.Unpack(info):
-            break
+        report = SanitizerReport()
+        if not detail.Unpack(info) and detail.Unpack(report):
+            reports.append(report)
     metadata = dict(info.metadata)
-    if info.reason == "PROGRAM_CHECK":
-        return ProgramCheck(message, metadata)
     where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
-    return TransportError(code, f"{where}{message}", info.reason, metadata)
+    told: NnpaError = TransportError(code, f"{where}{message}", info.reason, metadata)
+    if info.reason == "PROGRAM_CHECK":
+        told = ProgramCheck(message, metadata)
+    told.reports = reports
+    return told
 
 
 class GrpcTransport:

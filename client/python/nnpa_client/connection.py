@@ -70,6 +70,7 @@ def connect(
     numerics: NumericsOption | None = None,
     jitter_seed: int | None = None,
     accumulate: AccumulateOption | None = None,
+    sanitize: bool = False,
     tls_ca: str | PathLike[str] | None = None,
     tls_cert: str | PathLike[str] | None = None,
     tls_key: str | PathLike[str] | None = None,
@@ -90,7 +91,8 @@ def connect(
     `library` is a version of zDNN (default "1.2.0"). `precheck` verifies operands before the
     machine sees them; without it, operands that contradict each other are a `ProgramCheck`.
     `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
-    `accumulate` are the session options of the wire contract. `timeout` bounds each call,
+    `accumulate` are the session options of the wire contract. `sanitize` reports misused ztensors
+    as `SanitizerWarning` and in `Session.reports`. `timeout` bounds each call,
     `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
     rules of `Session.faults`. A program that `nnpa trace record` runs gets the server that records
     instead of a private one. Raises `TransportError`.
@@ -113,6 +115,7 @@ def connect(
             numerics=numerics,
             jitter_seed=jitter_seed,
             accumulate=accumulate,
+            sanitize=sanitize or None,
             trace=known.trace if known is not None and known.target == target else None,
         )
         return Session(transport, options, server)

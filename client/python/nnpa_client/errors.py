@@ -7,22 +7,29 @@
       NetworkError            the client API of a hosted network refuses
       TransportError          the call did not reach the accelerator, or its answer got lost
     ZdnnWarning (UserWarning) the accelerator answered with a warning; outputs are valid
+    SanitizerWarning (UserWarning)  a session that sanitizes has found a misused ztensor
 
-`python -W error` turns a `ZdnnWarning` into an exception.
+`python -W error` turns warnings into exceptions.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from nnpa.zdnn.v1.operation_pb2 import OperationResult, RangeViolation
+from nnpa.zdnn.v1.sanitizer_pb2 import Misuse, SanitizerReport
 from nnpa.zdnn.v1.status_pb2 import Refusal
 
 from nnpa_client.status import as_status, get_status_message, status_name
 
 
 class NnpaError(Exception):
-    """Anything that this package raises on purpose."""
+    """Anything that this package raises on purpose.
+
+    `reports` is what the sanitizer found and nobody has been told of yet.
+    """
+
+    reports: Sequence[SanitizerReport] = ()
 
 
 class ZdnnError(NnpaError):
@@ -70,6 +77,21 @@ class ZdnnWarning(UserWarning):
         self.violation = violation
         explained = explain_violation(violation) if violation else ""
         super().__init__(f"zdnn_{op}: {self.message}{explained}")
+
+
+class SanitizerWarning(UserWarning):
+    """A misuse of a ztensor that a machine would not notice, found by `connect(sanitize=True)`.
+
+    `misuse` is its name ("NEVER_WRITTEN", "PADDING_READ", "TRANSFORMED_TWICE", "USE_AFTER_FREE",
+    "CONCURRENT_USE"), `op` the C function without its prefix, `report` all of it: `use`,
+    `allocation` and `other` have `operation` and `at`, the place in the program.
+    """
+
+    def __init__(self, report: SanitizerReport) -> None:
+        self.report = report
+        self.misuse = Misuse.Name(report.misuse).removeprefix("MISUSE_")
+        self.op = report.use.operation
+        super().__init__(report.text)
 
 
 class ProgramCheck(NnpaError):
@@ -231,6 +253,10 @@ def renumbered(error: NnpaError, before: int) -> NnpaError:
     metadata = {key: shift(value) for key, value in error.metadata.items()}
     if metadata.get("operation_index"):
         metadata["operation_index"] = str(int(metadata["operation_index"]) - before)
+    shifted: NnpaError
     if isinstance(error, ProgramCheck):
-        return ProgramCheck(shift(error.message), metadata)
-    return TransportError(error.code, shift(error.message), error.reason, metadata)
+        shifted = ProgramCheck(shift(error.message), metadata)
+    else:
+        shifted = TransportError(error.code, shift(error.message), error.reason, metadata)
+    shifted.reports = error.reports
+    return shifted

@@ -60,11 +60,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Where the server that is started listens: 127.0.0.1:0 is any free port "
         "(default: a Unix socket of its own).",
     )
+    group.addoption(
+        "--nnpa-sanitize",
+        action="store_true",
+        help="Have sessions look for misused ztensors: a test fails where one is misused, a C "
+        "program reports on its standard error.",
+    )
     parser.addini("nnpa_server_flags", "Further flags of the nnpa-server that is started.", "args")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Make the mark known, and misused ztensors a failure if they are looked for."""
+    if config.getoption("--nnpa-sanitize"):
+        config.addinivalue_line("filterwarnings", "error::nnpa_client.SanitizerWarning")
     config.addinivalue_line(
         "markers",
         "nnpa(machine, library, **options): the machine and zDNN version of a test, one or a "
@@ -174,6 +182,8 @@ def nnpa_session(
 
     options: dict[str, Any] = _marked(request.node)
     options |= {"machine": nnpa_machine, "library": nnpa_library}
+    if request.config.getoption("--nnpa-sanitize"):
+        options["sanitize"] = True
     with connect(nnpa_server.target, **options) as session:
         yield session
 
@@ -188,6 +198,7 @@ def nnpa(nnpa_session: "Session") -> "ModuleType":  # noqa: ARG001 - it opens th
 
 @pytest.fixture
 def nnpa_environment(
+    request: pytest.FixtureRequest,
     nnpa_server: "Place",
     nnpa_machine: Any,
     nnpa_library: str,
@@ -208,6 +219,8 @@ def nnpa_environment(
         "ZDNN_LIBRARY_VERSION": nnpa_library,
         "ZDNN_PROGRAM_CHECK": "status",
     }
+    if request.config.getoption("--nnpa-sanitize"):
+        variables["ZDNN_SANITIZE"] = "1"
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     if (where := prefix()) is not None:

@@ -34,6 +34,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
     OperationResult,
     RefreshNnpaQueryResult,
 )
+from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.tensor_pb2 import (
     ZDNN_1D,
     ZDNN_2D,
@@ -119,6 +120,9 @@ class Session:
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
         self._message = transport.create_session(CreateSessionRequest(session=options))
+        if options is not None and options.sanitize and not self._message.sanitize:
+            transport.delete_session(DeleteSessionRequest(name=self._message.name))
+            raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
         self._guest = Guest(transport, self._message, server)
         self._closed = False
 
@@ -151,6 +155,11 @@ class Session:
     def limits(self) -> SessionLimits:
         """What the session may use."""
         return self._message.limits
+
+    @property
+    def reports(self) -> Sequence[SanitizerReport]:
+        """What `connect(sanitize=True)` has found so far; see `SanitizerWarning`."""
+        return () if self._guest.watch is None else tuple(self._guest.watch.reports)
 
     @property
     def server_version(self) -> str:

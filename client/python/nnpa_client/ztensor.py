@@ -32,6 +32,7 @@ class Ztensor:
         "_structure",
         "finalizer",
         "flags",
+        "freed_id",
         "guest",
         "id",
         "quantization",
@@ -43,6 +44,7 @@ class Ztensor:
         self.guest = guest
         self.id = number
         self.flags = 0
+        self.freed_id = 0
         self.finalizer: weakref.finalize[..., Ztensor] | None = None
         self.quantization: tuple[float, float] | None = None
         self._structure = structure
@@ -78,7 +80,10 @@ class Ztensor:
         """
         if self.id:
             return TensorRef(id=self.id)
-        return TensorRef(inline_ztensor=self.structure)
+        ref = TensorRef(inline_ztensor=self.structure)
+        if self.freed_id:
+            ref.provenance.freed_id = self.freed_id
+        return ref
 
     @property
     def pre_transformed_desc(self) -> TensorDesc:

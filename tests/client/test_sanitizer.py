@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""connect(sanitize=True): misused ztensors are warned of where they are misused, clean ones not."""
+
+import inspect
+import re
+import runpy
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1.operation_pb2 import Operation
+from nnpa_client import (
+    NnpaError,
+    ProgramCheck,
+    SanitizerWarning,
+    Session,
+    TransportError,
+    ZdnnError,
+    Ztensor,
+    connect,
+    zdnn,
+)
+from nnpa_client._apart import Answered, Listed
+from nnpa_client.networks import NETWORKS, held_out
+from nnpa_server.store import Store
+
+from tests.client.conftest import Open
+from tests.client.in_process import InProcessTransport
+from tests.client.test_examples import EXAMPLES, NAMES
+
+HERE = str(Path(__file__))
+ONES = np.ones((2, 3), np.float32)
+LARGE = np.ones((1, 64, 512, 64), np.float32)  # 8 MiB, which travels in chunks
+
+
+@pytest.fixture
+def session(open_session: Open) -> Session:
+    """A session that sanitizes."""
+    return open_session(sanitize=True)
+
+
+def here(offset: int = 0) -> str:
+    """Return the place of the caller's line, or of one so many lines after it."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return f"{HERE}:{frame.f_back.f_lineno + offset} in {frame.f_back.f_code.co_name}"
+
+
+def allocated(session: Session, *shape: int, layout: int = zdnn.ZDNN_2D) -> Ztensor:
+    """Return a ztensor that was only allocated."""
+    pre = zdnn.init_pre_transformed_desc(layout, zdnn.FP32, *shape)
+    return session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
+
+
+def said(caught: pytest.WarningsRecorder | list[warnings.WarningMessage]) -> list[SanitizerWarning]:
+    """Return the sanitizer's warnings among those that were caught."""
+    return [one.message for one in caught if isinstance(one.message, SanitizerWarning)]
+
+
+def test_sticks_that_nothing_has_written(session: Session) -> None:
+    """The warning is at the line that reads them, and its report names the line of allocation."""
+    a, where = session.ztensor(ONES), here(1)
+    b = session.init_ztensor_with_malloc(a.pre_transformed_desc, a.transformed_desc)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        place = here(1)
+        zdnn.add(a, b)
+    (warning,) = said(caught)
+    assert (warning.misuse, warning.op) == ("NEVER_WRITTEN", "add")
+    assert (warning.report.operand, warning.report.use.at) == ("input_b", place)
+    assert (warning.report.allocation.operation, warning.report.allocation.at) == (
+        "allochelper_ztensor",
+        where,
+    )
+    line = next(one for one in caught if one.message is warning)
+    assert f"{line.filename}:{line.lineno} in " in f"{place} "
+    assert session.reports == (warning.report,)
+
+
+def test_a_warning_that_is_an_error(session: Session) -> None:
+    """With -W error the failure names the operation and both places."""
+    a = session.ztensor(ONES)
+    where = here(1)
+    b = session.init_ztensor_with_malloc(a.pre_transformed_desc, a.transformed_desc)
+    use = here(2)
+    with pytest.raises(SanitizerWarning) as caught:
+        zdnn.add(a, b)
+    text = str(caught.value)
+    assert text.startswith(f"zdnn_add at {use}: input_b (tensor ")
+    assert text.endswith(f"never been written; allocated by zdnn_allochelper_ztensor at {where}")
+
+
+def test_calls_of_a_pipeline_have_their_own_places(session: Session) -> None:
+    """What runs when a pipeline ends is reported at the line that called it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with session.pipeline():
+            where = here(1)
+            a = allocated(session, 2, 3)
+            use = here(1)
+            zdnn.exp(a)
+    (warning,) = said(caught)
+    assert warning.report.use.at == use
+    assert warning.report.allocation.at.rpartition(" in ")[2] == "allocated"
+    assert where.startswith(HERE)
+
+
+def test_transforming_what_is_transformed(session: Session) -> None:
+    """The second transform is warned of with the first one's place, before its status is raised."""
+    first = here(1)
+    a = session.ztensor(ONES)
+    second = here(2)
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(ZdnnError, match="INVALID_STATE"):
+        zdnn.transform_ztensor(a, ONES)
+    (warning,) = said(caught)
+    assert (warning.misuse, warning.report.use.at) == ("TRANSFORMED_TWICE", second)
+    assert (warning.report.other.operation, warning.report.other.at) == ("transform_ztensor", first)
+
+
+def test_a_result_that_depends_on_padding(session: Session) -> None:
+    """A softmax over what a bidirectional layer returns counts the columns between directions."""
+    hn = _bidirectional(session)
+    assert session.reports == ()
+    assert not said(_quietly(lambda: zdnn.tanh(hn)))
+    (warning,) = said(_quietly(lambda: zdnn.softmax(hn, None, zdnn.SOFTMAX_ACT_NONE)))
+    assert (warning.misuse, warning.report.operand) == ("PADDING_READ", "input")
+    assert warning.report.other.operation == "lstm"
+
+
+def _quietly(call: Callable[[], object]) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return caught
+
+
+def _bidirectional(session: Session) -> Ztensor:
+    """Return the output of an LSTM of 3 units in both directions: 64 columns per direction."""
+
+    def plain(layout: int, *shape: int) -> Ztensor:
+        return session.ztensor(np.full(shape, 0.5, np.float32), layout)
+
+    def gates(usage: int, layout: int, *shape: int) -> Ztensor:
+        info = zdnn.RNN_TYPE_LSTM | zdnn.PREV_LAYER_UNI | usage
+        pre = zdnn.init_pre_transformed_desc(layout, zdnn.FP32, *shape)
+        tfrmd = zdnn.generate_transformed_desc_concatenated(pre, info)
+        data = np.full(shape, 0.25, np.float32)
+        made = session.init_ztensor_with_malloc(pre, tfrmd)
+        return zdnn.transform_ztensor(made, data, data, data, data)
+
+    pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_4DS, zdnn.FP32, 2, 2, 1, 3)
+    hn = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
+    pre = zdnn.init_pre_transformed_desc(zdnn.ZDNN_4DS, zdnn.FP32, 1, 2, 1, 3)
+    cf = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
+    zdnn.lstm(
+        plain(zdnn.ZDNN_3DS, 2, 1, 4),
+        plain(zdnn.ZDNN_3DS, 2, 1, 3),
+        plain(zdnn.ZDNN_3DS, 2, 1, 3),
+        gates(zdnn.USAGE_WEIGHTS, zdnn.ZDNN_3DS, 2, 4, 3),
+        gates(zdnn.USAGE_BIASES, zdnn.ZDNN_2DS, 2, 3),
+        gates(zdnn.USAGE_HIDDEN_WEIGHTS, zdnn.ZDNN_3DS, 2, 3, 3),
+        gates(zdnn.USAGE_HIDDEN_BIASES, zdnn.ZDNN_2DS, 2, 3),
+        zdnn.BIDIR,
+        None,
+        hn,
+        cf,
+    )
+    return hn
+
+
+USES: dict[str, tuple[Callable[[Ztensor], object], type[NnpaError]]] = {
+    "exp": (zdnn.exp, ProgramCheck),
+    "transform_origtensor": (zdnn.transform_origtensor, ZdnnError),
+    "free_ztensor_buffer": (zdnn.free_ztensor_buffer, ZdnnError),
+    "transform_ztensor": (lambda a: zdnn.transform_ztensor(a, ONES), ZdnnError),
+}
+
+
+@pytest.mark.parametrize("op", USES)
+def test_use_after_free(session: Session, op: str) -> None:
+    """Whatever a freed ztensor is used for, who freed it is told, and the error is as ever."""
+    use, error = USES[op]
+    a = session.ztensor(ONES)
+    number, where = a.id, here(1)
+    zdnn.free_ztensor_buffer(a)
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(error):
+        use(a)
+    (warning,) = said(caught)
+    assert (warning.misuse, warning.op) == ("USE_AFTER_FREE", op)
+    assert (warning.report.tensor, warning.report.other.at) == (number, where)
+    assert warning.report.allocation.operation == "allochelper_ztensor"
+
+
+def test_use_after_free_in_one_list(session: Session) -> None:
+    """A pipeline that frees a ztensor and uses it is refused as ever, and told where it does."""
+    a = session.ztensor(ONES)
+    places: list[str] = []
+
+    def free_and_use() -> None:
+        with session.pipeline():
+            places.append(here(1))
+            zdnn.free_ztensor_buffer(a)
+            places.append(here(1))
+            zdnn.exp(a)
+
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(TransportError) as refused:
+        free_and_use()
+    assert refused.value.reason == "TENSOR_NOT_FOUND"
+    (warning,) = said(caught)
+    assert warning.misuse == "USE_AFTER_FREE"
+    assert [warning.report.other.at, warning.report.use.at] == places
+    assert len(session.reports) == 1
+
+
+def test_a_freed_ztensor_that_is_allocated_again(session: Session) -> None:
+    """A ztensor that got new sticks is not freed; until it is written it is never written."""
+    a = session.ztensor(ONES)
+    zdnn.free_ztensor_buffer(a)
+    zdnn.reset_ztensor(a)
+    zdnn.allochelper_ztensor(a)
+    assert not said(_quietly(lambda: zdnn.transform_ztensor(a, ONES)))
+    assert not said(_quietly(lambda: zdnn.exp(a)))
+
+
+class Blocked(InProcessTransport):
+    """A server in process whose answer to one list of operations waits."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.arrived, self.released = threading.Event(), threading.Event()
+        self.blocks = ""
+
+    def execute(self, listed: Listed) -> Answered:
+        """Run operations; the first list with the operation that blocks waits before."""
+        names = [one.WhichOneof("operation") for one in listed.message.operations]
+        if self.blocks in names:
+            self.blocks = ""
+            self.arrived.set()
+            assert self.released.wait(30)
+        return super().execute(listed)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "operand"),
+    [("exp", "tanh", "input"), ("tanh", "exp", "output"), ("tanh", "log", "")],
+    ids=["reads what is written", "writes what is read", "both read"],
+)
+def test_two_threads_on_one_ztensor(store: Store, first: str, second: str, operand: str) -> None:
+    """A call that meets another thread's on a ztensor, one of them writing, is warned of."""
+    blocked = Blocked(store)
+    with Session(blocked, accelerator_pb2.Session(sanitize=True)) as session:
+        a, b = session.ztensor(ONES), session.ztensor(ONES)
+        spare = [allocated(session, 2, 3), allocated(session, 2, 3)]
+        calls: dict[str, Callable[[], object]] = {
+            "exp": lambda: zdnn.exp(a, b),
+            "tanh": lambda: zdnn.tanh(b, spare[0]),
+            "log": lambda: zdnn.log(b, spare[1]),
+        }
+        blocked.blocks = first
+        one = threading.Thread(target=calls[first])
+        one.start()
+        assert blocked.arrived.wait(30)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            two = threading.Thread(target=calls[second])
+            two.start()
+            watch = a.guest.watch
+            assert watch is not None
+            while watch.under_way < 4:
+                threading.Event().wait(0.001)
+            blocked.released.set()
+            for thread in (one, two):
+                thread.join()
+        assert watch.under_way == 0
+    met = said(found)
+    assert [(one.misuse, one.op, one.report.operand) for one in met] == (
+        [("CONCURRENT_USE", second, operand)] if operand else []
+    )
+    for one_met in met:
+        assert one_met.report.other.operation == first
+        assert one_met.report.allocation.operation == "allochelper_ztensor"
+
+
+def test_large_ztensors(session: Session) -> None:
+    """What travels in chunks is watched like what travels in messages."""
+    a = allocated(session, *LARGE.shape, layout=zdnn.ZDNN_NHWC)
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(ZdnnError):
+        zdnn.transform_origtensor(a)
+    assert [one.misuse for one in said(caught)] == ["NEVER_WRITTEN"]
+    first = here(1)
+    zdnn.transform_ztensor(a, LARGE)
+    second = here(2)
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(ZdnnError):
+        zdnn.transform_ztensor(a, LARGE)
+    (warning,) = said(caught)
+    assert (warning.report.use.at, warning.report.other.at) == (second, first)
+    sticks = a.buffer
+    where = here(1)
+    a.write_sticks(np.zeros_like(sticks))
+    with pytest.warns(SanitizerWarning) as caught, pytest.raises(ZdnnError):
+        zdnn.transform_ztensor(a, LARGE)
+    (warning,) = said(caught)
+    assert (warning.report.other.operation, warning.report.other.at) == ("write_sticks", where)
+
+
+def _arrays(value: Any) -> Iterator[npt.NDArray[Any]]:
+    """Yield the arrays in what an example returns."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        yield from _arrays(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _arrays(one)
+    elif isinstance(value, Ztensor):
+        yield np.array([value.rec_scale, value.offset, value.is_transformed, value.buffer_size])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_manuals_examples_are_clean(server_target: str, name: str) -> None:
+    """Each example program gives the same bits with and without the sanitizer, and no report."""
+    results: list[list[npt.NDArray[Any]]] = []
+    for sanitize in (False, True):
+        with connect(server_target, sanitize=sanitize) as session:
+            results.append(list(_arrays(runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]())))
+            assert session.reports == ()
+    assert results[0]
+    for plain, sanitized in zip(*results, strict=True):
+        assert plain.tobytes() == sanitized.tobytes()
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=[one.name for one in NETWORKS])
+def test_the_demos_networks_are_clean(open_session: Open, network: Any) -> None:
+    """The digits networks give the same bits with and without the sanitizer, and no report."""
+    images = held_out().images[:40]
+    results: list[bytes] = []
+    for sanitize in (None, True):
+        session = open_session(sanitize=sanitize)
+        x = session.ztensor(network.arrange(images), network.layout)
+        for layer in network.load(session, len(images)):
+            x = layer.run(x)
+        results.append(x.numpy().tobytes())
+        assert session.reports == ()
+    assert results[0] == results[1]
+
+
+def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session without the flag sends no places, and never looks for them."""
+    sent: list[Operation] = []
+    transport = InProcessTransport(store)
+    execute = transport.execute
+
+    def noting(listed: Listed) -> Answered:
+        sent.extend(listed.message.operations)
+        return execute(listed)
+
+    monkeypatch.setattr(transport, "execute", noting)
+    monkeypatch.setattr("nnpa_client._sanitizer.Watch.flying", None)
+    with Session(transport) as session:
+        a = session.ztensor(ONES)
+        zdnn.add(a, allocated(session, 2, 3))
+        zdnn.free_ztensor_buffer(a)
+        with pytest.raises(ProgramCheck):
+            zdnn.exp(a)
+        assert session.reports == ()
+    assert sent
+    assert not any(one.site for one in sent)
+    assert not any(one.exp.input.HasField("provenance") for one in sent)
+
+
+def test_a_server_that_cannot(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not know the flag is refused, and its session deleted."""
+    transport = InProcessTransport(store)
+    create = transport.create_session
+
+    def older(request: accelerator_pb2.CreateSessionRequest) -> accelerator_pb2.Session:
+        made = create(request)
+        made.sanitize = False
+        return made
+
+    monkeypatch.setattr(transport, "create_session", older)
+    before = store.names()
+    with pytest.raises(NnpaError, match=re.escape("sanitize: nnpa-server")):
+        Session(transport, accelerator_pb2.Session(sanitize=True))
+    assert store.names() == before

@@ -47,6 +47,24 @@ def test_sticks_travel_once(repeat: Repeat, server: str, tmp_path: Path) -> None
     assert sum(told["shm"][1:]) < MIB // 4
 
 
+def test_older_outputs_are_recalled(prefix: Prefix, server: str, tmp_path: Path) -> None:
+    """What an operation wrote does not travel again, however many came later; a changed one does."""
+    program, count = tmp_path / "recall", 7
+    source = PROGRAMS / "recall.c"
+    toolchain.compiled(source, program, prefix, "-std=gnu11", *SANITIZERS)
+    told: dict[str, tuple[str, int]] = {}
+    for transfer in ("sticks", "cache"):
+        with relaying(tmp_path / transfer, server) as relay:
+            variables = {"ZDNN_SERVER": relay.address, "ZDNN_TRANSFER": transfer}
+            lines = toolchain.run([str(program), str(ROWS), str(count)], **variables)
+            told[transfer] = lines, relay.sent
+    assert told["cache"][0] == told["sticks"][0]
+    assert len(told["cache"][0].splitlines()) == 2 * count + 1
+    array, changed = 2 * STICKS, 2 * STICKS  # its operand is given twice
+    assert told["cache"][1] < array + changed + MIB // 4
+    assert told["sticks"][1] > array + 4 * count * STICKS
+
+
 @pytest.mark.parametrize(("rows", "tensors"), [(ROWS, 3.5), (8192 + 64, 4.5)])
 def test_forgotten_contents_are_sent_again(
     repeat: Repeat, server: str, tmp_path: Path, rows: int, tensors: float

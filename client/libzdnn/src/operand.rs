@@ -159,14 +159,14 @@ impl<'a> Operands<'a> {
         if !known.takes(size) {
             return false;
         }
-        let digest = contents::digest(sticks, kind);
-        if let Some(name) = known.name(&digest) {
-            message.contents = Some(Contents::Cached(name));
-            return true;
+        match known.name(sticks, kind) {
+            Ok(name) => message.contents = Some(Contents::Cached(name)),
+            Err(digest) => {
+                message.cache_as = Bytes::copy_from_slice(&digest);
+                self.sent.push(Sent { digest, size });
+            }
         }
-        message.cache_as = Bytes::copy_from_slice(&digest);
-        self.sent.push(Sent { digest, size });
-        false
+        message.contents.is_some()
     }
 
     /// Returns an output without sticks; they come back in the answer.
@@ -320,8 +320,7 @@ impl<'a> Operands<'a> {
             && !output.name_there.is_empty()
         {
             let kind = unsafe { (*output.ztensor).transformed() }.kind;
-            let digest = contents::digest(sticks, kind);
-            known.note(digest, output.name_there.clone(), sticks.len() as u64);
+            known.note_output(output.name_there.clone(), sticks, kind);
         }
     }
 
@@ -332,7 +331,7 @@ impl<'a> Operands<'a> {
     pub unsafe fn store(&self, result: &wire::OperationResult) -> Result<(), Failure> {
         if let Some(known) = &self.session.contents {
             for Sent { digest, size } in &self.sent {
-                known.note(*digest, Bytes::copy_from_slice(digest), *size);
+                known.note_sent(*digest, *size);
             }
         }
         for info in &result.outputs {
@@ -375,7 +374,6 @@ impl<'a> Operands<'a> {
             let free = wire::FreeZtensorBuffer { ztensor };
             drop(self.session.execute(wire::Operation {
                 operation: Some(wire::operation::Operation::FreeZtensorBuffer(free)),
-                housekeeping: true,
                 ..wire::Operation::default()
             }));
         }

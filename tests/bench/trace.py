@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row trace: what recording costs a list of 100 operations, and what not recording costs."""
+
+import atexit
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from unittest import mock
+
+import grpc
+import numpy as np
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_client._transport import GrpcTransport
+from nnpa_client.config import Endpoint
+from nnpa_client.trace import Recording
+from nnpa_server.accelerator import AcceleratorService, program, service
+from nnpa_server.accelerator.apart import Listed
+from nnpa_server.config import Limits
+from nnpa_server.store import Store
+
+from tests.bench.echo import OPTIONS
+from tests.bench.report import Figure, Work, ratio, row
+from tests.bench.server import PROGRAMS, N, directory, start_warm
+from tests.client.in_process import Waiting
+from tests.server.wire import Client, load, op
+
+_REPETITIONS = 400
+
+
+def _program(client: Client, shape: tuple[int, int]) -> Work:
+    """Return the work of one list of adds on tensors that the session holds."""
+    array = np.ones((1, 1, *shape), np.float32)
+    client.run(*load(1, array), *load(2, array))
+    many = client.request(*[op("add", input_a=1, input_b=1, output=2)] * N)
+    return lambda: client.stub.Execute(many)
+
+
+def _traced(address: str, client: Client) -> None:
+    """Have a session recorded, into a file, for as long as the bench runs."""
+    path = directory() / f"trace-{client.session.rpartition('/')[2]}"
+    recording = Recording(GrpcTransport(Endpoint(address)), path)
+    atexit.register(recording.stop)
+    request = pb.UpdateSessionRequest(session=pb.Session(name=client.session, trace=recording.name))
+    request.update_mask.paths.append("trace")
+    assert client.stub.UpdateSession(request).trace == recording.name
+
+
+@row("trace", "a session that is recorded, without contents, over one that is not (time)")
+def recording() -> list[Figure]:
+    """Target 1.1: recording takes less than a tenth of a program of 100 operations."""
+    address = start_warm("--listen", f"unix:{directory()}/trace")
+    figures: list[Figure] = []
+    for label, shape in PROGRAMS.items():
+        clients = [Client(grpc.insecure_channel(address, OPTIONS)) for _ in range(2)]
+        _traced(address, clients[0])
+        on, off = (_program(one, shape) for one in clients)
+        figures.append(Figure(f"{N} adds of {label} in one list", ratio(on, off, 101), 1.1))
+    return figures
+
+
+def _thread_ns(work: Work) -> int:
+    started = time.thread_time_ns()
+    work()
+    return time.thread_time_ns() - started
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+def _not_at_all(_session: object, _request: object) -> AbstractContextManager[None]:
+    return _NOTHING
+
+
+def _as_it_is(_session: object, take: object) -> object:
+    return take
+
+
+def _without_hooks(work: Work) -> Callable[[], int]:
+    """Return the work as it is where nothing asks whether the session is recorded."""
+
+    def run() -> int:
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(service, "recorded", _not_at_all))
+            stack.enter_context(mock.patch.object(program, "stepping", _as_it_is))
+            return _thread_ns(work)
+
+    return run
+
+
+@row("trace-off", "a session that is not recorded, over a server that cannot record (CPU)")
+def silent() -> list[Figure]:
+    """Target 1.02: nothing that could be measured; medians of many turns, in this process."""
+    store = Store(Limits())
+    host = AcceleratorService(store)
+    session = host.CreateSession(pb.CreateSessionRequest(), Waiting())
+    array = np.ones((1, 1, 32, 64), np.float32)
+    first = pb.ExecuteRequest(session=session.name, operations=[*load(1, array), *load(2, array)])
+    host.Execute(first, Waiting())
+    add = op("add", input_a=1, input_b=1, output=2)
+    figures: list[Figure] = []
+    for label, count in ((f"{N} adds of 32x64 in one list", N), ("one add of 32x64", 1)):
+        listed = Listed(pb.ExecuteRequest(session=session.name, operations=[add] * count))
+
+        def work(listed: Listed = listed) -> object:
+            return host.execute(listed, Waiting())
+
+        bare = _without_hooks(work)
+        pairs = [(_thread_ns(work), bare()) for _ in range(_REPETITIONS)]
+        on, off = (statistics.median(one) for one in zip(*pairs, strict=True))
+        figures.append(Figure(label, on / off, 1.02))
+    store.close()
+    return figures

@@ -4,6 +4,9 @@
 import inspect
 import re
 import runpy
+import subprocess
+import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -390,3 +393,52 @@ def test_a_server_that_cannot(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NnpaError, match=re.escape("sanitize: nnpa-server")):
         Session(transport, accelerator_pb2.Session(sanitize=True))
     assert store.names() == before
+
+
+SUITE = """
+    import os
+    import numpy as np
+    import pytest
+
+    def misuse(nnpa, session):
+        a = session.ztensor(np.ones(3, np.float32))
+        b = session.init_ztensor_with_malloc(a.pre_transformed_desc, a.transformed_desc)
+        nnpa.zdnn.max(a, b)
+
+    def test_misuse(nnpa, nnpa_session):
+        misuse(nnpa, nnpa_session)
+
+    def test_clean(nnpa, nnpa_session):
+        a = nnpa_session.ztensor(np.ones(3, np.float32))
+        assert nnpa.zdnn.add(a, a).numpy().tolist() == [2, 2, 2]
+
+    @pytest.mark.nnpa(sanitize=True)
+    def test_marked(nnpa, nnpa_session):
+        with pytest.warns(nnpa.SanitizerWarning, match="never been written"):
+            misuse(nnpa, nnpa_session)
+
+    def test_environment(nnpa_environment):
+        assert os.environ.get("ZDNN_SANITIZE") == nnpa_environment.get("ZDNN_SANITIZE")
+        print("ZDNN_SANITIZE", nnpa_environment.get("ZDNN_SANITIZE"))
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--nnpa-sanitize"]], ids=["without", "with"])
+def test_the_switch_of_the_pytest_plugin(
+    tmp_path: Path, server_target: str, flags: list[str]
+) -> None:
+    """--nnpa-sanitize makes a test fail at its misuse, and tells C programs; clean ones pass."""
+    (tmp_path / "test_suite.py").write_text(textwrap.dedent(SUITE))
+    settings = "[pytest]\nfilterwarnings = ignore::nnpa_client.ZdnnWarning\n"
+    (tmp_path / "pytest.ini").write_text(settings)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *flags]
+    run = subprocess.run(
+        [*command, "--nnpa-server", server_target],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == (1 if flags else 0), run.stdout
+    assert ("FAILED test_suite.py::test_misuse" in run.stdout) == bool(flags)
+    assert ("zdnn_max at " in run.stdout) == bool(flags)
+    assert f"ZDNN_SANITIZE {'1' if flags else None}" in run.stdout
+    for name in ("clean", "marked", "environment"):
+        assert f"PASSED test_suite.py::test_{name}" in run.stdout

@@ -48,7 +48,7 @@ def test_sticks_travel_once(repeat: Repeat, server: str, tmp_path: Path) -> None
 
 
 def test_older_outputs_are_recalled(prefix: Prefix, server: str, tmp_path: Path) -> None:
-    """What an operation wrote does not travel again, however many came later; a changed one does."""
+    """What an operation wrote does not travel again, however old; what was changed does."""
     program, count = tmp_path / "recall", 7
     source = PROGRAMS / "recall.c"
     toolchain.compiled(source, program, prefix, "-std=gnu11", *SANITIZERS)

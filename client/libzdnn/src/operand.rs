@@ -374,6 +374,7 @@ impl<'a> Operands<'a> {
             let free = wire::FreeZtensorBuffer { ztensor };
             drop(self.session.execute(wire::Operation {
                 operation: Some(wire::operation::Operation::FreeZtensorBuffer(free)),
+                housekeeping: true,
                 ..wire::Operation::default()
             }));
         }

@@ -4,7 +4,8 @@
 A panel has the gates of `UNITS` hidden units side by side, for each row of a matrix of weights: a
 tile of sums holds all that a cell needs, and is rounded and used while it is in the first-level
 cache. Behind the last hidden unit a panel is zero. What the input contributes to the gates is kept
-as codes, one row after the other, panel by panel.
+as codes, timestep by timestep, panel by panel, row by row; so are states, but for the h that is
+multiplied, which has dense rows.
 The machine sums the columns between the gates, too, which nobody looks at: only a violation of the
 range would show. They are left out where the largest numbers in them and beside them cannot add up
 to one.
@@ -15,9 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import (
+    LINE_HIGH32,
+    LINE_LOW32,
     MAGNITUDE16,
+    MAGNITUDE32,
     Codes,
     Words,
+    as_bits,
     contracted,
     decode,
     decode_run,
@@ -43,6 +48,11 @@ LEFT = 1 << 17
 """Most elements of input that are widened at once: 512 KiB."""
 COMPLETED, GATES_VIOLATED, STATES_VIOLATED, PADDED = 0, 1, 2, 3
 """How a kernel ends: with NINF among gates, or states, or early: what is between gates counts."""
+HALF_UNIT, KEPT = np.uint32(0x2000), np.uint32(0xFFFFC000)
+"""FP32 bits of half a unit of a DLFLOAT16 number, and those that the number keeps."""
+BEYOND = LINE_HIGH32
+"""FP32 bits of the first magnitude that is NINF."""
+SIGN32 = np.uint32(0x80000000)
 HARMLESS = 4294967296.0
 """Sums below, half of the largest number, do not violate the range, however they are rounded."""
 TILE = ROWS * 64
@@ -131,7 +141,8 @@ def fuse(
                 )  # fmt: skip
                 for row in range(bottom - top):
                     item = np.uintp(LEFT + row * width)
-                    target = np.uintp(((first + top + row) * units + unit) * width)
+                    timestep, place = divmod(first + top + row, batch)
+                    target = np.uintp(((timestep * units + unit) * batch + place) * width)
                     bias = np.uintp(LEFT + TILE + unit * width)
                     for i in range(np.uintp(width)):
                         code = encode_result(np.float32(work[item + i] + work[bias + i]))
@@ -144,13 +155,21 @@ def fuse(
 
 
 @inlined
-def _round_row(sums: Singles, item: np.uintp, bias: np.uintp, width: int) -> np.uint16:
-    """Add biases to the sums of a row and round them in place; return the largest magnitude."""
-    largest = np.uint16(0)
+def _round_row(
+    sums: Singles, words: Words, item: np.uintp, bias: np.uintp, width: int
+) -> np.uint32:
+    """Add biases to the sums of a row and round them in place; return the largest magnitude.
+
+    `words` are the bits of `sums`. Magnitudes of `BEYOND` and above are NINF, and not rounded.
+    """
+    largest = np.uint32(0)
     for i in range(np.uintp(width)):
-        code = encode_result(np.float32(sums[item + i] + sums[bias + i]))
-        largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
-        sums[item + i] = decode(code)
+        bits = as_bits(np.float32(sums[item + i] + sums[bias + i]))
+        magnitude = np.uint32(bits & MAGNITUDE32)
+        rounded = np.uint32(np.uint32(magnitude + HALF_UNIT) & KEPT)
+        largest = np.uint32(max(largest, rounded))
+        rounded = np.uint32(0) if rounded <= LINE_LOW32 else rounded
+        words[item + i] = np.uint32(rounded | np.uint32(bits & SIGN32))
     return largest
 
 
@@ -193,29 +212,32 @@ def _gru_row(
 
 
 @kernel
-def _take(
-    new: Codes, start: int, states: Singles, first: int, stride: int, batch: int, hidden: int
+def _take_rows(
+    new: Codes, states: Words, first: int, stride: int, batch: int, hidden: int
 ) -> np.uint16:
-    """Widen new states in place of the old ones; return the largest magnitude."""
-    largest, words = np.uint16(0), states.view(np.uint32)
-    across = (hidden + UNITS - 1) // UNITS * UNITS
-    for row in range(batch):
-        source, target = np.uintp(start + row * across), np.uintp(first + row * stride)
-        high = decode_run(new, source, words, target, np.uintp(hidden))
-        largest = np.uint16(max(largest, high))
+    """Widen new states in panels to dense rows; return the largest magnitude."""
+    largest = np.uint16(0)
+    for unit in range((hidden + UNITS - 1) // UNITS):
+        for row in range(batch):
+            source = np.uintp((unit * batch + row) * UNITS)
+            target = np.uintp(first + row * stride + unit * UNITS)
+            largest = np.uint16(
+                max(largest, decode_run(new, source, states, target, np.uintp(UNITS)))
+            )
     return largest
 
 
 @kernel
 def _store(new: Codes, start: int, cells: Codes, first: int, batch: int, hidden: int) -> None:
-    """Copy codes of states into an output, from stick column `first` on."""
-    across = (hidden + UNITS - 1) // UNITS * UNITS
+    """Copy codes of states in panels into an output, from stick column `first` on."""
     column = (batch + 31) // 32 * 2048
-    for k in range((hidden + 63) // 64):
-        corner = (first + k) * column
+    for unit in range((hidden + UNITS - 1) // UNITS):
+        corner = (first + unit // 4) * column + unit % 4 * UNITS
+        real = min(UNITS, hidden - unit * UNITS)
         for row in range(batch):
-            source, cell = np.uintp(start + row * across + 64 * k), np.uintp(corner + row * 64)
-            for i in range(np.uintp(min(64, hidden - 64 * k))):
+            source = np.uintp(start + (unit * batch + row) * UNITS)
+            cell = np.uintp(corner + row * 64)
+            for i in range(np.uintp(real)):
                 cells[cell + i] = new[source + i]
 
 
@@ -228,39 +250,48 @@ def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden
 
 
 @kernel
-def _read_state(
-    buffer: Buffer, work: Singles, start: int, stride: int, batch: int, hidden: int
+def _read_rows(
+    buffer: Buffer, states: Words, start: int, stride: int, batch: int, hidden: int
 ) -> np.float32:
-    """Widen a state to dense rows with zeros behind them; return the largest magnitude."""
-    largest = _widen_rows(
-        buffer.view(np.uint16), work.view(np.uint32), start, stride, 0, batch, batch, hidden
-    )
-    for row in range(batch):
-        for i in range(hidden, stride):
-            work[np.uintp(start + row * stride + i)] = 0
+    """Widen a state to dense rows; return the largest magnitude."""
+    cells = buffer.view(np.uint16)
+    return decode(_widen_rows(cells, states, start, stride, 0, batch, batch, hidden))
+
+
+@kernel
+def _read_panels(buffer: Buffer, states: Words, start: int, batch: int, hidden: int) -> np.float32:
+    """Widen a state to panels, zero behind the last unit; return the largest magnitude."""
+    cells, largest = buffer.view(np.uint16), np.uint16(0)
+    column = (batch + 31) // 32 * 2048
+    for unit in range((hidden + UNITS - 1) // UNITS):
+        corner = unit // 4 * column + unit % 4 * UNITS
+        real = np.uintp(min(UNITS, hidden - unit * UNITS))
+        for row in range(batch):
+            target = np.uintp(start + (unit * batch + row) * UNITS)
+            high = decode_run(cells, np.uintp(corner + row * 64), states, target, real)
+            largest = np.uint16(max(largest, high))
+            for i in range(real, np.uintp(UNITS)):
+                states[target + i] = 0
     return decode(largest)
 
 
 @inlined
 def _step_rows(
-    fused: Codes, first: int, work: Singles, top: int, bottom: int, unit: int, shape: Shape,
-    h: int, c: int, new: Codes,
+    fused: Codes, first: int, work: Singles, count: int, state: int, shape: Shape, new: Codes,
+    place: int,
 ) -> None:  # fmt: skip
     """Compute the new states of the units of a panel for the rows of a tile.
 
-    The codes of the timestep begin at row `first`, h and c in `work` at these indices.
+    The codes of the gates begin at `first`, states in `work` at `state`, new ones at `place`.
     """
-    units = (shape[3] + UNITS - 1) // UNITS
-    width, stride, across = shape[4] * UNITS, units * UNITS + 16, units * UNITS
-    for row in range(top, bottom):
-        x = np.uintp(((first + row) * units + unit) * width)
-        y, state = np.uintp((row - top) * width), row * stride + unit * UNITS
-        column = row * across + unit * UNITS
+    width, behind = shape[4] * UNITS, shape[1] * ((shape[3] + UNITS - 1) // UNITS) * UNITS
+    for row in range(count):
+        x, y = np.uintp(first + row * width), np.uintp(row * width)
+        old, h_new = np.uintp(state + row * UNITS), np.uintp(place + row * UNITS)
         if shape[4] == LSTM:
-            after = np.uintp(shape[1] * across + column)
-            _lstm_row(fused, x, work, y, work, np.uintp(c + state), new, np.uintp(column), after)
+            _lstm_row(fused, x, work, y, work, old, new, h_new, h_new + np.uintp(behind))
         else:
-            _gru_row(fused, x, work, y, work, np.uintp(h + state), new, np.uintp(column))
+            _gru_row(fused, x, work, y, work, old, new, h_new)
 
 
 @contracted
@@ -273,25 +304,26 @@ def run_layer(
 
     `fused` is what the input contributes, `panels` as for `fuse`; `probing` ends after the first
     product, before c0 is read or anything is stored. Without a place for every timestep LSTM
-    overwrites h in each, GRU stores the last; c is stored once. For GRU, c0 and c_output are any
-    buffers. `work` has room for a tile of sums, the biases in whole panels, and two states with 16
-    elements behind the panels of each row; `new` for two states in whole panels.
+    overwrites h in each, GRU stores the last; c is stored once. For GRU, c0 is h0 and c_output any
+    buffer. `work` has room for a tile of sums, the biases in whole panels, and two states, one with
+    16 elements behind each row; `new` for two states in whole panels.
     """
     timesteps, batch, _features, hidden, gates = shape
     width, units = gates * UNITS, (hidden + UNITS - 1) // UNITS
-    stride, tiles = units * UNITS + 16, (batch + ROWS - 1) // ROWS
-    h, c = TILE + units * width, TILE + units * width + batch * stride
+    size, stride, tiles = batch * units * UNITS, units * UNITS + 16, (batch + ROWS - 1) // ROWS
+    states, h = TILE + units * width, TILE + units * width + size
     h_cells, c_cells = h_output.view(np.uint16), c_output.view(np.uint16)
-    between = gate_panels(biases, work.view(np.uint32), TILE, 1, hidden, gates)
+    words = work.view(np.uint32)
+    between = gate_panels(biases, words, TILE, 1, hidden, gates)
     # No later h is larger than 1 and than h0.
-    largest_h = max(_read_state(h0, work, h, stride, batch, hidden), np.float32(1))
+    largest_h = max(_read_rows(h0, words, h, stride, batch, hidden), np.float32(1))
     if not _is_harmless(hidden, largest_h, panels[panels.size - 1], between):
         return PADDED
-    if gates == LSTM and not probing:
-        _read_state(c0, work, c, stride, batch, hidden)
+    if not probing:
+        _read_panels(c0, words, states, batch, hidden)
     for step in range(timesteps):
         timestep = timesteps - 1 - step if backward else step
-        largest = np.uint16(0)
+        largest = np.uint32(0)
         for unit in range(units):
             for tile in range(tiles):
                 top, bottom = tile * batch // tiles, (tile + 1) * batch // tiles
@@ -301,12 +333,13 @@ def run_layer(
                 )  # fmt: skip
                 bias = np.uintp(TILE + unit * width)
                 for row in range(bottom - top):
-                    high = _round_row(work, np.uintp(row * width), bias, width)
-                    largest = np.uint16(max(largest, high))
+                    top_bits = _round_row(work, words, np.uintp(row * width), bias, width)
+                    largest = np.uint32(max(largest, top_bits))
                 if not probing:
-                    first = timestep * batch
-                    _step_rows(fused, first, work, top, bottom, unit, shape, h, c, new)
-        if largest == NINF:
+                    first = ((timestep * units + unit) * batch + top) * width
+                    place = (unit * batch + top) * UNITS
+                    _step_rows(fused, first, work, bottom - top, states + place, shape, new, place)
+        if largest >= BEYOND:
             return GATES_VIOLATED
         if probing:
             break
@@ -318,12 +351,11 @@ def run_layer(
         if every or last or gates == LSTM:
             stack = timestep * target[2] if every else 0
             _store(new, 0, h_cells, stack + target[3], batch, hidden)
-        high = _take(new, 0, work, h, stride, batch, hidden)
-        if gates == LSTM:
-            c_new = batch * units * UNITS
-            high = np.uint16(max(high, _take(new, c_new, work, c, stride, batch, hidden)))
-            if last:
-                _store(new, c_new, c_cells, target[3], batch, hidden)
-        if high == NINF:
+        if last and gates == LSTM:
+            _store(new, size, c_cells, target[3], batch, hidden)
+        high = _take_rows(new, words, h, stride, batch, hidden)
+        kept = np.uintp(size if gates == LSTM else 0)
+        c_high = decode_run(new, kept, words, np.uintp(states), np.uintp(size))
+        if max(high, c_high) == NINF:
             return STATES_VIOLATED
     return COMPLETED

@@ -108,11 +108,8 @@ def convolve(
 def _in_strips(work: _Work) -> int:
     """Sum strip by strip in FP32; return the largest magnitude."""
     window, cells = work.kernel.transformed_desc.dims, work.kernel.sticks
-    sizes, columns = (
-        work.output.transformed_desc.dims,
-        _whole_sticks(WEIGHTS // math.prod(window[:3])),
-    )
-    largest = 0
+    sizes, largest = work.output.transformed_desc.dims, 0
+    columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
     for first, count in _ranges(window[3], columns):
         key = "panels", window, first, count
         panels, _ = recall(cells, key, partial(_widen_panels, work.kernel, first, count))

@@ -52,6 +52,7 @@ Span = tuple[int, int]
 
 PANEL, NARROW = 64, 48
 """Output channels of a panel, and of the last one where that is enough."""
+BEGIN = np.intp(0)
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 
@@ -205,7 +206,7 @@ def _sum_line(
         begin, end = strip * cells.size // strips, (strip + 1) * cells.size // strips
         for row in range(rows):
             accumulate(
-                sums, 0, source, start + begin * step + row * line, step,
+                sums, BEGIN, source, start + begin * step + row * line, step,
                 panels, panel[0] + row * run * panel[1], panel[1], run, end - begin, row == 0,
             )  # fmt: skip
         met = _store_strip(sums, panel[1], bias, out, cells[begin:end], offset, limits)

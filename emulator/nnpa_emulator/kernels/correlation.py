@@ -9,7 +9,7 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d; "Stickified tensors".
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,8 @@ Span = tuple[int, int]
 
 PANEL, NARROW = 64, 48
 """Output channels of a panel, and of the last one where that is enough."""
-BEGIN = np.intp(0)
+BEGIN = cast(int, np.intp(0))
+"""No literal, for which `accumulate` would be compiled once more."""
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 

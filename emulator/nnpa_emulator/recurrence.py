@@ -252,7 +252,10 @@ _NAMES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """One pass over the sequence: its slices of the operands, and the checks of instructions."""
+    """One pass over the sequence: its slices of the operands, and the checks of instructions.
+
+    A call that is `known` would pass them all.
+    """
 
     call: Call
     layer: Layer
@@ -262,15 +265,16 @@ class Direction:
 
     def check_product(self, name: str) -> None:
         """Check the product that an entry of the table issues."""
+        if self.known:
+            return
         layer, names = self.layer, _NAMES[name]
         operands = {one: self.tensors[mine] for one, mine in list(names.items())[:3]}
-        if not self.known:
-            stacks = layer.timesteps if name == "matmul_bcast_op" else 1
-            result = _work(stacks, 1, layer.batch, layer.width)
-            definition = FUNCTIONS[name].operation
-            if definition is None:
-                raise LookupError(f"{name} is not an operation")
-            self._check(name, definition, {**operands, "op_type": 0, "output": result})
+        stacks = layer.timesteps if name == "matmul_bcast_op" else 1
+        result = _work(stacks, 1, layer.batch, layer.width)
+        definition = FUNCTIONS[name].operation
+        if definition is None:
+            raise LookupError(f"{name} is not an operation")
+        self._check(name, definition, {**operands, "op_type": 0, "output": result})
         require_storage({names[one]: tensor for one, tensor in operands.items()})
 
     def activation(self) -> dict[str, Ztensor]:
@@ -283,9 +287,10 @@ class Direction:
 
     def check_activation(self, operands: dict[str, Ztensor]) -> None:
         """Check LSTMACT or GRUACT."""
-        if not self.known:
-            self._check("activation", ACTIVATIONS[self.layer.gates], operands)
-            self._require_halves()
+        if self.known:
+            return
+        self._check("activation", ACTIVATIONS[self.layer.gates], operands)
+        self._require_halves()
         layer = self.layer
         stored = {mine: layer.tensors[mine] for mine in layer.outputs.values()}
         require_storage({layer.state: operands["state"], **stored})

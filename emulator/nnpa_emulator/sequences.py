@@ -32,6 +32,9 @@ WEIGHTS = 1 << 25
 """Most elements of dense weights: 128 MiB, twice that in float64."""
 
 
+NO_CODES = np.empty(0, np.uint16)
+
+
 class Whole:
     """A layer, or one direction of it, that goes through its sequence in one call of a kernel."""
 
@@ -41,19 +44,14 @@ class Whole:
         hidden = tensors["h0"].transformed_desc.dim1
         self._shape = source.dim4, source.dim2, source.dim1, hidden, gates
         self._panels = -(-hidden // layers.UNITS)
-        self._fused = np.empty(0, np.uint16)
-
-    @property
-    def _elements(self) -> int:
-        """Codes of the fused gates."""
-        timesteps, batch, _, _, gates = self._shape
-        return timesteps * batch * self._panels * gates * layers.UNITS
+        self._width = self._panels * gates * layers.UNITS
+        self._fused = NO_CODES
 
     def fits(self) -> bool:
         """Tell whether gates and weights stay below the bounds of scratch and of what is kept."""
-        _, _, features, hidden, gates = self._shape
-        weights = max(features, hidden) * self._panels * gates * layers.UNITS
-        return self._elements <= GATES and weights <= MOST_PANELS
+        timesteps, batch, features, hidden, _ = self._shape
+        gates, weights = timesteps * batch * self._width, max(features, hidden) * self._width
+        return gates <= GATES and weights <= MOST_PANELS
 
     def _weights(self, name: str) -> Singles:
         """Return the panels of a matrix of weights, and what is largest between its gates."""
@@ -61,7 +59,7 @@ class Whole:
         rows = tensor.transformed_desc.dim2
 
         def widen(_lasting: bool) -> tuple[Singles, bool]:
-            panels: Singles = aligned((self._panels * rows * gates * layers.UNITS + 1,))
+            panels: Singles = aligned((rows * self._width + 1,))
             words = panels.view(np.uint32)
             panels[-1] = layers.gate_panels(tensor.sticks, words, 0, rows, hidden, gates)
             return panels, False
@@ -71,10 +69,9 @@ class Whole:
     def fuse(self) -> int:
         """Compute what the input contributes to the gates; tell how it ended."""
         panels = self._weights("weights")
-        tensors = self._tensors
-        self._fused = scratch("fused", (self._elements,), np.uint16)
-        size = layers.LEFT + layers.TILE + self._panels * self._shape[4] * layers.UNITS
-        work = scratch("layer", (size,))
+        tensors, rows = self._tensors, self._shape[0] * self._shape[1]
+        self._fused = scratch("fused", (rows * self._width,), np.uint16)
+        work = scratch("layer", (layers.LEFT + layers.TILE + self._width,))
         source, biases = tensors["input"].sticks, tensors["biases"].sticks
         return layers.fuse(source, panels, biases, self._fused, self._shape, work)
 
@@ -83,7 +80,7 @@ class Whole:
         panels = self._weights("hidden_weights")
         tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
         width = self._panels * layers.UNITS
-        work = scratch("layer", (layers.TILE + gates * width + 2 * batch * (width + 16),))
+        work = scratch("layer", (layers.TILE + self._width + 2 * batch * (width + 16),))
         new = scratch("states", (2 * batch * width,), np.uint16)
         descs = outputs[0].transformed_desc, outputs[-1].transformed_desc
         wide, first = -(-descs[0].dim1 // 64), half * (padded(hidden) // 64)

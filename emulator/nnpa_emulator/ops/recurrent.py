@@ -27,6 +27,7 @@ from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import (
     DEFAULT_ULPS,
+    OK,
     Call,
     Descriptors,
     Outcome,
@@ -53,7 +54,7 @@ from nnpa_emulator.recurrence import (
 )
 from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, Whole, clear_padding
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
+from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded, stick_bytes
 
 
 def _run_direction(one: Direction, backward: bool) -> Outcome | None:
@@ -166,16 +167,11 @@ def _violation(code: FunctionCode, one: Direction, *names: str) -> Outcome:
 def _run(call: Call, layer: Layer) -> Outcome:
     """Take a call through its checks and both directions, in the library's order of events."""
     guest = call.guest
-    if guest.precheck:
-        verify(layer)
-    if not guest.cached.has_parmblk_format(FORMAT_0):
-        require_facility(guest, FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0)
-    require_timesteps(layer)
-    require_direction(layer)
-    key, kept = _key(guest, layer)
-    known = key in guest.accepted and call.alignment is ALIGNED
-    halves = {FWD: (0,), BWD: (1,), BIDIR: (0, 1)}[layer.direction]
-    for half in halves:
+    key = _key(guest, layer)
+    known = call.alignment is ALIGNED and _is_known(guest, key, layer)
+    if not known:
+        _require(guest, layer)
+    for half in _HALVES[layer.direction]:
         side = half if layer.direction == BIDIR else 0
         tensors = {name: slice_of(layer, name, side) for name in SLICED if name in layer.tensors}
         tensors["input"] = layer.tensors["input"]
@@ -186,18 +182,44 @@ def _run(call: Call, layer: Layer) -> Outcome:
             raise Refused(status, "work area", "not available", "allocatable") from error
         if outcome is not None:
             return outcome
-    remember_accepted(guest, key, (), kept)
+    if not known:
+        descs = [one.transformed_desc for one in layer.tensors.values()]
+        sizes = tuple(stick_bytes(desc) for desc in descs)
+        remember_accepted(guest, key, sizes, [guest.machine, guest.cached, *descs])
     for name in layer.outputs.values():
         layer.tensors[name].is_transformed = True
-    return Outcome()
+    return OK
 
 
-def _key(guest: Guest, layer: Layer) -> tuple[tuple[object, ...], list[object]]:
-    """Return by what an accepted call is remembered, and what has to stay alive for that."""
-    descs: list[object] = [one.transformed_desc for one in layer.tensors.values()]
-    kept = [guest.machine, guest.cached, *descs]
-    names = (id(one) for one in kept)
-    return (layer.gates, layer.direction, guest.precheck, *names), kept
+_HALVES = {FWD: (0,), BWD: (1,), BIDIR: (0, 1)}
+
+
+def _require(guest: Guest, layer: Layer) -> None:
+    """Check what comes before the first instruction."""
+    if guest.precheck:
+        verify(layer)
+    if not guest.cached.has_parmblk_format(FORMAT_0):
+        require_facility(guest, FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0)
+    require_timesteps(layer)
+    require_direction(layer)
+
+
+def _key(guest: Guest, layer: Layer) -> tuple[object, ...]:
+    """Return by what an accepted call is remembered."""
+    descs = [id(one.transformed_desc) for one in layer.tensors.values()]
+    machine = id(guest.machine), id(guest.cached)
+    return (layer.gates, layer.direction, guest.precheck, *machine, *descs)
+
+
+def _is_known(guest: Guest, key: tuple[object, ...], layer: Layer) -> bool:
+    """Tell whether a call has been accepted before, and every tensor has its storage."""
+    accepted = guest.accepted.get(key)
+    if accepted is None:
+        return False
+    for tensor, size in zip(layer.tensors.values(), accepted[0], strict=True):
+        if tensor.buffer is None or tensor.buffer.nbytes < size:
+            return False
+    return True
 
 
 def _describe(

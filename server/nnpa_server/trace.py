@@ -2,7 +2,7 @@
 """Open traces: records on their way from the sessions that make them to the client that reads them.
 
     Traces   those of a server, by a name that cannot be guessed
-    Trace    one: records wait here, 64 MiB at most, until its stream takes them
+    Trace    one: records wait here, 16 MiB at most, until its stream takes them
 
 Nothing here stops a session: a reader who is too slow has its trace cut.
 """
@@ -21,7 +21,7 @@ from nnpa_server.tokens import caller_name
 from nnpa_server.wire_form import varint
 
 MAX_TRACE_BYTES = 4 * GIB
-_MAX_WAITING = 64 * MIB  # bytes of records that a reader has not taken
+_MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken
 _ROOM_FOR_END = 64  # bytes, more than the last record has
 _PATIENCE = 1.0  # seconds that a session waits for its reader to make room
 _PERIOD, _HEARTBEAT = 0.05, 1.0  # seconds between looks for records, and between signs of life

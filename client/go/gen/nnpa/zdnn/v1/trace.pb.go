@@ -106,7 +106,7 @@ const (
 	TraceEndReason_TRACE_END_REASON_ENDED TraceEndReason = 1
 	// It was cut: the next call would have exceeded max_bytes.
 	TraceEndReason_TRACE_END_REASON_TOO_LARGE TraceEndReason = 2
-	// It was cut: its reader was too slow, and the server keeps 64 MiB of records at most.
+	// It was cut: its reader was too slow, and the server keeps 16 MiB of records at most.
 	TraceEndReason_TRACE_END_REASON_TOO_SLOW TraceEndReason = 3
 	// It was cut: the server could not record a call, which is a defect of the server.
 	TraceEndReason_TRACE_END_REASON_FAILED TraceEndReason = 4

@@ -83,7 +83,7 @@ class _TraceEndReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TraceE
     TRACE_END_REASON_TOO_LARGE: _TraceEndReason.ValueType  # 2
     """It was cut: the next call would have exceeded max_bytes."""
     TRACE_END_REASON_TOO_SLOW: _TraceEndReason.ValueType  # 3
-    """It was cut: its reader was too slow, and the server keeps 64 MiB of records at most."""
+    """It was cut: its reader was too slow, and the server keeps 16 MiB of records at most."""
     TRACE_END_REASON_FAILED: _TraceEndReason.ValueType  # 4
     """It was cut: the server could not record a call, which is a defect of the server."""
 
@@ -97,7 +97,7 @@ TRACE_END_REASON_ENDED: TraceEndReason.ValueType  # 1
 TRACE_END_REASON_TOO_LARGE: TraceEndReason.ValueType  # 2
 """It was cut: the next call would have exceeded max_bytes."""
 TRACE_END_REASON_TOO_SLOW: TraceEndReason.ValueType  # 3
-"""It was cut: its reader was too slow, and the server keeps 64 MiB of records at most."""
+"""It was cut: its reader was too slow, and the server keeps 16 MiB of records at most."""
 TRACE_END_REASON_FAILED: TraceEndReason.ValueType  # 4
 """It was cut: the server could not record a call, which is a defect of the server."""
 Global___TraceEndReason: _TypeAlias = TraceEndReason  # noqa: Y015

@@ -632,7 +632,7 @@ export enum TraceEndReason {
   TOO_LARGE = 2,
 
   /**
-   * It was cut: its reader was too slow, and the server keeps 64 MiB of records at most.
+   * It was cut: its reader was too slow, and the server keeps 16 MiB of records at most.
    *
    * @generated from enum value: TRACE_END_REASON_TOO_SLOW = 3;
    */

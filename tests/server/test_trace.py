@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: what the server records of sessions, and that recording never changes what they answer.
+
+Expected records: the comments of nnpa/zdnn/v1/trace.proto.
+"""
+
+import hashlib
+import io
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.proto import parse_length_prefixed as parse
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import tensor_pb2, trace_pb2
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
+from nnpa_server import trace as open_traces
+from nnpa_server.accelerator.carried import Carried
+
+from tests.server.conftest import Running
+from tests.server.process import serving
+from tests.server.wire import Client, New, chunks, desc, init, load, op, pre_desc, refused
+
+DATA = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)
+OTHER = np.full((1, 1, 2, 3), 5, np.float32)
+ENDED, TOO_LARGE, TOO_SLOW, FAILED = (
+    trace_pb2.TRACE_END_REASON_ENDED,
+    trace_pb2.TRACE_END_REASON_TOO_LARGE,
+    trace_pb2.TRACE_END_REASON_TOO_SLOW,
+    trace_pb2.TRACE_END_REASON_FAILED,
+)
+CODE = grpc.StatusCode
+SLOWLY = 30.0  # seconds
+
+
+class Open:
+    """An open trace of a server, over a channel."""
+
+    def __init__(self, channel: grpc.Channel, contents: bool = False, max_bytes: int = 0) -> None:
+        self.stub: Any = TraceServiceStub(channel)
+        request = trace_pb2.RecordTraceRequest(contents=contents, max_bytes=max_bytes)
+        self.stream: Any = self.stub.RecordTrace(request)
+        first: trace_pb2.RecordTraceResponse = next(iter(self.stream))
+        self.name = first.trace
+
+    def join(self, client: Client) -> str:
+        """Have a session join; return the trace that it tells."""
+        message = pb.Session(name=client.session, trace=self.name)
+        request = pb.UpdateSessionRequest(session=message)
+        told: str = client.stub.UpdateSession(request).trace
+        return told
+
+    def end(self) -> list[trace_pb2.TraceRecord]:
+        """End the trace and return its records."""
+        self.stub.EndTrace(trace_pb2.EndTraceRequest(trace=self.name))
+        return self.rest()
+
+    def rest(self) -> list[trace_pb2.TraceRecord]:
+        """Return the records up to the end."""
+        return parsed(b"".join(one.records for one in self.stream))
+
+
+def parsed(raw: bytes) -> list[trace_pb2.TraceRecord]:
+    """Cut bytes into records: a varint with the size, then the record."""
+    records: list[trace_pb2.TraceRecord] = []
+    stream = io.BytesIO(raw)
+    while stream.tell() < len(raw):
+        records.append(parse(trace_pb2.TraceRecord, stream))
+    return records
+
+
+def calls(records: list[trace_pb2.TraceRecord]) -> list[trace_pb2.TracedCall]:
+    """Return the calls of a trace."""
+    return [one.call for one in records if one.WhichOneof("record") == "call"]
+
+
+def inline(**contents: Any) -> tensor_pb2.Ztensor:
+    """Describe a transformed tensor of DATA's shape that travels."""
+    shape = DATA.shape
+    descs = {"pre_transformed_desc": pre_desc(*shape), "transformed_desc": desc(*shape)}
+    return tensor_pb2.Ztensor(**descs, is_transformed=True, **contents)
+
+
+def digest(data: bytes) -> bytes:
+    """Return the digest that the contract names."""
+    return hashlib.sha256(data).digest()[:16]
+
+
+@pytest.fixture
+def opened(client: Client) -> Iterator[Callable[..., Open]]:
+    """A function that opens a trace, which the test's session joins; ended with the test."""
+    traces: list[Open] = []
+
+    def make(**options: Any) -> Open:
+        one = Open(client.channel, **options)
+        traces.append(one)
+        assert one.join(client) == one.name
+        return one
+
+    yield make
+    for one in traces:
+        one.stub.EndTrace(trace_pb2.EndTraceRequest(trace=one.name))
+
+
+def test_calls_are_recorded_as_they_were_answered(
+    client: Client, opened: Callable[..., Open]
+) -> None:
+    """A list has its operations, a result for each, and times; the session's key is nowhere."""
+    trace = opened()
+    add = op("add", input_a=1, input_b=1, output=New(2))
+    answers = [client.run(*load(1, DATA)), client.run(add), client.run(op("is_nnpa_installed"))]
+    records = trace.end()
+    assert [one.WhichOneof("record") for one in records] == [
+        "start", "session", "call", "call", "call", "end",
+    ]  # fmt: skip
+    told = list[Any]()
+    for call, answer in zip(calls(records), answers, strict=True):
+        told.extend(call.new_results)
+        assert [told[one] for one in call.results] == answer
+        assert len(call.durations_ns) == len(call.operations) == len(answer)
+        assert call.session == 1
+    assert calls(records)[1].operations[0] == add
+    assert sum(calls(records)[1].durations_ns) > 0
+    assert records[1].session.options.machine.name == "machines/telum2"
+    assert records[-1].end == trace_pb2.TraceEnd(reason=ENDED, calls=3)
+    key = client.session.removeprefix("sessions/").encode()
+    assert key not in b"".join(one.SerializeToString() for one in records)
+
+
+def test_a_result_that_is_told_again_is_recorded_once(
+    client: Client, opened: Callable[..., Open]
+) -> None:
+    """A hundred operations with the same answer have one result."""
+    client.run(*load(1, DATA), *init(2, *DATA.shape))
+    trace = opened()
+    add = op("add", input_a=1, input_b=1, output=2)
+    client.run(*[add] * 100)
+    client.run(add)
+    first, second = calls(trace.end())
+    assert len(first.new_results) <= 2, "the first may tell that the output is transformed now"
+    assert len(first.operations) == 100
+    assert not second.new_results
+    assert second.results[0] == first.results[-1]
+
+
+def test_contents_are_told_by_digest(client: Client, opened: Callable[..., Open]) -> None:
+    """Without contents an array has size and digest, and its bytes are nowhere in the trace."""
+    trace = opened()
+    client.run(*load(1, DATA))
+    client.array(1)
+    records = trace.end()
+    up, down = calls(records)
+    assert not up.operations[2].transform_ztensor.data
+    (array,) = up.contents
+    assert (array.operation_index, array.role, array.operand, array.id) == (
+        2, trace_pb2.CONTENTS_ROLE_ARRAY_IN, "data", 1,
+    )  # fmt: skip
+    assert (array.size, array.digest) == (DATA.nbytes, digest(DATA.tobytes()))
+    (back,) = down.contents
+    assert back.role == trace_pb2.CONTENTS_ROLE_ARRAY_OUT
+    assert back.digest == array.digest
+    assert DATA.tobytes() not in b"".join(one.SerializeToString() for one in records)
+
+
+def test_each_content_is_held_once(client: Client, opened: Callable[..., Open]) -> None:
+    """With contents the trace has each digest's bytes exactly once, whoever brings them."""
+    trace = opened(contents=True)
+    client.run(*load(1, DATA), *load(2, DATA))
+    client.array(1)
+    records = trace.end()
+    pieces = [one.bytes for one in records if one.WhichOneof("record") == "bytes"]
+    assert Counter(one.digest for one in pieces) == Counter({one.digest for one in pieces})
+    for one in pieces:
+        assert digest(one.piece) == one.digest
+    named = {one.digest for call in calls(records) for one in call.contents}
+    assert named == {one.digest for one in pieces}
+    assert digest(DATA.tobytes()) in named
+
+
+def test_tensors_from_before_are_told_once(client: Client, opened: Callable[..., Open]) -> None:
+    """A tensor that the session had is told, with its sticks, when it is first named."""
+    client.run(*load(1, DATA), *init(2, *DATA.shape))
+    trace = opened(contents=True)
+    add = op("add", input_a=1, input_b=1, output=2)
+    client.run(add, add)
+    client.run(add)
+    records = trace.end()
+    first, second = calls(records)
+    assert sorted(one.id for one in first.tensors) == [1, 2]
+    held = {one.id: one for one in first.contents if one.role == 5}
+    assert held.keys() == {1, 2}
+    assert held[2].digest == digest(bytes(4096))
+    assert not second.tensors
+
+
+def test_streams_are_recorded(client: Client, opened: Callable[..., Open]) -> None:
+    """Arrays and sticks that come or go in chunks are calls of their own, with their digests."""
+    trace = opened()
+    client.run(*init(1, *DATA.shape))
+    transform = op("transform_ztensor", ztensor=1)
+    header = client.arrays_header(transform, DATA.nbytes)
+    client.write([header, *chunks(DATA.tobytes())])
+    _, sticks = client.read(sticks=pb.ReadSticks(id=1))
+    client.write([client.sticks_header(id=1, total_bytes=len(sticks)), *chunks(sticks)])
+    client.read(operation=op("transform_origtensor", ztensor=1))
+    streamed = calls(trace.end())[1:]
+    assert [one.WhichOneof("stream") for one in streamed] == [
+        "operation", "read", "write", "operation",
+    ]  # fmt: skip
+    raw = digest(DATA.tobytes())
+    assert [one.contents[0].digest for one in streamed] == [
+        raw, digest(sticks), digest(sticks), raw,
+    ]  # fmt: skip
+    assert all(len(one.results) == len(one.durations_ns) == 1 for one in streamed)
+
+
+def test_a_refused_stream_has_its_answer(client: Client, opened: Callable[..., Open]) -> None:
+    """A transform that the library refuses before it reads is recorded with its status."""
+    client.run(*load(1, DATA))
+    trace = opened()
+    header = client.arrays_header(op("transform_ztensor", ztensor=1), DATA.nbytes)
+    answer = client.write([header, *chunks(DATA.tobytes())])
+    (call,) = calls(trace.end())
+    assert call.new_results[0].zdnn_status == answer.zdnn_status != 0
+
+
+def test_cached_contents_keep_their_digest(client: Client, opened: Callable[..., Open]) -> None:
+    """Sticks that come by name are told as those that came under it."""
+    client.run(*load(1, DATA))
+    _, sticks = client.read(sticks=pb.ReadSticks(id=1))
+    trace, name = opened(), b"0123456789abcdef"
+    kept = inline(sticks=sticks, cache_as=name)
+    named = inline(cached=name)
+    client.run(*init(2, *DATA.shape))
+    client.run(op("add", input_a=kept, input_b=1, output=2))
+    client.run(op("add", input_a=named, input_b=1, output=2))
+    brought, again = calls(trace.end())[1:]
+    assert brought.contents[0].digest == again.contents[0].digest == digest(sticks)
+    assert again.contents[0].size == len(sticks)
+    for call in (brought, again):
+        told = call.operations[0].add.input_a.inline_ztensor
+        assert not told.cache_as
+        assert told.WhichOneof("contents") is None
+
+
+@pytest.mark.parametrize("contents", [False, True])
+def test_errors_are_recorded(client: Client, opened: Callable[..., Open], contents: bool) -> None:
+    """A program check has the results before it; a list that is refused as a whole has none."""
+    client.run(*load(1, DATA), *load(2, OTHER), *init(3, 1, 1, 2, 4))
+    trace = opened(contents=contents)
+    add = op("add", input_a=1, input_b=2, output=3)
+    good = op("add", input_a=1, input_b=2, output=New(4))
+    with refused(CODE.ABORTED, "PROGRAM_CHECK"):
+        client.run(good, add, op("is_nnpa_installed"))
+    with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
+        client.run(op("add", input_a=9, input_b=1, output=3))
+    checked, unknown = calls(trace.end())
+    assert (len(checked.operations), len(checked.results)) == (3, 1)
+    assert (checked.error.code, checked.error.reason) == ("ABORTED", "PROGRAM_CHECK")
+    assert checked.error.metadata["operation_index"] == "1"
+    assert not unknown.results
+    assert unknown.error.reason == "TENSOR_NOT_FOUND"
+
+
+def test_options_are_told_anew(client: Client, opened: Callable[..., Open]) -> None:
+    """A session that moves to another machine is told again, before its next call."""
+    trace = opened()
+    spec = pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1)
+    client.stub.UpdateSession(
+        pb.UpdateSessionRequest(session=pb.Session(name=client.session, machine_spec=spec))
+    )
+    client.run(op("is_nnpa_installed"))
+    records = trace.end()
+    sessions = [one.session for one in records if one.WhichOneof("record") == "session"]
+    machines = [one.options.machine.name for one in sessions]
+    assert machines == ["machines/telum2", "machines/telum1"]
+    assert [one.session for one in sessions] == [1, 1]
+
+
+def test_sessions_share_a_trace(client: Client, opened: Callable[..., Open]) -> None:
+    """Sessions that join one trace, at creation or later, have numbers of their own."""
+    trace = opened()
+    other = client.other(pb.Session(trace=trace.name))
+    assert other.state().trace == trace.name
+    for one in (client, other, client):
+        one.run(op("is_nnpa_installed"))
+    assert [one.session for one in calls(trace.end())] == [1, 2, 1]
+
+
+def test_a_trace_that_is_not_open_records_nothing(client: Client) -> None:
+    """An unknown name is ignored, at creation and later, and not told."""
+    other = client.other(pb.Session(trace="traces/nobody"))
+    assert other.state().trace == ""
+    trace = Open(client.channel)
+    trace.end()
+    assert trace.join(client) == ""
+    assert client.run(op("is_nnpa_installed"))[0].boolean
+
+
+def test_a_session_leaves_a_trace(client: Client, opened: Callable[..., Open]) -> None:
+    """After an update that takes the trace away nothing is recorded."""
+    trace = opened()
+    client.run(op("is_nnpa_installed"))
+    request = pb.UpdateSessionRequest(session=pb.Session(name=client.session))
+    request.update_mask.paths.append("trace")
+    assert client.stub.UpdateSession(request).trace == ""
+    client.run(op("is_nnpa_installed"))
+    assert len(calls(trace.end())) == 1
+
+
+def test_a_full_trace_is_cut_and_the_program_goes_on(
+    client: Client, opened: Callable[..., Open]
+) -> None:
+    """Beyond max_bytes the trace ends and says why; every call is still answered."""
+    trace = opened(contents=True, max_bytes=8192)
+    noise = np.random.default_rng(1).normal(size=(1, 1, 8, 64)).astype(np.float32)
+    for number in range(1, 9):
+        answer = client.run(*load(number, noise + number))
+        assert [one.zdnn_status for one in answer] == [0, 0, 0]
+    records = trace.rest()
+    assert records[-1].end.reason == TOO_LARGE
+    assert sum(one.ByteSize() for one in records) <= 8192
+    assert records[-1].end.calls == len(calls(records))
+    assert client.state().trace == ""
+
+
+def test_a_slow_reader_has_its_trace_cut(
+    running: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that nobody takes end the trace, not the program."""
+    monkeypatch.setattr(open_traces, "_MAX_WAITING", 1024)
+    monkeypatch.setattr(open_traces, "_PATIENCE", 0.01)
+    monkeypatch.setattr(open_traces, "_PERIOD", SLOWLY)
+    trace = Open(running.channel)
+    trace.join(client)
+    for _ in range(100):
+        assert client.run(op("is_nnpa_installed"))[0].boolean
+    records = trace.rest()
+    assert records[-1].end.reason == TOO_SLOW
+    assert 0 < records[-1].end.calls < 100
+
+
+def test_a_recorder_that_fails_leaves_the_answer_alone(
+    client: Client, opened: Callable[..., Open], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect in recording cuts the trace, and the call has its answer."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("recording")
+
+    trace = opened(contents=True)
+    monkeypatch.setattr(Carried, "left", fail)
+    assert [one.zdnn_status for one in client.run(*load(1, DATA))] == [0, 0, 0]
+    assert client.array(1).tolist() == DATA.reshape(-1).tolist()
+    assert trace.rest()[-1].end.reason == FAILED
+
+
+def test_a_quiet_trace_gives_signs_of_life(
+    client: Client, opened: Callable[..., Open], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing happens an empty message comes now and then, so that nobody cuts the stream."""
+    monkeypatch.setattr(open_traces, "_HEARTBEAT", 0.05)
+    trace = opened()
+    messages = [next(trace.stream) for _ in range(4)]
+    assert any(not one.records and not one.trace for one in messages)
+    assert len(calls(trace.end())) == 0
+    assert client.state().trace == ""
+
+
+def test_a_cancelled_stream_ends_its_trace(client: Client, opened: Callable[..., Open]) -> None:
+    """When the reader goes away the session is no longer recorded, and lives on."""
+    trace = opened()
+    trace.stream.cancel()
+    deadline = time.monotonic() + SLOWLY
+    while client.state().trace and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert client.state().trace == ""
+    assert client.run(op("is_nnpa_installed"))[0].boolean
+
+
+def test_draining_does_not_wait_for_a_trace(start: Callable[..., Running]) -> None:
+    """An open trace is no work under way: a server that drains ends at once."""
+    server = start()
+    trace = Open(server.channel)
+    began = time.monotonic()
+    assert server.server.drain()
+    assert time.monotonic() - began < server.server.config.drain_timeout / 2
+    with pytest.raises(grpc.RpcError):
+        trace.rest()
+
+
+def test_a_trace_belongs_to_its_token(tmp_path: Path) -> None:
+    """A session of another token's does not join, and cannot end the trace."""
+    names, secrets = ("alice", "bob"), ("a" * 32, "b" * 32)
+    tables = [
+        f'[tokens.{name}]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
+        for name, secret in zip(names, secrets, strict=True)
+    ]
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("\n".join(tables), encoding="utf-8")
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--tokens", str(tokens)) as server:
+        channel = grpc.insecure_channel(server.address)
+        stub, traces = AcceleratorServiceStub(channel), TraceServiceStub(channel)
+        alice, bob = ((("authorization", f"Bearer {secret}"),) for secret in secrets)
+        stream: Any = traces.RecordTrace(trace_pb2.RecordTraceRequest(), metadata=alice)
+        name = next(stream).trace
+        end = trace_pb2.EndTraceRequest(trace=name)
+        request = pb.CreateSessionRequest(session=pb.Session(trace=name))
+        assert stub.CreateSession(request, metadata=bob).trace == ""
+        traces.EndTrace(end, metadata=bob)
+        assert stub.CreateSession(request, metadata=alice).trace == name
+        traces.EndTrace(end, metadata=alice)
+        records = parsed(b"".join(one.records for one in stream))
+        assert records[-1].end.reason == ENDED
+        assert sum(one.WhichOneof("record") == "session" for one in records) == 1

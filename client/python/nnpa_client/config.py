@@ -5,6 +5,7 @@
     ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
     ZDNN_TOKEN      bearer token that the server asks for
+    ZDNN_FAULTS     file of fault rules for sessions at ZDNN_SERVER; `nnpa faults run` sets both
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -65,6 +66,21 @@ def recorder(environment: Mapping[str, str] | None = None) -> Recorder | None:
     environ = os.environ if environment is None else environment
     target, trace = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_TRACE", "")
     return Recorder(target, trace) if target and trace else None
+
+
+@dataclass(frozen=True, slots=True)
+class Breaking:
+    """Where what this process does is to break: the server's address, and the file of rules."""
+
+    target: str
+    rules: Path
+
+
+def breaking(environment: Mapping[str, str] | None = None) -> Breaking | None:
+    """Return where this process is to meet faults, None if it is not."""
+    environ = os.environ if environment is None else environment
+    target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
+    return Breaking(target, Path(rules)) if target and rules else None
 
 
 def default_target(environment: Mapping[str, str] | None = None) -> str | None:

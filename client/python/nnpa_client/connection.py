@@ -8,7 +8,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSp
 
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import GrpcTransport
-from nnpa_client.config import endpoint, recorder
+from nnpa_client.config import breaking, endpoint, recorder
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -94,12 +94,13 @@ def connect(
     `accumulate` are the session options of the wire contract. `sanitize` reports misused ztensors
     as `SanitizerWarning` and in `Session.reports`. `timeout` bounds each call,
     `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
-    rules of `Session.faults`. A program that `nnpa trace record` runs gets the server that records
-    instead of a private one. Raises `TransportError`.
+    rules of `Session.faults`. A program that `nnpa trace record` or `nnpa faults` runs gets
+    their server instead of a private one. Raises `TransportError`.
     """
-    known = recorder()
-    if known is not None and target is None and not allow_faults:
-        target = known.target
+    known, broken = recorder(), breaking()
+    named = known or broken
+    if named is not None and target is None and not allow_faults:
+        target = named.target
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults)
     transport, server = open_transport(reach)
     try:
@@ -118,6 +119,10 @@ def connect(
             sanitize=sanitize or None,
             trace=known.trace if known is not None and known.target == target else None,
         )
+        if broken is not None and broken.target == target:
+            from nnpa_client.faults import read_rules  # seldom needed
+
+            options.fault_rules.extend(read_rules(broken.rules))
         return Session(transport, options, server)
     except BaseException:
         give_up(transport, server)

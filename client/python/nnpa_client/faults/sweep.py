@@ -20,7 +20,10 @@ from nnpa_client.status import Status, is_warning
 Verdict: TypeAlias = Literal["handled", "ignored", "crashed", "hung", "missed"]
 VERDICTS: tuple[Verdict, ...] = ("handled", "ignored", "crashed", "hung", "missed")
 STATUSES = tuple(one for one in Status if one != Status.ZDNN_OK)
-_QUIET = {"ZDNN_LOGLEVEL": "off"}  # what the library prints is no answer of the program
+# What the library prints is no answer of the program: libzdnn is told to be quiet, and the Python
+# client's lines, which the log of a program without one prints, are passed over.
+_QUIET = {"ZDNN_LOGLEVEL": "off"}
+_LIBRARY = b"() (nnpa): "
 _NO_STATUS = ("is_", "get_", "init")  # functions that return none, and getrange_ztensor is not one
 _LARGEST_SIGNAL = 64
 _NOTE = FaultRule(note=True)
@@ -124,8 +127,13 @@ def _clean(first: Ended, second: Ended, timeout: float) -> _Clean:
         raise Unusable("the program makes no call at ZDNN_SERVER: is it linked with libzdnn?")
     if calls != _calls(second.marked):
         raise Unusable("without faults the program makes other calls each time")
-    steady = (first.output, first.errors) == (second.output, second.errors)
+    steady = _printed(first) == _printed(second)
     return _Clean(first, calls, steady)
+
+
+def _printed(ended: Ended) -> tuple[bytes, list[bytes]]:
+    lines = ended.errors.splitlines()
+    return ended.output, [line for line in lines if _LIBRARY not in line]
 
 
 def _calls(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
@@ -165,5 +173,5 @@ def judge(clean: Ended, ended: Ended, steady: bool) -> Verdict:
         return "missed"
     same = ended.code == clean.code and _calls(ended.marked) == _calls(clean.marked)
     if same and steady:
-        same = (ended.output, ended.errors) == (clean.output, clean.errors)
+        same = _printed(ended) == _printed(clean)
     return "ignored" if same else "handled"

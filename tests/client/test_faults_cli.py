@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa faults` with rules and with Python programs; C programs are in tests/libzdnn."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from nnpa_client.cli import main
+from nnpa_client.faults import schema
+from nnpa_client.faults.sweep import sweep
+from nnpa_client.status import Status
+
+PROGRAM = """\
+import sys
+import numpy as np
+from nnpa_client import ZdnnError, connect, zdnn
+with connect() as session:
+    a = session.ztensor(np.ones(4, np.float32))
+    try:
+        zdnn.add(a, a)
+    except ZdnnError as error:
+        if "careful" in sys.argv:
+            sys.exit(str(error))
+"""
+
+
+def _nnpa(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    start = "from nnpa_client.cli import main; main(prog_name='nnpa')"
+    return subprocess.run(
+        [sys.executable, "-c", start, "faults", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_schema() -> None:
+    """The command prints the schema that the package holds."""
+    answer = CliRunner().invoke(main, ["faults", "schema"])
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout) == schema()
+
+
+def test_check(tmp_path: Path) -> None:
+    """A file is read by a server: what it refuses is usage, with field, value and limit."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}, {note: true}]")
+    answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
+    assert (answer.exit_code, answer.stdout) == (0, f"{rules}: 2 rules\n")
+    rules.write_text("rules: [{operation: zdnn_ad, note: true}]")
+    answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
+    assert answer.exit_code == 2
+    assert "session.fault_rules[0].operation is 'zdnn_ad', must be one of" in answer.stderr
+    rules.write_text("rules: [{nosuch: 1}]")
+    answer = CliRunner().invoke(main, ["faults", "check", str(rules)])
+    assert answer.exit_code == 2
+    assert "rules[0].nosuch: unknown" in answer.stderr
+
+
+def test_run_a_python_program(tmp_path: Path) -> None:
+    """connect() without a target meets the rules of the command that runs the program."""
+    rules, program = tmp_path / "rules.yaml", tmp_path / "program.py"
+    rules.write_text("rules: [{operation: zdnn_add, status: ZDNN_EXCEEDS_MDIS}]")
+    program.write_text(PROGRAM)
+    answer = _nnpa("run", str(rules), "--", sys.executable, str(program), "careful")
+    assert answer.returncode == 1
+    assert "ZDNN_EXCEEDS_MDIS: session.fault_rules[0] is injected at call 3" in answer.stderr
+    assert "1 faults injected" in answer.stderr
+
+
+@pytest.mark.heavy
+def test_sweep_a_python_program(tmp_path: Path) -> None:
+    """A Python program that passes over an exception is found out, and one that ends is not."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    for words, wanted in (([], "ignored"), (["careful"], "handled")):
+        command = [sys.executable, str(program), *words]
+        found = sweep(command, [Status.ZDNN_EXCEEDS_MDIS], timeout=60)
+        verdicts = {one.site.operation: one.verdict for one in found.trials}
+        assert verdicts["add"] == wanted
+        assert verdicts["transform_ztensor"] == "handled"

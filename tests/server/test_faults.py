@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fault rules on the wire: who may have them, where faults are marked, what lists make of them."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
+from nnpa_server.errors import CallRefused
+from nnpa_server.faults import read_rules
+from nnpa_server.metrics import Metrics
+from nnpa_server.store import Counts
+from nnpa_server.tokens import Token, set_caller
+
+from tests.server.conftest import CONFIG, Running
+from tests.server.wire import Client, New, load, op, read_error, refused
+
+DATA = np.arange(8, dtype=np.float32).reshape(2, 4)
+ADD = op("add", input_a=1, input_b=1, output=2)
+EXCEEDS_MDIS, WARNING = 0x000C0012, 0x00020001
+
+
+@pytest.fixture(scope="module")
+def allowing() -> Iterator[Running]:
+    """A server that allows faults, and counts what it does."""
+    server = Running(replace(CONFIG, allow_faults=True, metrics="127.0.0.1:0"))
+    yield server
+    assert server.server.store.counts() == Counts()
+    server.stop()
+
+
+@pytest.fixture
+def guest(allowing: Running) -> Iterator[Client]:
+    """A session with a tensor 1 of data and a tensor 2 that may be written."""
+    one = allowing.client()
+    one.run(*load(1, DATA), *load(2, DATA))
+    yield one
+    one.delete()
+
+
+def _update(client: Client, *rules: FaultRule, paths: tuple[str, ...] = ("fault_rules",)) -> Any:
+    session = pb.Session(name=client.session, fault_rules=rules)
+    request = pb.UpdateSessionRequest(session=session)
+    request.update_mask.paths.extend(paths)
+    return client.stub.UpdateSession(request)
+
+
+def _marks(call: grpc.Call) -> list[str]:
+    return [str(value) for key, value in call.trailing_metadata() or () if key == "nnpa-fault"]
+
+
+def test_nobody_asked(client: Client) -> None:
+    """A server without --allow-faults refuses rules, in a new session and in an old one."""
+    rules = [FaultRule(note=True)]
+    code, reason = grpc.StatusCode.PERMISSION_DENIED, "FAULTS_NOT_ALLOWED"
+    with refused(code, reason, option="--allow-faults", field="session.fault_rules"):
+        client.stub.CreateSession(pb.CreateSessionRequest(session=pb.Session(fault_rules=rules)))
+    with refused(code, reason, option="--allow-faults"):
+        _update(client, *rules)
+    _update(client)
+
+
+def test_a_session_begins_with_rules(allowing: Running) -> None:
+    """Rules that a session is created with hold from its first call, and are told back."""
+    rule = FaultRule(operation="zdnn_add", status="ZDNN_EXCEEDS_MDIS")
+    client = Client(allowing.channel, pb.Session(fault_rules=[rule]))
+    assert list(client.state().fault_rules) == [rule]
+    results = client.run(*load(1, DATA), *load(2, DATA), ADD)
+    assert [one.zdnn_status for one in results] == [0] * 6 + [EXCEEDS_MDIS]
+    client.delete()
+
+
+def test_a_list_ends_at_an_injected_error(guest: Client) -> None:
+    """A list stops at an injected error as at any, and goes on after a warning."""
+    _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2))
+    assert [one.zdnn_status for one in guest.run(ADD, ADD, ADD)] == [0, EXCEEDS_MDIS]
+    _update(guest, FaultRule(operation="add", status=str(WARNING), nth=2))
+    assert [one.zdnn_status for one in guest.run(ADD, ADD, ADD)] == [0, WARNING, 0]
+
+
+def test_marks(guest: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault is marked in the log, in the trailing metadata and in the session, alike."""
+    _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", output_written=True))
+    with caplog.at_level(logging.WARNING, logger="nnpa.fault"):
+        _, call = guest.stub.Execute.with_call(guest.request(ADD))
+    told = "call=1 operation=add rule=0 effect=status detail=ZDNN_EXCEEDS_MDIS"
+    assert _marks(call) == [told]
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.endswith(told)
+    assert guest.session not in line
+    (fault,) = guest.state().injected_faults
+    facts = (fault.sequence, fault.call, fault.operation, fault.rule, fault.effect, fault.detail)
+    assert facts == (1, 1, "add", 0, "status", "ZDNN_EXCEEDS_MDIS")
+    _, call = guest.stub.Execute.with_call(guest.request(op("sub", input_a=1, input_b=1, output=2)))
+    assert _marks(call) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "reason"),
+    [
+        (FaultRule(program_check="data"), grpc.StatusCode.ABORTED, "PROGRAM_CHECK"),
+        (FaultRule(lose_connection="before"), grpc.StatusCode.UNAVAILABLE, ""),
+        (FaultRule(lose_connection="after"), grpc.StatusCode.UNAVAILABLE, ""),
+    ],
+)
+def test_marks_of_errors(
+    guest: Client, rule: FaultRule, code: grpc.StatusCode, reason: str
+) -> None:
+    """A call that ends with an error tells its fault beside its request id."""
+    _update(guest, rule)
+    with pytest.raises(grpc.RpcError) as caught:
+        guest.run(ADD)
+    call: Any = caught.value
+    error = read_error(call)
+    assert (error.code, error.reason) == (code, reason)
+    assert error.request_id
+    assert len(_marks(call)) == 1
+
+
+def test_marks_are_bounded(guest: Client) -> None:
+    """Metadata holds sixteen marks of a call, and the session the last thousand."""
+    _update(guest, FaultRule(note=True))
+    _, call = guest.stub.Execute.with_call(guest.request(*[ADD] * 1010))
+    assert len(_marks(call)) == 16
+    kept = guest.state().injected_faults
+    assert [one.sequence for one in kept] == list(range(11, 1011))
+
+
+def test_streams(guest: Client) -> None:
+    """Lists of a stream, and tensors in chunks, meet faults as others do."""
+    _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2))
+    answers = list(guest.stub.ExecuteStream(iter([guest.request(ADD), guest.request(ADD)])))
+    assert [one.results[0].zdnn_status for one in answers] == [0, EXCEEDS_MDIS]
+    _update(guest, FaultRule(status="ZDNN_CONVERT_FAILURE"))
+    arrays = guest.arrays_header(op("transform_ztensor", ztensor=1), DATA.nbytes)
+    guest.run(op("reset_ztensor", ztensor=1))
+    chunk = pb.WriteTensorRequest(chunk=DATA.tobytes())
+    assert guest.write([arrays, chunk]).zdnn_status == 0x00100003
+    header, data = guest.read(operation=op("transform_origtensor", ztensor=2))
+    assert (header.result.zdnn_status, data) == (0x00100003, b"")
+    assert [one.call for one in guest.state().injected_faults] == [2, 4, 5]
+
+
+def test_an_output_left_to_the_server(guest: Client) -> None:
+    """An error creates no output, even if the rule has it written; a lost connection does."""
+    make = op("add", input_a=1, input_b=1, output=New(9))
+    _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", output_written=True))
+    (result,) = guest.run(make)
+    assert result.zdnn_status == EXCEEDS_MDIS
+    assert not result.outputs
+    assert guest.used()[0] == 2
+    _update(guest, FaultRule(operation="add", lose_connection="after"))
+    with pytest.raises(grpc.RpcError):
+        guest.run(make)
+    assert guest.used()[0] == 3
+    assert guest.array(9).tolist() == (DATA + DATA).reshape(-1).tolist()
+
+
+def test_what_a_client_does_for_itself_is_left_alone(guest: Client) -> None:
+    """Housekeeping of the life cycle meets no fault and has no number; that of others does."""
+    _update(guest, FaultRule(status="ZDNN_INVALID_BUFFER"))
+    free = op("free_ztensor_buffer", ztensor=2)
+    free.housekeeping = True
+    assert [one.zdnn_status for one in guest.run(free)] == [0]
+    again = op("add", input_a=1, input_b=1, output=1)
+    again.housekeeping = True
+    assert [one.zdnn_status for one in guest.run(again)] == [0x00100002]
+    assert [one.call for one in guest.state().injected_faults] == [1]
+
+
+def test_other_options_leave_rules_alone(guest: Client) -> None:
+    """An update of another option keeps the rules and their counts; an empty mask sets both."""
+    rule = FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2)
+    _update(guest, rule)
+    guest.run(ADD)
+    session = pb.Session(name=guest.session, precheck=True)
+    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
+    assert list(told.fault_rules) == [rule]
+    assert [one.zdnn_status for one in guest.run(ADD)] == [EXCEEDS_MDIS]
+    both = pb.Session(name=guest.session, precheck=True, fault_rules=[rule, FaultRule(note=True)])
+    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=both))
+    assert len(told.fault_rules) == 2
+    assert not _update(guest, paths=("fault_rules", "precheck")).fault_rules
+
+
+def test_a_moved_guest_follows_its_session_home(guest: Client) -> None:
+    """A session that gets another machine while its guest is away has it when the guest is back."""
+    _update(guest, FaultRule(operation="add", nth=1, move=FaultMove(machine="z15", calls=2)))
+    guest.run(ADD)
+    spec = pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1)
+    session = pb.Session(name=guest.session, machine_spec=spec)
+    told = guest.stub.UpdateSession(pb.UpdateSessionRequest(session=session))
+    assert told.machine.name == "machines/z15"
+    assert not guest.run(op("is_nnpa_installed"))[0].boolean
+    assert guest.run(op("is_nnpa_installed"))[0].boolean
+    assert guest.state().machine.name == "machines/telum1"
+
+
+def test_too_many_rules(guest: Client) -> None:
+    """A session has at most a thousand rules."""
+    _update(guest, *[FaultRule(note=True)] * 1000)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", value=1001):
+        _update(guest, *[FaultRule(note=True)] * 1001)
+
+
+def test_a_bad_rule_changes_nothing(guest: Client) -> None:
+    """A rule that is refused leaves the session with those that it had."""
+    rule = FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS")
+    _update(guest, rule)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="session.fault_rules[1]"
+                 ".operation"):  # fmt: skip
+        _update(guest, rule, FaultRule(operation="zdnn_ad", note=True))
+    assert list(guest.state().fault_rules) == [rule]
+
+
+def test_deleting_a_session_ends_its_delay(allowing: Running) -> None:
+    """A call that is delayed ends when its session is deleted, and holds nothing after that."""
+    rule = FaultRule(operation="add", delay=FaultDelay(seconds=60))
+    client = Client(allowing.channel, pb.Session(fault_rules=[rule]))
+    client.run(*load(1, DATA), *load(2, DATA))
+    codes: list[grpc.StatusCode] = []
+
+    def call() -> None:
+        with pytest.raises(grpc.RpcError) as caught:
+            client.run(ADD)
+        codes.append(read_error(caught.value).code)
+
+    thread = threading.Thread(target=call)
+    started = time.monotonic()
+    thread.start()
+    time.sleep(0.3)
+    client.delete()
+    thread.join(10)
+    assert codes == [grpc.StatusCode.NOT_FOUND]
+    assert time.monotonic() - started < 10
+
+
+def test_metrics_count_what_was_answered(guest: Client, allowing: Running) -> None:
+    """Operations are counted by the status injected, or by the code that ended the call."""
+    metrics = allowing.server.metrics
+    assert isinstance(metrics, Metrics)
+    _update(guest, FaultRule(operation="min", status="ZDNN_INVALID_SHAPE", nth=1),
+            FaultRule(operation="min", lose_connection="before", nth=2))  # fmt: skip
+    least = op("min", input_a=1, input_b=1, output=2)
+    guest.run(least)
+    with pytest.raises(grpc.RpcError):
+        guest.run(least)
+    counted = metrics.read().operations
+    assert counted["min", "telum2", "ZDNN_INVALID_SHAPE"] == 1
+    assert counted["min", "telum2", "UNAVAILABLE"] == 1
+
+
+def test_a_token_bounds_where_a_guest_is_moved() -> None:
+    """Whose token is not for a machine cannot have a guest moved there either."""
+    rule = FaultRule(move=FaultMove(machine="telum2"))
+    set_caller(Token("bob", b"", frozenset({"telum1"}), 0.0, {}))
+    try:
+        with pytest.raises(CallRefused) as caught:
+            read_rules([rule], allowed=True)
+    finally:
+        set_caller(None)
+    assert caught.value.name == "MACHINE_NOT_ALLOWED"
+
+
+def test_sessions_break_alone(guest: Client) -> None:
+    """Rules of one session do not show in another one."""
+    _update(guest, FaultRule(status="ZDNN_INVALID_SHAPE"))
+    other = guest.other()
+    assert [one.zdnn_status for one in other.run(*load(1, DATA))] == [0, 0, 0]
+    assert not other.state().injected_faults

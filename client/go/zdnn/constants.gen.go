@@ -901,7 +901,7 @@ const TRACE_END_REASON_ENDED = zdnnv1.TraceEndReason_TRACE_END_REASON_ENDED
 // TRACE_END_REASON_TOO_LARGE: It was cut: the next call would have exceeded max_bytes.
 const TRACE_END_REASON_TOO_LARGE = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_LARGE
 
-// TRACE_END_REASON_TOO_SLOW: It was cut: its reader was too slow, and the server keeps 64 MiB of
+// TRACE_END_REASON_TOO_SLOW: It was cut: its reader was too slow, and the server keeps 16 MiB of
 // records at most.
 const TRACE_END_REASON_TOO_SLOW = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_SLOW
 

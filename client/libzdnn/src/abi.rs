@@ -11,7 +11,7 @@ pub const PAGE: usize = 4096;
 
 /// `zdnn_tensor_desc`: enums are 4 bytes and open, dimensions are elements.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Desc {
     pub layout: u32,
     pub format: u32,

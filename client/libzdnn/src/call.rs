@@ -44,6 +44,10 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         save_area_misaligned: lent.save_area_misaligned,
         work_area_misaligned: lent.work_area_misaligned,
         shared_data: operands.shared_data.clone(),
+        site: operands
+            .watch
+            .as_ref()
+            .map_or_else(String::new, |one| one.site.at.clone()),
         ..wire::Operation::default()
     }
 }

@@ -67,6 +67,8 @@ pub struct Settings {
     pub trace: String,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
+    /// Whether a session that is made looks for misused tensors: ZDNN_SANITIZE.
+    pub sanitize: bool,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -149,6 +151,7 @@ impl Settings {
             transfer: Transfer::Shared,
             trace: String::new(),
             faults: None,
+            sanitize: false,
         };
         settings.read();
         settings
@@ -190,6 +193,8 @@ impl Settings {
         let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
         replace(&mut self.program_check_status, action);
         replace(&mut self.trace, variable("ZDNN_TRACE"));
+        let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
+        replace(&mut self.sanitize, sanitize);
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| transfer(&text));
         replace(&mut self.transfer, transfer);
     }

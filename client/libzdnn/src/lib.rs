@@ -37,6 +37,7 @@ mod operand;
 mod operation;
 mod query;
 mod rpc;
+mod sanitizer;
 mod session;
 mod shared;
 mod socket;

@@ -8,7 +8,10 @@ use std::mem::size_of;
 use crate::abi::{Desc, PAGE, Ztensor};
 use crate::descriptor::stick_bytes;
 use crate::faults::{self, Verdict};
+use crate::sanitizer::{self, Freed, Watch};
 use crate::status::{self, Status};
+use crate::wire::operation::Operation as Arm;
+use crate::wire::{self, tensor_ref::Tensor};
 use crate::{call, guards, link, text};
 
 /// Allocates zeroed memory on a page boundary; malloc's pointer stands in the word before it.
@@ -56,6 +59,9 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
         ztensor.buffer = std::ptr::null_mut();
         return text::told(name, status::ALLOCATION_FAILURE);
     };
+    if sanitizer::enabled() {
+        unsafe { sanitizer::allocated(sticks, bytes, name) };
+    }
     ztensor.buffer = sticks;
     ztensor.buffer_size = bytes;
     injected
@@ -139,8 +145,45 @@ pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> St
     if let Verdict::Refuse(status) = verdict {
         return status;
     }
+    if sanitizer::enabled() {
+        match unsafe { sanitizer::freed(sticks) } {
+            Freed::Unknown => {}
+            Freed::Kept => return verdict.status(),
+            Freed::Again(known) => {
+                freed_twice(known);
+                return verdict.status();
+            }
+        }
+    }
     unsafe { libc::free(sticks.cast::<*mut c_void>().sub(1).read()) };
     verdict.status()
+}
+
+/// Has the server report that a buffer is freed a second time; it stays freed.
+fn freed_twice(known: wire::Provenance) {
+    let ztensor = Some(wire::TensorRef {
+        tensor: Some(Tensor::InlineZtensor(wire::Ztensor {
+            transformed_desc: Some(Desc::default().message()),
+            null_buffer: true,
+            ..wire::Ztensor::default()
+        })),
+        provenance: Some(known),
+    });
+    let free = wire::FreeZtensorBuffer { ztensor };
+    let watch = Watch::begin();
+    let answer = call::in_session(|session| {
+        session.execute(wire::Operation {
+            operation: Some(Arm::FreeZtensorBuffer(free.clone())),
+            site: watch
+                .as_ref()
+                .map_or_else(String::new, |one| one.site.at.clone()),
+            housekeeping: true,
+            ..wire::Operation::default()
+        })
+    });
+    if let Ok(result) = answer {
+        text::report(&result);
+    }
 }
 
 /// zdnn_is_quantized_ztensor.

@@ -7,12 +7,13 @@ use crate::abi::{Desc, Ztensor};
 use crate::contents::{self, Digest};
 use crate::descriptor::stick_bytes;
 use crate::rpc::Failure;
+use crate::sanitizer::Watch;
 use crate::session::{Session, new_id};
 use crate::shared::Room;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
-use crate::wire::{self, TensorRef};
-use crate::{chunks, guards};
+use crate::wire::{self, Provenance, TensorRef};
+use crate::{chunks, guards, sanitizer};
 
 /// What a message holds beside tensors is smaller than this, bytes.
 const MESSAGE_MARGIN: u64 = 1 << 20;
@@ -52,6 +53,8 @@ pub struct Operands<'a> {
     sent: Vec<Sent>,
     room: u64,
     beside: Option<Room<'a>>,
+    /// The call, for a session that sanitizes.
+    pub watch: Option<Watch>,
     /// Where arrays of the program lie in shared memory, or go to.
     pub shared_data: Vec<wire::Extent>,
 }
@@ -82,6 +85,7 @@ impl<'a> Operands<'a> {
             sent: Vec::new(),
             beside: session.shared.as_ref().and_then(|shared| shared.room()),
             shared_data: Vec::new(),
+            watch: Watch::begin(),
             room: session
                 .limits
                 .max_message_bytes
@@ -95,7 +99,7 @@ impl<'a> Operands<'a> {
     /// # Safety
     /// The ztensor and its buffer are valid, as C asks.
     pub unsafe fn input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
-        unsafe { self.sent(ztensor, false, false) }
+        unsafe { self.read(ztensor, false, false) }
     }
 
     /// Returns an input of a function that reads the pre-transformed descriptor.
@@ -103,7 +107,7 @@ impl<'a> Operands<'a> {
     /// # Safety
     /// As `input`.
     pub unsafe fn whole_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
-        unsafe { self.sent(ztensor, true, false) }
+        unsafe { self.read(ztensor, true, false) }
     }
 
     /// Returns an input that is a tensor of the session, for answers that come in chunks.
@@ -111,7 +115,25 @@ impl<'a> Operands<'a> {
     /// # Safety
     /// As `input`.
     pub unsafe fn stored_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
-        unsafe { self.sent(ztensor, true, true) }
+        unsafe { self.read(ztensor, true, true) }
+    }
+
+    unsafe fn read(
+        &mut self,
+        ztensor: *const Ztensor,
+        whole: bool,
+        stored: bool,
+    ) -> Option<TensorRef> {
+        let provenance = unsafe { self.provenance(&*ztensor, false) };
+        let reference = unsafe { self.sent(ztensor, whole, stored) };
+        reference.map(|one| TensorRef { provenance, ..one })
+    }
+
+    /// Returns what a session that sanitizes is told of an operand's memory.
+    unsafe fn provenance(&self, ztensor: &Ztensor, writes: bool) -> Option<Provenance> {
+        let watch = self.watch.as_ref()?;
+        let size = stick_bytes(&unsafe { ztensor.transformed() });
+        Some(unsafe { watch.operand(ztensor.buffer, size, writes) })
     }
 
     unsafe fn sent(
@@ -178,7 +200,7 @@ impl<'a> Operands<'a> {
         name: &'static str,
         ztensor: *mut Ztensor,
     ) -> Option<TensorRef> {
-        unsafe { self.written(name, ztensor, false, false) }
+        unsafe { self.write(name, ztensor, false, false) }
     }
 
     /// Returns an output of a function that reads the pre-transformed descriptor.
@@ -190,7 +212,7 @@ impl<'a> Operands<'a> {
         name: &'static str,
         ztensor: *mut Ztensor,
     ) -> Option<TensorRef> {
-        unsafe { self.written(name, ztensor, true, false) }
+        unsafe { self.write(name, ztensor, true, false) }
     }
 
     /// Returns an output that is a tensor of the session, for arrays that go in chunks.
@@ -202,7 +224,19 @@ impl<'a> Operands<'a> {
         name: &'static str,
         ztensor: *mut Ztensor,
     ) -> Option<TensorRef> {
-        unsafe { self.written(name, ztensor, true, true) }
+        unsafe { self.write(name, ztensor, true, true) }
+    }
+
+    unsafe fn write(
+        &mut self,
+        name: &'static str,
+        target: *mut Ztensor,
+        whole: bool,
+        stored: bool,
+    ) -> Option<TensorRef> {
+        let provenance = unsafe { self.provenance(&*target, true) };
+        let reference = unsafe { self.written(name, target, whole, stored) };
+        reference.map(|one| TensorRef { provenance, ..one })
     }
 
     unsafe fn written(
@@ -360,6 +394,9 @@ impl<'a> Operands<'a> {
                 let (name, buffer) = (output.name_there.clone(), ztensor.buffer);
                 unsafe { chunks::read_sticks(self.session, output.id, name, buffer, size) }?;
                 unsafe { self.note(output, chunks::memory(buffer, size)) };
+            }
+            if self.watch.is_some() {
+                sanitizer::written(ztensor.buffer);
             }
             ztensor.is_transformed = u8::from(told.is_transformed);
         }

@@ -21,6 +21,7 @@ use tower_service::Service;
 use crate::environment::Place;
 use crate::exchange::{Pool, exchange};
 use crate::socket::Connector;
+use crate::wire::SanitizerReport;
 
 const SERVICE: &str = "/nnpa.zdnn.v1.AcceleratorService/";
 const WINDOW_BYTES: u32 = 16 << 20;
@@ -68,6 +69,20 @@ fn error_info(status: &Status) -> Option<ErrorInfo> {
         .find(|one| one.domain == "nnpa")
 }
 
+/// Returns what the sanitizer reports beside an error, a line each.
+fn reports(status: &Status) -> String {
+    let Ok(RpcStatus { details }) = RpcStatus::decode(status.details()) else {
+        return String::new();
+    };
+    let reports = details
+        .iter()
+        .filter(|one| one.type_url.ends_with("/nnpa.zdnn.v1.SanitizerReport"));
+    reports
+        .flat_map(|one| SanitizerReport::decode(&one.value[..]))
+        .map(|one| format!("\n{}", one.text))
+        .collect()
+}
+
 /// Returns the words of an error and of what caused it.
 fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -104,7 +119,8 @@ fn never_connected(status: &Status) -> bool {
 fn failure(status: &Status) -> Failure {
     if let Some(info) = error_info(status) {
         let kind = info.metadata.get("kind").cloned().unwrap_or_default();
-        let (reason, message) = (info.reason, status.message().to_owned());
+        let message = format!("{}{}", status.message(), reports(status));
+        let reason = info.reason;
         return match reason.as_str() {
             "SERVER_DRAINING" | "TOKEN_INVALID" => Failure::Unreachable(message),
             _ => Failure::Refused {

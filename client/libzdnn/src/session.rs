@@ -12,7 +12,9 @@ use crate::environment::{Place, Settings, Transfer};
 use crate::faults;
 use crate::machine::Query;
 use crate::rpc::{Failure, Link};
+use crate::sanitizer;
 use crate::shared::Shared;
+use crate::text;
 use crate::wire::{self, operation::Operation as Arm};
 
 /// How long the end of a session waits for a server.
@@ -84,6 +86,7 @@ impl Session {
         wanted.library_version = settings.library.clone().unwrap_or_default();
         wanted.trace.clone_from(&settings.trace);
         wanted.fault_rules = faults::wanted(settings)?;
+        wanted.sanitize = settings.sanitize;
         let is_near = settings.place.target.starts_with("unix:");
         let shared = match settings.transfer {
             Transfer::Shared if is_near && cfg!(target_endian = "little") => Shared::create(),
@@ -98,6 +101,10 @@ impl Session {
             shared.unlink();
         }
         let made = made?;
+        sanitizer::enable(made.sanitize);
+        if settings.sanitize && !made.sanitize {
+            text::explain("ZDNN_SANITIZE", "this server cannot");
+        }
         let shared = shared.filter(|_| made.shared_memory.is_some());
         let mut session = Self::opened(link, settings, made, None);
         session.shared = shared.map(Arc::new);

@@ -59,6 +59,15 @@ pub fn relay(result: &wire::OperationResult) {
     }
 }
 
+/// Prints what the sanitizer reports, and nothing else.
+pub fn report(result: &wire::OperationResult) {
+    for one in &result.diagnostics {
+        if one.kind() == DiagnosticKind::Sanitizer {
+            print(true, &one.text);
+        }
+    }
+}
+
 fn explain_violation(result: &wire::OperationResult, to_stderr: bool) {
     let Some(violation) = &result.range_violation else {
         return;

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Misuses of ztensors that a machine does not notice, one per name on the command line, and a clean
+ * program. Prints the statuses. Sites that a test looks for are marked. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "zdnn.h"
+
+#define ELEMENTS 100
+#define ROUNDS 200
+
+static zdnn_tensor_desc pre, desc;
+static float data[ELEMENTS];
+
+static zdnn_ztensor allocated(void) {
+  zdnn_ztensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  zdnn_status status = zdnn_init_ztensor_with_malloc(&pre, &desc, &tensor); /* site: allocation */
+  printf("allocate %08x\n", (unsigned)status);
+  return tensor;
+}
+
+static zdnn_ztensor transformed(void) {
+  zdnn_ztensor tensor = allocated();
+  printf("transform %08x\n", (unsigned)zdnn_transform_ztensor(&tensor, data));
+  return tensor;
+}
+
+static void freed(zdnn_ztensor *tensor) {
+  zdnn_status status = zdnn_free_ztensor_buffer(tensor); /* site: free */
+  printf("free %08x\n", (unsigned)status);
+}
+
+void add(zdnn_ztensor *a, zdnn_ztensor *b) {
+  zdnn_ztensor sum = allocated();
+  zdnn_status status = zdnn_add(a, b, &sum); /* site: use */
+  float back[ELEMENTS];
+  printf("add %08x\n", (unsigned)status);
+  printf("back %08x\n", (unsigned)zdnn_transform_origtensor(&sum, back));
+  printf("first %g\n", back[0]);
+  freed(&sum);
+}
+
+typedef struct {
+  zdnn_ztensor *input, *output;
+  int wrong;
+} work;
+
+void *repeat(void *given) {
+  work *job = given;
+  for (int i = 0; i < ROUNDS; i++) {
+    job->wrong += zdnn_tanh(job->input, job->output) != ZDNN_OK;
+  }
+  return NULL;
+}
+
+static void both(zdnn_ztensor *middle, zdnn_ztensor *one, zdnn_ztensor *other, int writes) {
+  work jobs[2] = {{writes ? one : middle, writes ? middle : one, 0}, {middle, other, 0}};
+  pthread_t threads[2];
+  for (int i = 0; i < 2; i++) {
+    pthread_create(&threads[i], NULL, repeat, &jobs[i]);
+  }
+  for (int i = 0; i < 2; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  printf("wrong %d\n", jobs[0].wrong + jobs[1].wrong);
+}
+
+int main(int count, char **words) {
+  const char *what = count > 1 ? words[1] : "clean";
+  for (int i = 0; i < ELEMENTS; i++) {
+    data[i] = (float)i / 64;
+  }
+  uint32_t elements = strcmp(what, "large") == 0 ? 8u << 20 : ELEMENTS;
+  zdnn_init_pre_transformed_desc(ZDNN_1D, FP32, &pre, (uint32_t)ELEMENTS);
+  if (elements != ELEMENTS) {
+    zdnn_init_pre_transformed_desc(ZDNN_3D, FP32, &pre, 64u, 512u, 256u);
+  }
+  zdnn_generate_transformed_desc(&pre, &desc);
+  if (strcmp(what, "large") == 0) {
+    zdnn_ztensor tensor = allocated(), output = allocated();
+    zdnn_status status = zdnn_exp(&tensor, &output); /* site: large */
+    printf("exp %08x\n", (unsigned)status);
+    return 0;
+  }
+  zdnn_ztensor a = transformed(), b = transformed();
+  if (strcmp(what, "never_written") == 0) {
+    zdnn_ztensor c = allocated();
+    add(&a, &c);
+  } else if (strcmp(what, "written_by_the_program") == 0) {
+    zdnn_ztensor c = allocated();
+    memset(c.buffer, 0, c.buffer_size);
+    add(&a, &c);
+  } else if (strcmp(what, "all_not_a_number") == 0) {
+    zdnn_ztensor c = allocated(), d = allocated();
+    for (int i = 0; i < ELEMENTS; i++) {
+      data[i] = -1;
+    }
+    zdnn_reset_ztensor(&b);
+    printf("transform %08x\n", (unsigned)zdnn_transform_ztensor(&b, data));
+    printf("sqrt %08x\n", (unsigned)zdnn_sqrt(&b, &c));
+    printf("exp %08x\n", (unsigned)zdnn_exp(&c, &d));
+  } else if (strcmp(what, "never_written_back") == 0) {
+    zdnn_ztensor c = allocated();
+    c.is_transformed = true;
+    zdnn_status status = zdnn_transform_origtensor(&c, data); /* site: back */
+    printf("back %08x\n", (unsigned)status);
+  } else if (strcmp(what, "transformed_twice") == 0) {
+    zdnn_status status = zdnn_transform_ztensor(&a, data); /* site: again */
+    printf("again %08x\n", (unsigned)status);
+  } else if (strcmp(what, "use_after_free") == 0) {
+    freed(&b);
+    add(&a, &b);
+  } else if (strcmp(what, "freed_twice") == 0) {
+    freed(&b);
+    zdnn_status status = zdnn_free_ztensor_buffer(&b); /* site: twice */
+    printf("free %08x\n", (unsigned)status);
+  } else if (strcmp(what, "contradicting") == 0) {
+    freed(&b);
+    zdnn_tensor_desc other = desc;
+    other.dim1 = ELEMENTS / 2;
+    a.transformed_desc = &other;
+    add(&a, &b);
+  } else if (strcmp(what, "threads") == 0 || strcmp(what, "readers") == 0) {
+    zdnn_ztensor c = allocated();
+    both(&b, &a, &c, strcmp(what, "threads") == 0);
+  } else {
+    add(&a, &b);
+  }
+  return 0;
+}

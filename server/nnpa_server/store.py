@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 import grpc
@@ -38,11 +39,13 @@ from nnpa_server.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
+_MUCH = 1 << 30  # bytes that sessions freed until the system has them back
 
 
 Told: TypeAlias = tuple[tuple[object, ...], operation_pb2.OperationResult]
 
 
+@lru_cache(maxsize=256)
 def session_tag(name: str) -> str:
     """Return what logs call a session: a hash, since the name itself is its key."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -240,7 +243,8 @@ class Counts:
 class Store:
     """The sessions of a server, by name.
 
-    `give_back` returns free memory to the system; it is called now and then after sessions ended.
+    `give_back` returns free memory to the system; it is called now and then after sessions ended,
+    or freed much.
     """
 
     def __init__(
@@ -364,10 +368,14 @@ class Store:
         return len(idle)
 
     def _reap(self, period: float) -> None:
+        most = 0
         while not self._stopped.wait(period):
             self.expire()
-            if self._freed:
-                self._freed = False
+            told = self.counts()
+            held = told.stored_bytes + told.staged_bytes + told.cached_bytes
+            most = max(most, held)
+            if self._freed or held < most - _MUCH:
+                self._freed, most = False, held
                 self._give_back()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: isolation, options, listings, limits of their number, and their end."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from google.protobuf import field_mask_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
-from nnpa_server.store import Counts
+from nnpa_server.store import Counts, Store
 
 from tests.server.conftest import LIMITS, Running
 from tests.server.wire import Client, New, init, load, number, op, refused
@@ -274,3 +276,16 @@ def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         next(stream)
     assert "CANCELLED" in str(caught.value)
+
+
+def test_memory_that_a_session_freed_goes_back() -> None:
+    """What a living session has freed goes back to the system, once it is a gigabyte."""
+    given = threading.Event()
+    store = Store(Limits(idle_timeout=0.2), give_back=given.set)
+    name = store.create(Guest(MACHINES["telum2"]), pb.Session()).name
+    with store.using(name) as session:  # so it does not expire
+        session.stored_bytes = 3 << 29
+        assert not given.wait(0.3)
+        session.stored_bytes = 1 << 28
+        assert given.wait(10)
+    store.close()

@@ -7,6 +7,7 @@ name; nothing here knows any operation by name but where the contract gives one 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -73,12 +74,16 @@ class Arm:
     since: int
 
 
+# One object for equal descriptors: the emulator remembers by identity what it has accepted.
+_same_desc = lru_cache(maxsize=4096)(TensorDesc)
+
+
 def read_desc(message: Message, path: str, *, transformed: bool) -> TensorDesc:
     """Return a descriptor; layout, type and, when transformed, format must be there."""
     for name in ("layout", "type", "format") if transformed else ("layout", "type"):
         if not message.HasField(name):
             raise unspecified(f"{path}.{name}")
-    return TensorDesc(
+    return _same_desc(
         message.layout & _UNSIGNED,
         message.format & _UNSIGNED,
         message.type & _UNSIGNED,

@@ -768,8 +768,9 @@ type Session struct {
 	// there is none. Cannot be updated; released with the session.
 	SharedMemory *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	// Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
-	// sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations take about
-	// three times as long. Hosted networks are not looked at. Default false. Cannot be updated.
+	// sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations are
+	// computed twice; small ones take several times as long. Hosted networks are not looked at.
+	// Default false. Cannot be updated.
 	Sanitize bool `protobuf:"varint,22,opt,name=sanitize,proto3" json:"sanitize,omitempty"`
 	// What to break, and when; at most 1000 rules. Only on a server that was started with
 	// --allow-faults, FAULTS_NOT_ALLOWED otherwise. Default: nothing. May be updated: rules that stay

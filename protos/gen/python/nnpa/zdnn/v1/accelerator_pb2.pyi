@@ -482,8 +482,9 @@ class Session(_message.Message):
     """Version of the server, for example "0.1.0". Output only."""
     sanitize: _builtins.bool
     """Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
-    sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations take about
-    three times as long. Hosted networks are not looked at. Default false. Cannot be updated.
+    sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations are
+    computed twice; small ones take several times as long. Hosted networks are not looked at.
+    Default false. Cannot be updated.
     """
     trace: _builtins.str
     """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it

@@ -448,8 +448,9 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
 
   /**
    * Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
-   * sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations take about
-   * three times as long. Hosted networks are not looked at. Default false. Cannot be updated.
+   * sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations are
+   * computed twice; small ones take several times as long. Hosted networks are not looked at.
+   * Default false. Cannot be updated.
    *
    * @generated from field: bool sanitize = 22;
    */

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 import grpc
-import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
@@ -377,17 +376,3 @@ class Store:
             if self._freed or held < most - _MUCH:
                 self._freed, most = False, held
                 self._give_back()
-
-
-def staging(size: int) -> Memory:
-    """Return memory for a transfer, on a page boundary so that it can become a tensor's buffer."""
-    memory = page_memory(size)
-    if memory is None:
-        raise CallRefused(
-            wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED,
-            f"the server has no {size} bytes left",
-            field="max_bytes",
-            value=size,
-            limit="what the host has",
-        )
-    return np.asarray(memory, np.uint8)

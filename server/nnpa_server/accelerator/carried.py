@@ -16,7 +16,8 @@ from nnpa_emulator.machine import Memory
 from nnpa_server.accelerator.answers import dense, in_order
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
-from nnpa_server.store import Session, staging
+from nnpa_server.staging import staging
+from nnpa_server.store import Session
 from nnpa_server.trace import Trace
 
 CARRIERS = frozenset(

@@ -8,7 +8,8 @@ from nnpa_emulator import Ztensor, stick
 
 from nnpa_server.accelerator.answers import dense, describe_inline, describe_ztensor, in_order
 from nnpa_server.accelerator.operands import check_extent, read_shared
-from nnpa_server.store import Session, staging
+from nnpa_server.staging import staging
+from nnpa_server.store import Session
 
 
 def read_arrays(

@@ -46,7 +46,8 @@ from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
 from nnpa_server.padding import fill
 from nnpa_server.patience import Context, Patience, given_up
-from nnpa_server.store import Session, Store, staging
+from nnpa_server.staging import staging
+from nnpa_server.store import Session, Store
 from nnpa_server.wire_form import varint
 
 Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview
@@ -238,6 +239,8 @@ def _without_chunks(
         fill(memory)
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
+    else:
+        memory.fill(0)
     return memory
 
 

@@ -211,7 +211,7 @@ def _gru_row(
         new[h_new + i] = encode_double(out)
 
 
-@kernel
+@inlined
 def _take_rows(
     new: Codes, states: Words, first: int, stride: int, batch: int, hidden: int
 ) -> np.uint16:
@@ -241,7 +241,7 @@ def _store(new: Codes, start: int, cells: Codes, first: int, batch: int, hidden:
                 cells[cell + i] = new[source + i]
 
 
-@kernel
+@inlined
 def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden: int) -> None:
     """Zero what lies behind the rows and the columns of one half of all timesteps."""
     column = (batch + 31) // 32 * 2048
@@ -249,7 +249,7 @@ def _clear_half(cells: Codes, timesteps: int, target: Target, batch: int, hidden
     clear_padding(cells, place, batch, hidden)
 
 
-@kernel
+@inlined
 def _read_rows(
     buffer: Buffer, states: Words, start: int, stride: int, batch: int, hidden: int
 ) -> np.float32:
@@ -258,7 +258,7 @@ def _read_rows(
     return decode(_widen_rows(cells, states, start, stride, 0, batch, batch, hidden))
 
 
-@kernel
+@inlined
 def _read_panels(buffer: Buffer, states: Words, start: int, batch: int, hidden: int) -> np.float32:
     """Widen a state to panels, zero behind the last unit; return the largest magnitude."""
     cells, largest = buffer.view(np.uint16), np.uint16(0)

@@ -7,7 +7,7 @@ exactly what it did in the clean run, and is found out by that.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -88,31 +88,41 @@ def sweep(
     statuses: Sequence[int] = STATUSES,
     timeout: float = 10.0,
     machine: str = "",
+    patience: float = 60.0,
     told: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Run a program once for each of its calls and each status.
 
-    A run ends after `timeout` seconds; `told` hears how many of them are done. Raises `Unusable`
-    for a program that fails, hangs, makes no call, or makes others each time, without any fault.
+    A run ends after `timeout` seconds, the first one after `patience` if that is more: the server
+    may have kernels to compile. `told` hears how many runs are done. Raises `Unusable` for a
+    program that fails, hangs, makes no call, or makes others each time, without any fault.
     """
     more = {**_QUIET, **({"ZDNN_MACHINE": machine} if machine else {})}
     server = FaultServer()
     try:
 
-        def once(*rules: FaultRule) -> Ended:
-            return run(server, command, [_NOTE, *rules], timeout, more)
+        def once(*rules: FaultRule, seconds: float = timeout) -> Ended:
+            return run(server, command, [_NOTE, *rules], seconds, more)
 
-        clean = _clean(once(), once(), timeout)
+        clean = _clean(once(seconds=max(timeout, patience)), once(), timeout)
         sites = _sites(clean.ended.marked)
         pairs = [(site, status) for site in sites for status in statuses]
-        trials: list[Trial] = []
-        for site, status in pairs:
-            trials.append(_try(once, clean, site, status))
-            if told is not None:
-                told(len(trials), len(pairs))
+        trials = tuple(_trials(once, clean, pairs, told))
     finally:
         server.stop()
-    return Sweep(tuple(sites), tuple(trials), clean.steady)
+    return Sweep(tuple(sites), trials, clean.steady)
+
+
+def _trials(
+    once: Callable[..., Ended],
+    clean: _Clean,
+    pairs: Sequence[tuple[Site, int]],
+    told: Callable[[int, int], None] | None,
+) -> Iterator[Trial]:
+    for done, (site, status) in enumerate(pairs, 1):
+        yield _try(once, clean, site, status)
+        if told is not None:
+            told(done, len(pairs))
 
 
 def _clean(first: Ended, second: Ended, timeout: float) -> _Clean:

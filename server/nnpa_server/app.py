@@ -84,7 +84,8 @@ class Server:
         )
         accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
         add_to(self._grpc, accelerator)
-        add_TraceServiceServicer_to_server(TraceService(accelerator.traces), self._grpc)
+        self.traces = accelerator.traces
+        add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
         add_MliServiceServicer_to_server(
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )
@@ -175,6 +176,7 @@ class Server:
         for name in (*_HEALTHY, open_inference.SERVICE):
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
+        self.traces.close()
         self._grpc.stop(_GRACE).wait()
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())

@@ -151,6 +151,11 @@ class Traces:
         known = trace is not None and trace.is_open and trace.owner == caller_name()
         return trace if known else None
 
+    def close(self) -> None:
+        """End all traces, since the server ends."""
+        for trace in tuple(self._traces.values()):
+            trace.end(pb.TRACE_END_REASON_SHUTDOWN)
+
     def forget(self, trace: Trace) -> None:
         """End a trace that nobody reads any more."""
         trace.end()

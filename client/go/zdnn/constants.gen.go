@@ -908,3 +908,6 @@ const TRACE_END_REASON_TOO_SLOW = zdnnv1.TraceEndReason_TRACE_END_REASON_TOO_SLO
 // TRACE_END_REASON_FAILED: It was cut: the server could not record a call, which is a defect of the
 // server.
 const TRACE_END_REASON_FAILED = zdnnv1.TraceEndReason_TRACE_END_REASON_FAILED
+
+// TRACE_END_REASON_SHUTDOWN: It was cut: the server was shut down.
+const TRACE_END_REASON_SHUTDOWN = zdnnv1.TraceEndReason_TRACE_END_REASON_SHUTDOWN

@@ -248,7 +248,8 @@ def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]
             number = getattr(what, what.WhichOneof("operation") or "").ztensor.id
         case accelerator_pb2.WriteSticks():
             record, number = pb.TracedCall(write=what), what.id
-            bare_ztensor(record.write.new_ztensor)
+            if what.HasField("new_ztensor"):
+                bare_ztensor(record.write.new_ztensor)
             record.write.ClearField("byte_order")
         case _:
             record, number = pb.TracedCall(read=what), what.id

@@ -20,7 +20,7 @@ from nnpa_client.trace.history import (
     TracedOperation,
     read,
 )
-from nnpa_client.trace.lint import Budget, Finding, Report, Totals, lint
+from nnpa_client.trace.lint import RULES, Budget, Finding, Report, Totals, lint
 from nnpa_client.trace.record import Recording, record_session, run_program
 from nnpa_client.trace.replay import replay
 from nnpa_client.trace.values import ValueDifference
@@ -28,6 +28,7 @@ from nnpa_client.trace.values import ValueDifference
 __all__ = [
     "COMPUTING",
     "FUNCTIONS",
+    "RULES",
     "Budget",
     "Call",
     "Comparison",

@@ -31,6 +31,7 @@ class TraceWriter:
     def __init__(self, path: TracePath) -> None:
         self._file = Path(path).open("wb")  # noqa: SIM115 - closed by close()
         self._file.write(MAGIC)
+        self._file.flush()
         self._zlib = zlib.compressobj(_LEVEL)
         self._flushed = time.monotonic()
 

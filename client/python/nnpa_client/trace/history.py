@@ -33,6 +33,7 @@ _ENDS = {
     "TRACE_END_REASON_TOO_LARGE": "cut: it would have become larger than it may",
     "TRACE_END_REASON_TOO_SLOW": "cut: it was not written as fast as the program ran",
     "TRACE_END_REASON_FAILED": "cut: the server could not record a call",
+    "TRACE_END_REASON_SHUTDOWN": "cut: the server was shut down",
 }
 
 

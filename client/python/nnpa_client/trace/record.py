@@ -56,11 +56,14 @@ class Recording:
 
     def stop(self) -> None:
         """End the trace and close the file, once everything is in it."""
+        unsaid: NnpaError | None = None
         try:
             self._transport.end_trace(EndTraceRequest(trace=self.name))
         except NnpaError as error:
-            self.problem = error
+            unsaid = error  # a server that has gone has ended its traces, too
         self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():
+            self.problem = unsaid or TimeoutError(f"no end within {_END_SECONDS:g} s")
         with contextlib.suppress(OSError):
             self._writer.close()
 

@@ -110,6 +110,8 @@ const (
 	TraceEndReason_TRACE_END_REASON_TOO_SLOW TraceEndReason = 3
 	// It was cut: the server could not record a call, which is a defect of the server.
 	TraceEndReason_TRACE_END_REASON_FAILED TraceEndReason = 4
+	// It was cut: the server was shut down.
+	TraceEndReason_TRACE_END_REASON_SHUTDOWN TraceEndReason = 5
 )
 
 // Enum value maps for TraceEndReason.
@@ -120,6 +122,7 @@ var (
 		2: "TRACE_END_REASON_TOO_LARGE",
 		3: "TRACE_END_REASON_TOO_SLOW",
 		4: "TRACE_END_REASON_FAILED",
+		5: "TRACE_END_REASON_SHUTDOWN",
 	}
 	TraceEndReason_value = map[string]int32{
 		"TRACE_END_REASON_UNSPECIFIED": 0,
@@ -127,6 +130,7 @@ var (
 		"TRACE_END_REASON_TOO_LARGE":   2,
 		"TRACE_END_REASON_TOO_SLOW":    3,
 		"TRACE_END_REASON_FAILED":      4,
+		"TRACE_END_REASON_SHUTDOWN":    5,
 	}
 )
 
@@ -1213,13 +1217,14 @@ const file_nnpa_zdnn_v1_trace_proto_rawDesc = "" +
 	"\x17CONTENTS_ROLE_ARRAY_OUT\x10\x02\x12\x1b\n" +
 	"\x17CONTENTS_ROLE_STICKS_IN\x10\x03\x12\x1c\n" +
 	"\x18CONTENTS_ROLE_STICKS_OUT\x10\x04\x12\x1d\n" +
-	"\x19CONTENTS_ROLE_STICKS_HELD\x10\x05*\xaa\x01\n" +
+	"\x19CONTENTS_ROLE_STICKS_HELD\x10\x05*\xc9\x01\n" +
 	"\x0eTraceEndReason\x12 \n" +
 	"\x1cTRACE_END_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16TRACE_END_REASON_ENDED\x10\x01\x12\x1e\n" +
 	"\x1aTRACE_END_REASON_TOO_LARGE\x10\x02\x12\x1d\n" +
 	"\x19TRACE_END_REASON_TOO_SLOW\x10\x03\x12\x1b\n" +
-	"\x17TRACE_END_REASON_FAILED\x10\x042\xaf\x01\n" +
+	"\x17TRACE_END_REASON_FAILED\x10\x04\x12\x1d\n" +
+	"\x19TRACE_END_REASON_SHUTDOWN\x10\x052\xaf\x01\n" +
 	"\fTraceService\x12T\n" +
 	"\vRecordTrace\x12 .nnpa.zdnn.v1.RecordTraceRequest\x1a!.nnpa.zdnn.v1.RecordTraceResponse0\x01\x12I\n" +
 	"\bEndTrace\x12\x1d.nnpa.zdnn.v1.EndTraceRequest\x1a\x1e.nnpa.zdnn.v1.EndTraceResponseb\x06proto3"

@@ -86,6 +86,8 @@ class _TraceEndReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TraceE
     """It was cut: its reader was too slow, and the server keeps 16 MiB of records at most."""
     TRACE_END_REASON_FAILED: _TraceEndReason.ValueType  # 4
     """It was cut: the server could not record a call, which is a defect of the server."""
+    TRACE_END_REASON_SHUTDOWN: _TraceEndReason.ValueType  # 5
+    """It was cut: the server was shut down."""
 
 class TraceEndReason(_TraceEndReason, metaclass=_TraceEndReasonEnumTypeWrapper):
     """Why a trace ends."""
@@ -100,6 +102,8 @@ TRACE_END_REASON_TOO_SLOW: TraceEndReason.ValueType  # 3
 """It was cut: its reader was too slow, and the server keeps 16 MiB of records at most."""
 TRACE_END_REASON_FAILED: TraceEndReason.ValueType  # 4
 """It was cut: the server could not record a call, which is a defect of the server."""
+TRACE_END_REASON_SHUTDOWN: TraceEndReason.ValueType  # 5
+"""It was cut: the server was shut down."""
 Global___TraceEndReason: _TypeAlias = TraceEndReason  # noqa: Y015
 
 @_typing.final

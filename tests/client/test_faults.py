@@ -2,6 +2,7 @@
 """Faults from Python: every effect, when it applies, and how it is marked."""
 
 import time
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -153,6 +154,16 @@ def test_wrong_bits_of_an_array(session: Session, a: Ztensor) -> None:
     difference = wrong.view(np.uint8) ^ DATA.view(np.uint8)
     assert int(np.unpackbits(difference).sum()) == 1
     assert a.numpy().tolist() == DATA.tolist()
+
+
+def test_the_sanitizer_sees_what_functions_do(target: str) -> None:
+    """Wrong bits are a fault of the rule, not a misuse that the sanitizer reports."""
+    with connect(target, sanitize=True) as session:
+        a = session.ztensor(DATA)
+        with session.faults(zdnn.add, flip_bits=20), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            zdnn.add(a, a)
+        assert not session.reports
 
 
 def test_wrong_weights_are_seen(session: Session) -> None:

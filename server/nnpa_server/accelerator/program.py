@@ -333,7 +333,19 @@ def _creates_new(step: Step) -> bool:
 
 
 def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
-    """Call the emulator; a program check becomes a status where the session wants that."""
+    """Call the emulator; a program check becomes a status where the session wants that.
+
+    Faults stand before the sanitizer, which so sees what the function itself has done.
+    """
+    if session.holdings and step.of_program and (faults := faults_of(session)) is not None:
+        try:
+            return faults.call(step.arm.name, tensors, partial(_watched, session, step, tensors))
+        except ProgramCheck as check_met:
+            return _checked(session, check_met)
+    return _watched(session, step, tensors)
+
+
+def _watched(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     if session.sanitizer is not None:
         return session.sanitizer.watch(session, step, tensors, _call)
     return _call(session, step, tensors)
@@ -342,15 +354,9 @@ def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcom
 def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     try:
         arguments = {**tensors, **step.values} if step.values else tensors
-        if session.holdings and step.of_program and (faults := faults_of(session)) is not None:
-            run = partial(run_function, session.guest, step.arm.name, arguments, step.alignment)
-            return faults.call(step.arm.name, tensors, run)
         return run_function(session.guest, step.arm.name, arguments, step.alignment)
     except ProgramCheck as check_met:
-        action = session.options.program_check_action
-        if action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
-            raise
-        return _as_status(check_met)
+        return _checked(session, check_met)
     except MemoryError:
         status = int(Status.ZDNN_ALLOCATION_FAILURE)
         return Outcome(status, Refusal(status, "storage", "exhausted", "enough to compute"))
@@ -367,6 +373,13 @@ def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
     if size > limit:
         raise too_large(step.path, size, limit)
     session.reserve(size)
+
+
+def _checked(session: Session, check_met: ProgramCheck) -> Outcome:
+    """Return what a program check answers, or raise it where it ends the call."""
+    if session.options.program_check_action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
+        raise check_met
+    return _as_status(check_met)
 
 
 def _as_status(check_met: ProgramCheck) -> Outcome:

@@ -30,7 +30,7 @@ Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 # Source of these limits: nnpa/zdnn/v1/sanitizer.proto.
 _SITE_BYTES = 256
 _MOST_REPORTS = 1000  # of a call
-_DETAIL_BYTES = 4096  # of reports with an error: gRPC's clients take 8 KiB behind an answer
+_DETAIL_BYTES = 2048  # of reports with an error: gRPC's clients take 8 KiB behind an answer
 _MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
@@ -239,7 +239,7 @@ class Sanitizer:
             history.writing, history.written = use, True
             if padding.is_whole(tensors[name]):
                 padding.pad(tensors[name])
-        if step.arm.frees:
+        if step.arm.frees and outcome.valid:
             for number in step.ids.values():
                 self._end(number, use)
 

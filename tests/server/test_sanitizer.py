@@ -428,7 +428,7 @@ def test_reports_of_an_error_fit_its_trailers(client: Client) -> None:
     assert call.code() == grpc.StatusCode.ABORTED
     found = details(caught.value)
     assert found
-    assert sum(one.ByteSize() for one in found) <= 4096
+    assert sum(one.ByteSize() for one in found) <= 2048
     assert found[0].use.at == "é" * 128
 
 

@@ -235,10 +235,10 @@ def _without_chunks(
 ) -> Memory:
     """Return the buffer of a new tensor: what the cache has of it, or what is fresh."""
     message, memory = target.new_ztensor, staging(_wanted(target, fresh))
-    if session.sanitizer is not None:
-        fill(memory)
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
+    elif session.sanitizer is not None:
+        fill(memory)
     else:
         memory.fill(0)
     return memory

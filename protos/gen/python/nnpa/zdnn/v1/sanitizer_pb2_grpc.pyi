@@ -7,9 +7,9 @@ What Session.sanitize finds: misuses of tensors that a machine would not notice.
 
 A report comes with the operation that it was found in, in OperationResult.diagnostics. When the
 call ends with a gRPC error instead, reports are in the details of its status, beside ErrorInfo, as
-far as 4 KiB hold them. At most 1000 come with a call. Operations run, and answer, as they would
-without. The server judges; a client says where its
-program makes a call (Operation.site), and what only it can know of a tensor (Provenance).
+far as 2 KiB hold them. At most 1000 come with a call. Operations run, and answer, as they would
+without. The server judges; a client says where its program makes a call (Operation.site), and
+what only it can know of a tensor (Provenance).
 """
 
 from collections import abc as _abc

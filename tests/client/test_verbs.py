@@ -255,3 +255,27 @@ def test_concat_macros() -> None:
     assert constants.CONCAT_RNN_TYPE(info) == zdnn.RNN_TYPE_GRU
     assert constants.CONCAT_PREV_LAYER(info) == zdnn.PREV_LAYER_BIDIR
     assert constants.CONCAT_USAGE(info) == zdnn.USAGE_HIDDEN_BIASES
+
+
+class Counting(InProcessTransport):
+    """A transport that counts lists of operations."""
+
+    def __init__(self) -> None:
+        super().__init__(Store(Limits()))
+        self.lists: list[int] = []
+
+    def execute(self, listed: Listed) -> Answered:
+        """Note how long a list is, and run it."""
+        self.lists.append(len(listed.message.operations))
+        return super().execute(listed)
+
+
+@pytest.mark.parametrize("columns", [64, 1 << 15])
+def test_a_ztensor_is_made_with_one_list(columns: int) -> None:
+    """Init, allocation and transform leave together, with a small array and with a large one."""
+    transport = Counting()
+    array = np.arange(columns, dtype=np.float32) % 64
+    with Session(transport) as session:
+        ztensor = session.ztensor(array)
+        assert transport.lists == [3]
+        assert np.array_equal(ztensor.numpy(), array)

@@ -47,17 +47,21 @@ def init_ztensor(
 
 def allocate(ztensor: Ztensor) -> Ztensor:
     """Allocate zero-filled sticks for a ztensor, and return it."""
-    guest, name = ztensor.guest, "allochelper_ztensor"
+    ztensor.guest.submit(*allocation(ztensor))
+    return ztensor
+
+
+def allocation(ztensor: Ztensor) -> tuple[Call, ...]:
+    """Return the calls that allocate zero-filled sticks for a ztensor; a new one has its id now."""
+    name = "allochelper_ztensor"
     if ztensor.id:
-        guest.submit(Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}))
-        return ztensor
-    created = _creation(ztensor, guest.new_id())
+        return (Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}),)
+    created = _creation(ztensor, ztensor.guest.new_id())
     ztensor.id = created.init_ztensor.ztensor or created.init_quantized_ztensor.ztensor
-    guest.submit(
+    return (
         Call("init_ztensor", created),
         Call(name, _allochelper(ztensor.ref()), {"ztensor": ztensor}, (ztensor,)),
     )
-    return ztensor
 
 
 def _allochelper(ref: TensorRef) -> Operation:

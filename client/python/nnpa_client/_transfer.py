@@ -50,35 +50,43 @@ MakeOperation = Callable[[Sequence[bytes]], Operation]
 
 
 def transform(
-    ztensor: "Ztensor", name: str, arrays: Sequence[UserArray], make: MakeOperation
+    ztensor: "Ztensor",
+    name: str,
+    arrays: Sequence[UserArray],
+    make: MakeOperation,
+    before: Sequence[Call] = (),
 ) -> None:
-    """Send user arrays to a transform; `make` puts them, or nothing, into its operation."""
+    """Send user arrays to a transform; `make` puts them, or nothing, into its operation.
+
+    Calls that go `before` leave with it where a message holds the arrays.
+    """
     guest = ztensor.guest
     views = [_bytes_of(ztensor, array) for array in arrays]
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
-    if not ztensor.id:
-        guest.submit(call)
+    if ztensor.id and total >= APART and total > guest.limits.max_inline_bytes:
+        if before:
+            guest.submit(*before)
+        sizes = [view.nbytes for view in views]
+        arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
+        _write(guest, call, WriteTensorHeader(session=guest.name, arrays=arrays_header), views)
         return
-    if total < APART:
-        guest.submit(replace(call, operation=make([view.tobytes() for view in views])))
-        return
-    if total <= guest.limits.max_inline_bytes:
-        guest.submit(replace(call, arrays=[view.data for view in views]))
-        return
-    sizes = [view.nbytes for view in views]
-    arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
-    header = WriteTensorHeader(session=guest.name, arrays=arrays_header)
-    _write(guest, call, header, views)
+    if ztensor.id and total < APART:
+        call = replace(call, operation=make([view.tobytes() for view in views]))
+    elif ztensor.id:
+        call = replace(call, arrays=[view.data for view in views])
+    guest.submit(*before, call)
 
 
-def transform_ztensor(ztensor: "Ztensor", arrays: Sequence[UserArray]) -> None:
+def transform_ztensor(
+    ztensor: "Ztensor", arrays: Sequence[UserArray], before: Sequence[Call] = ()
+) -> None:
     """Convert user arrays, one or one per gate, into sticks: zdnn_transform_ztensor."""
 
     def make(data: Sequence[bytes]) -> Operation:
         return Operation(transform_ztensor=TransformZtensor(ztensor=ztensor.ref(), data=data))
 
-    transform(ztensor, "transform_ztensor", arrays, make)
+    transform(ztensor, "transform_ztensor", arrays, make, before)
 
 
 def _keep_flags(ztensor: "Ztensor") -> Callable[[OperationResult], None]:

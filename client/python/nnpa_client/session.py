@@ -248,8 +248,8 @@ class Session:
         kind = _transfer.dtype_code(array)
         chosen = _LAYOUTS[array.ndim] if layout is None else layout
         pre = init_pre_transformed_desc(chosen, kind, *array.shape)
-        ztensor = self.init_ztensor_with_malloc(pre, generate_transformed_desc(pre))
-        _transfer.transform_ztensor(ztensor, [array])
+        ztensor = self.init_ztensor(pre, generate_transformed_desc(pre))
+        _transfer.transform_ztensor(ztensor, [array], _lifecycle.allocation(ztensor))
         return ztensor
 
     def init_ztensor(self, pre_tfrmd_desc: TensorDesc, tfrmd_desc: TensorDesc) -> Ztensor:

@@ -2,12 +2,11 @@
 """Sums of products of DLFLOAT16 matrices on sticks, block by block.
 
 Products of two codes are exact in FP32. They are summed in FP32, in the order of the inner
-dimension, so that their bits are those of any host; by BLAS where an operand is turned, or in
-float64 where the session says so. The bias is added, and the result is rounded once; comparisons
-compare the sum before it is rounded. A NINF operand makes every result that depends on it NINF.
-Scratch: 1.6 MiB; for BLAS three dense blocks of `BLOCK` elements, and a fourth where the inner
-dimension is cut; under float64 each is twice as wide and exists in FP32 first. Weights are widened
-once.
+dimension, so that their bits are those of any host, or in float64 by BLAS where the session says
+so. The bias is added, and the result is rounded once; comparisons compare the sum before it is
+rounded. A NINF operand makes every result that depends on it NINF.
+Scratch: 1.6 MiB; for float64 three dense blocks of `BLOCK` elements, and a fourth where the inner
+dimension is cut, which exist in FP32 first. Weights are widened once.
 Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
 """
 
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
-from nnpa_emulator.kernels import convert, matmul
+from nnpa_emulator.kernels import convert, matmul, products
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.scratch import aligned, lasting, scratch
 from nnpa_emulator.widened import recall
@@ -43,7 +42,7 @@ Block: TypeAlias = tuple[Range, Range, Range]
 """Stacks, rows and columns of a result that are computed together."""
 Panels: TypeAlias = tuple["Panel", "Panel"]
 
-SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+DOUBLE = np.dtype(np.float64)
 BLOCK = 1 << 22
 """Most elements of a dense block: 16 MiB of FP32."""
 MOST_PANELS = 1 << 24
@@ -217,8 +216,6 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
         wanted = RELATIONS[op_type]
         met = matmul.store_relations(flat, operand, cells, place, rows, columns, wanted)
         return bool(met == NINF)
-    if sums.dtype == np.float32:
-        return bool(matmul.store_sums(flat, operand, cells, place, rows, columns) == NINF)
     codes = np.empty(flat.size, np.uint16)
     words = (sums + bias).reshape(-1).view(np.uint64)
     met = convert.encode_fp64(words, codes)
@@ -226,37 +223,42 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     return bool(met == NINF)
 
 
-def _panels(input_b: Ztensor) -> Matrices:
+def _panels(input_b: Ztensor, turned: bool) -> Matrices:
     """Return the panels of a right operand that is used again, or nothing."""
     desc = input_b.transformed_desc
     stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
+    if turned:
+        rows, columns = columns, rows
     size = stacks * rows * padded(columns)
     if size > MOST_PANELS:
         return NOTHING
 
-    def widen(lasting: bool) -> tuple[Matrices, bool]:
-        if not lasting:
+    def widen(kept: bool) -> tuple[Matrices, bool]:
+        if not kept:
             return NOTHING, False
-        panels = aligned((size,))
-        matmul.all_panels(input_b.sticks, panels.view(np.uint32), stacks, rows, columns)
+        panels, work = aligned((size,)), lasting("product", products.WORK)
+        products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
         return panels, False
 
-    return recall(input_b.sticks, ("panels", stacks, rows, columns), widen)[0]
+    return recall(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
 
 
 def _multiply_in_order(
-    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor
-) -> bool:
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor,
+    turned: tuple[bool, bool],
+) -> bool:  # fmt: skip
     """Multiply in FP32 and in the order of the inner dimension, whatever the sizes."""
     a, b, c = input_a.sticks, input_b.sticks, input_c.sticks
     desc_a, desc = input_a.transformed_desc, output.transformed_desc
     stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
-    shape = (desc_a.dim4, *stacks, desc.dim2, desc_a.dim1, desc.dim1)
+    inner = desc_a.dim2 if turned[0] else desc_a.dim1
+    shape = (desc_a.dim4, *stacks, desc.dim2, inner, desc.dim1)
     wanted = 0 if op_type == ADDITION else RELATIONS[op_type]
-    work, target, share = lasting("product", matmul.WORK), output.sticks, np.may_share_memory
+    work, target, share = lasting("product", products.WORK), output.sticks, np.may_share_memory
     shared = share(target, a) or share(target, b) or share(target, c)
     results = np.empty_like(target) if shared else target
-    largest = matmul.multiply(a, b, _panels(input_b), c, results, shape, wanted, work)
+    panels = _panels(input_b, turned[1])
+    largest = products.multiply(a, b, panels, c, results, shape, turned, wanted, work)
     if shared:
         target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
     return bool(largest == NINF)
@@ -281,18 +283,18 @@ def multiply(
     transpose_b: bool = False,
 ) -> bool:
     """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
-    if guest.accumulate == "fp32" and not (transpose_a or transpose_b):
-        return _multiply_in_order(input_a, input_b, input_c, op_type, output)
+    turned = bool(transpose_a), bool(transpose_b)
+    if guest.accumulate == "fp32":
+        return _multiply_in_order(input_a, input_b, input_c, op_type, output, turned)
     desc = output.transformed_desc
     rows, columns = desc.dim2, desc.dim1
     inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
-    dtype = DOUBLE if guest.accumulate == "fp64" else SINGLE
     blocks, pieces = _cut(desc.dim4, rows, inner, columns)
     panels = (
-        Panel(input_a, dtype, "input_a", transpose_a),
-        Panel(input_b, dtype, "input_b", transpose_b, constant=True),
+        Panel(input_a, DOUBLE, "input_a", transpose_a),
+        Panel(input_b, DOUBLE, "input_b", transpose_b, constant=True),
     )
-    bias = Panel(input_c, dtype, "input_c", constant=True)
+    bias = Panel(input_c, DOUBLE, "input_c", constant=True)
     violated = False
     for block in blocks:
         operand, _ = bias.read(block[0], (0, 1), block[2])

@@ -228,9 +228,10 @@ def test_attention_of_bert_base() -> None:
     assert distance(got, oracle.matmul(a, b, c, 0, False, True)) <= 1
 
 
+@pytest.mark.parametrize("turns", list(product((False, True), (False, True))))
 @pytest.mark.parametrize("op", [0, 5])
 @pytest.mark.parametrize("sizes", [(2, 33, 700, 65), (1, 70, 5000, 33), (1, 1, 300, 130)])
-def test_singles_are_summed_in_order(sizes: Sizes, op: int) -> None:
+def test_singles_are_summed_in_order(sizes: Sizes, op: int, turns: Turns) -> None:
     """FP32 sums are those of one addition after the other, input_c last: the bits of any host."""
     s, m, n, p = sizes
     random = np.random.default_rng(n)
@@ -241,20 +242,26 @@ def test_singles_are_summed_in_order(sizes: Sizes, op: int) -> None:
     for k in range(n):
         sums += left[..., k : k + 1] * right[:, :, k : k + 1, :]
     met = rounded(sums + operand) if op == 0 else np.where(sums <= operand, 0x3E00, 0)
+    given: dict[str, Any] = {"input_c": tensor(c), "op_type": op}
+    for name, one, turn in zip("ab", (a, b), turns, strict=True):
+        given["transpose_" + name] = turn
+        given["input_" + name] = tensor(one.swapaxes(2, 3) if turn else one)
     for _ in range(3):
-        got, status = multiply("matmul_op", a, b, c, op)
-        assert status == Status.ZDNN_OK
-        assert got.tolist() == met.tolist()
+        output = blank((s, 1, m, p))
+        assert run(guest(), "matmul_transpose_op", given | {"output": output}).status == 0
+        assert cells(output).tolist() == met.tolist()
 
 
+@pytest.mark.parametrize("turns", [(False, False), (True, True)])
 @pytest.mark.parametrize("op", [0, 3])
-def test_long_products_of_many_rows(op: int) -> None:
+def test_long_products_of_many_rows(op: int, turns: Turns) -> None:
     """A product longer than what is summed at once, of more rows than fit, is exact; NINF stays."""
     a, b, c = stack(2, 75, 4200), stack(2, 4200, 70, 1), stack(2, 1, 70, 2)
     a[1, 0, 70, 4150], b[0, 0, 4199, 69] = NINF, 0xFFFF
-    got, status = multiply("matmul_op", a, b, c, op)
+    a, b = (one.swapaxes(2, 3) if turn else one for one, turn in zip((a, b), turns, strict=True))
+    got, status = multiply("matmul_transpose_op", a, b, c, op, turns=turns)
     assert status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    assert got.tolist() == oracle.matmul(a, b, c, op).tolist()
+    assert got.tolist() == oracle.matmul(a, b, c, op, *turns).tolist()
 
 
 @pytest.mark.parametrize("operand", ["input_a", "input_b", "input_c"])

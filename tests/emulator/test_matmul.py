@@ -282,16 +282,17 @@ def test_a_result_may_take_the_place_of_an_operand(operand: str) -> None:
         assert cells(output).tolist() == want
 
 
-@pytest.mark.parametrize("inner", [256, 3000])
-def test_fp64_rows_keep_their_bits(inner: int) -> None:
-    """Under accumulate fp64 a row of a has the same result alone and in any batch."""
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+@pytest.mark.parametrize("inner", [256, 3000, 5000])
+def test_rows_keep_their_bits(inner: int, accumulate: Any) -> None:
+    """A row of a has the same result alone and in any batch, whatever the sums are made in."""
     random = np.random.default_rng(inner)
     a, b = (
         rounded(random.normal(0, 1, (1, 1, 67, inner))),
         rounded(random.normal(0, 1, (1, 1, inner, 130))),
     )
     c = rounded(random.normal(0, 1, (1, 1, 1, 130)))
-    program = Guest(MACHINES["telum2"], accumulate="fp64")
+    program = Guest(MACHINES["telum2"], accumulate=accumulate)
     whole, _ = multiply("matmul_op", a, b, c, 0, program)
     for first, count in ((0, 1), (5, 2), (13, 7), (30, 33), (66, 1)):
         part, _ = multiply("matmul_op", a[:, :, first : first + count], b, c, 0, program)

@@ -115,10 +115,10 @@ def violate(
 ) -> tuple[Outcome, str]:
     """Make elements of the first output NINF; return the warning, and where they are."""
     status = int(Status.ZDNN_ELEMENT_RANGE_VIOLATION)
-    definition = FUNCTIONS[operation].operation
+    entry = FUNCTIONS[operation]
     name = outputs(operation)[0]
     tensor, desc = tensors[name], tensors[name].transformed_desc
-    if desc.type != DataTypes.ZDNN_DLFLOAT16 or definition is None:
+    if desc.type != DataTypes.ZDNN_DLFLOAT16:
         return Outcome(status), "no element"
     places: list[str] = []
     for element in _spread(wanted, _elements(desc), random):
@@ -127,8 +127,10 @@ def violate(
         tensor.sticks.view(np.uint8)[start : start + 2] = _NINF
         places.append(f"{name}{list(index)}")
     widened.written(tensor.buffer)
-    operands = {one: tensors[one] for one in definition.tensors}
-    violation = explain_violation(definition.code, operands, definition.inputs)
+    operands = {one: tensors[one] for one in entry.tensors}
+    inputs = tuple(one for one in entry.tensors if one not in entry.outputs)
+    code = None if entry.operation is None else entry.operation.code
+    violation = explain_violation(code, operands, inputs)
     return Outcome(status, violation=violation), _told(places)
 
 

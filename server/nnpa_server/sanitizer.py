@@ -17,73 +17,30 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import sanitizer_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest, Outcome, Status, Ztensor
-from nnpa_emulator.diagnostics import Diagnostic, Kind, Stream
+from nnpa_emulator.diagnostics import Kind, Stream
 from nnpa_emulator.status import ProgramCheck
 
 from nnpa_server import padding
 from nnpa_server.errors import CallRefused, from_exception
+from nnpa_server.findings import (
+    Finding,
+    History,
+    Report,
+    Site,
+    attach,
+    cut,
+    read_site,
+    report,
+    site_of,
+)
 
-Report: TypeAlias = pb.SanitizerReport
 Tensors: TypeAlias = Mapping[str, Ztensor]
 Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 
-# Source of these limits: nnpa/zdnn/v1/sanitizer.proto.
-_SITE_BYTES = 256
-_MOST_REPORTS = 1000  # of a call
-_DETAIL_BYTES = 2048  # of reports with an error: gRPC's clients take 8 KiB behind an answer
+_MOST_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
 _MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
-_SAID = {
-    pb.MISUSE_NEVER_WRITTEN: "has never been written",
-    pb.MISUSE_PADDING_READ: "has padding on which the result depends",
-    pb.MISUSE_TRANSFORMED_TWICE: "is transformed already",
-    pb.MISUSE_USE_AFTER_FREE: "is used after it was freed",
-    pb.MISUSE_CONCURRENT_USE: "is in use by another thread",
-}
-_OTHER = {
-    pb.MISUSE_PADDING_READ: "written",
-    pb.MISUSE_TRANSFORMED_TWICE: "written",
-    pb.MISUSE_USE_AFTER_FREE: "freed",
-    pb.MISUSE_CONCURRENT_USE: "used",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A call in a program: the function's name, and where, or ""."""
-
-    operation: str
-    at: str = ""
-
-    def __str__(self) -> str:
-        name = self.operation if self.operation == "write_sticks" else f"zdnn_{self.operation}"
-        return f"{name} at {self.at}" if self.at else name
-
-    @property
-    def message(self) -> pb.SanitizerSite:
-        """The site on the wire."""
-        return pb.SanitizerSite(operation=self.operation, at=self.at)
-
-
-@dataclass(slots=True)
-class History:
-    """What allocated the buffer of a tensor, wrote it last, and freed it; None: not known, or not.
-
-    `written` tells that something has written it, if only we knew what.
-    """
-
-    allocation: Site | None = None
-    writing: Site | None = None
-    free: Site | None = None
-    written: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(Diagnostic):
-    """A text of the library that it would not print: `report` has it in parts."""
-
-    report: Report
 
 
 class Step(Protocol):
@@ -160,7 +117,7 @@ class Sanitizer:
 
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
-        use = _site(step.arm.name, step.origin)
+        use = site_of(step.arm.name, step.origin)
         found = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
         try:
@@ -169,17 +126,12 @@ class Sanitizer:
             if not found:
                 raise
             refused = from_exception(error)
-            _attach(refused, found)
+            attach(refused, found)
             raise refused from error
         if outcome.valid and inputs is not None:
-            outputs = [one for one in step.arm.filled if padding.is_whole(tensors[one])]
-            arguments = {**tensors, **step.values}
-            for name in inputs.that_matter(session.guest, step.arm.name, arguments, outputs):
-                history = self._history(step, name, _provenance(step, name))
-                number = step.ids.get(name, 0)
-                found.append(
-                    _report(pb.MISUSE_PADDING_READ, use, name, number, history, history.writing)
-                )
+            found += self._padding_read(session.guest, step, tensors, inputs, use)
+        if outcome.status == Status.ZDNN_INVALID_STATE:
+            found += self._transformed_twice(step, tensors, use)
         self._remember(step, tensors, outcome, use)
         found = found[: self._left]
         self._left -= len(found)
@@ -196,24 +148,43 @@ class Sanitizer:
             history = self._history(step, name, known)
             number = step.ids.get(name, 0) or known.freed_id
             if history.free is not None and (_touches(arm, name) or arm.frees):
-                yield _report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
+                yield report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
             if known.HasField("concurrent"):
-                there = _read_site(known.concurrent)
-                yield _report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, there)
+                there = read_site(known.concurrent)
+                yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, there)
             tensor = tensors[name]
             if name in arm.read and not history.written and tensor.buffer is not None:
-                yield _report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
-            refuses = name in arm.filled and arm.name.startswith(_REFUSE_TRANSFORMED)
-            if refuses and tensor.is_transformed and history.free is None:
-                other = history.writing
-                yield _report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
+                yield report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
+
+    def _padding_read(
+        self, guest: Guest, step: Step, tensors: Tensors, inputs: padding.Inputs, use: Site
+    ) -> Generator[Report]:
+        """Find the inputs on whose padding the results depend."""
+        outputs = [one for one in step.arm.filled if padding.is_whole(tensors[one])]
+        arguments = {**tensors, **step.values}
+        for name in inputs.that_matter(guest, step.arm.name, arguments, outputs):
+            history, number = (
+                self._history(step, name, _provenance(step, name)),
+                step.ids.get(name, 0),
+            )
+            yield report(pb.MISUSE_PADDING_READ, use, name, number, history, history.writing)
+
+    def _transformed_twice(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
+        """Find the tensors for whose state the library has refused to fill them."""
+        if not step.arm.name.startswith(_REFUSE_TRANSFORMED):
+            return
+        for name in step.arm.filled:
+            history = self._history(step, name, _provenance(step, name))
+            if tensors[name].is_transformed:
+                number, other = step.ids.get(name, 0), history.writing
+                yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
 
     def _history(self, step: Step, name: str, known: pb.Provenance) -> History:
         """Return what the server knows of an operand, or what the client tells of it."""
         number = step.ids.get(name, 0)
         history = self._histories.get(number) or self._freed.get(known.freed_id) or History()
-        allocation = _read_site(known.allocation) if known.HasField("allocation") else None
-        free = _read_site(known.free) if known.HasField("free") else None
+        allocation = read_site(known.allocation) if known.HasField("allocation") else None
+        free = read_site(known.free) if known.HasField("free") else None
         return History(
             allocation or history.allocation,
             history.writing,
@@ -258,7 +229,7 @@ class Sanitizer:
 
     def received(self, target: accelerator_pb2.WriteSticks) -> None:
         """Note that WriteTensor has created a tensor, or brought its sticks, or both."""
-        use = Site("write_sticks", _cut(target.site))
+        use = Site("write_sticks", cut(target.site))
         cached = target.new_ztensor.WhichOneof("contents") == "cached"
         if target.HasField("new_ztensor"):
             self._begin(target.id, History(use, written=False))
@@ -275,12 +246,12 @@ class Sanitizer:
         for one in operations[:-1]:
             if one.free_ztensor_buffer.ztensor.id == number:
                 history = replace(self._histories.get(number, History()))
-                history.free = _site("free_ztensor_buffer", one)
+                history.free = site_of("free_ztensor_buffer", one)
         if history is not None:
             name, operand = refused.metadata["field"].split(".")[1:3]
-            use = _site(name, operation)
-            report = _report(pb.MISUSE_USE_AFTER_FREE, use, operand, number, history, history.free)
-            _attach(refused, [report])
+            use = site_of(name, operation)
+            gone = report(pb.MISUSE_USE_AFTER_FREE, use, operand, number, history, history.free)
+            attach(refused, [gone])
 
     @contextmanager
     def in_flight(
@@ -306,7 +277,7 @@ class Sanitizer:
             ref = getattr(getattr(operation, arm.name), name)
             if ref.id:
                 self._meet(ref, name in arm.written)
-                mine.add(ref.id, _site(arm.name, operation), name in arm.written)
+                mine.add(ref.id, site_of(arm.name, operation), name in arm.written)
 
     def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
         """Tell a reference of an operation that is under way on its tensor."""
@@ -339,64 +310,3 @@ def _provenance(step: Step, name: str) -> pb.Provenance:
         return pb.Provenance()
     known: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
     return known
-
-
-def _site(name: str, origin: operation_pb2.Operation | None) -> Site:
-    return Site(name, "" if origin is None else _cut(origin.site))
-
-
-def _read_site(message: pb.SanitizerSite) -> Site:
-    return Site(_cut(message.operation), _cut(message.at))
-
-
-def _cut(text: str) -> str:
-    """Return what is kept of a text of the client's."""
-    return (
-        text
-        if len(text) < _SITE_BYTES // 4
-        else text.encode()[:_SITE_BYTES].decode("utf-8", "ignore")
-    )
-
-
-def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
-    """Add to an error what was found in operations that ran before, and whose answers are lost."""
-    _attach(
-        refused,
-        [one.report for result in results for one in result.diagnostics if one.HasField("report")],
-    )
-
-
-def _attach(refused: CallRefused, reports: Iterable[Report]) -> None:
-    """Add reports to an error as far as its status may carry them."""
-    room = _DETAIL_BYTES - sum(one.ByteSize() for one in refused.details)
-    for report in reports:
-        room -= report.ByteSize()
-        if room < 0:
-            break
-        refused.details.append(report)
-
-
-def _report(
-    misuse: pb.Misuse.ValueType,
-    use: Site,
-    operand: str,
-    number: int,
-    history: History,
-    other: Site | None,
-) -> Report:
-    """Return a report, in parts and as one line."""
-    tensor = f"{operand} (tensor {number})" if number else operand
-    text = f"{use}: {tensor} {_SAID[misuse]}"
-    if other is not None:
-        text += f"; {_OTHER[misuse]} by {other}"
-    if history.allocation is not None:
-        text += f"; allocated by {history.allocation}"
-    return Report(
-        misuse=misuse,
-        use=use.message,
-        operand=operand,
-        tensor=number,
-        allocation=None if history.allocation is None else history.allocation.message,
-        other=None if other is None else other.message,
-        text=text,
-    )

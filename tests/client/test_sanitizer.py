@@ -9,7 +9,8 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2
-from nnpa.zdnn.v1.operation_pb2 import Operation
+from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa_client import (
     NnpaError,
     ProgramCheck,
     SanitizerWarning,
     Session,
+    Status,
     TransportError,
     ZdnnError,
     Ztensor,
@@ -33,9 +35,12 @@ from nnpa_client._apart import Answered, Listed
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_server.store import Store
 
+from tests import vector_runner
 from tests.client.conftest import Open
 from tests.client.in_process import InProcessTransport
 from tests.client.test_examples import EXAMPLES, NAMES
+from tests.client.test_vectors import Opened
+from tests.vector_runner import Vector
 
 HERE = str(Path(__file__))
 ONES = np.ones((2, 3), np.float32)
@@ -352,6 +357,36 @@ def test_the_demos_networks_are_clean(open_session: Open, network: Any) -> None:
         results.append(x.numpy().tobytes())
         assert session.reports == ()
     assert results[0] == results[1]
+
+
+class Sanitized(Opened):
+    """A session that sanitizes, its padding shown to the vector runner as it is without."""
+
+    def execute(self, operation: Operation) -> OperationResult:
+        """Run one operation; there is no report of one that succeeds."""
+        result = super().execute(operation)
+        if any(one.HasField("report") for one in result.diagnostics):
+            assert result.zdnn_status == Status.ZDNN_INVALID_STATE, result
+        for output in result.outputs:
+            there, desc = output.ztensor.sticks, output.ztensor.transformed_desc
+            if there:
+                cells = vector_runner.cells_of(desc, np.frombuffer(there, np.uint8))
+                output.ztensor.sticks = vector_runner.sticks_of(desc, " ".join(cells)).tobytes()
+        return result
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
+def test_every_vector_answers_as_without(store: Store, vector: Vector) -> None:
+    """Every vector has its bits, statuses, values and flags in a session that sanitizes."""
+
+    @contextmanager
+    def target(options: accelerator_pb2.Session) -> Generator[Sanitized]:
+        options.sanitize = True
+        with Session(InProcessTransport(store), options) as session:
+            yield Sanitized(session)
+
+    vector_runner.run(vector, target)
 
 
 def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

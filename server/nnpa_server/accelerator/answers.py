@@ -20,7 +20,7 @@ from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
 from nnpa_server.accelerator.apart import APART
 from nnpa_server.config import Limits
-from nnpa_server.sanitizer import Finding
+from nnpa_server.findings import Finding
 from nnpa_server.store import Session
 
 SERVER_VERSION = version("nnpa")

@@ -38,7 +38,7 @@ from nnpa_server.accelerator.sharing import describe_output, put_array, read_arr
 from nnpa_server.accelerator.tracing import stepping
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
-from nnpa_server.sanitizer import rescue
+from nnpa_server.findings import rescue
 from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sanitizer finds, in parts and in words, and how it travels with an error.
+
+Source: nnpa/zdnn/v1/sanitizer.proto.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nnpa.zdnn.v1 import operation_pb2
+from nnpa.zdnn.v1 import sanitizer_pb2 as pb
+from nnpa_emulator.diagnostics import Diagnostic
+
+from nnpa_server.errors import CallRefused
+
+Report: TypeAlias = pb.SanitizerReport
+
+_SITE_BYTES = 256
+_DETAIL_BYTES = 2048  # of reports with an error: gRPC's clients take 8 KiB behind an answer
+_SAID = {
+    pb.MISUSE_NEVER_WRITTEN: "has never been written",
+    pb.MISUSE_PADDING_READ: "has padding on which the result depends",
+    pb.MISUSE_TRANSFORMED_TWICE: "is transformed already",
+    pb.MISUSE_USE_AFTER_FREE: "is used after it was freed",
+    pb.MISUSE_CONCURRENT_USE: "is in use by another thread",
+}
+_OTHER = {
+    pb.MISUSE_PADDING_READ: "written",
+    pb.MISUSE_TRANSFORMED_TWICE: "written",
+    pb.MISUSE_USE_AFTER_FREE: "freed",
+    pb.MISUSE_CONCURRENT_USE: "used",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A call in a program: the function's name, and where, or ""."""
+
+    operation: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        name = self.operation if self.operation == "write_sticks" else f"zdnn_{self.operation}"
+        return f"{name} at {self.at}" if self.at else name
+
+    @property
+    def message(self) -> pb.SanitizerSite:
+        """The site on the wire."""
+        return pb.SanitizerSite(operation=self.operation, at=self.at)
+
+
+@dataclass(slots=True)
+class History:
+    """What allocated the buffer of a tensor, wrote it last, and freed it; None: not known, or not.
+
+    `written` tells that something has written it, if only we knew what.
+    """
+
+    allocation: Site | None = None
+    writing: Site | None = None
+    free: Site | None = None
+    written: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Diagnostic):
+    """A text of the library that it would not print: `report` has it in parts."""
+
+    report: Report
+
+
+def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
+    """Return where a program calls a function."""
+    return Site(name, "" if origin is None else cut(origin.site))
+
+
+def read_site(message: pb.SanitizerSite) -> Site:
+    """Return a site that a client tells."""
+    return Site(cut(message.operation), cut(message.at))
+
+
+def cut(text: str) -> str:
+    """Return what is kept of a text of the client's."""
+    if len(text) <= _SITE_BYTES // 4:  # no character has more than four
+        return text
+    return text.encode()[:_SITE_BYTES].decode(errors="ignore")
+
+
+def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
+    """Add to an error what was found in operations that ran before, and whose answers are lost."""
+    lines = (one for result in results for one in result.diagnostics)
+    attach(refused, (one.report for one in lines if one.HasField("report")))
+
+
+def attach(refused: CallRefused, reports: Iterable[Report]) -> None:
+    """Add reports to an error as far as its status may carry them."""
+    room = _DETAIL_BYTES - sum(one.ByteSize() for one in refused.details)
+    for report in reports:
+        room -= report.ByteSize()
+        if room < 0:
+            break
+        refused.details.append(report)
+
+
+def report(
+    misuse: pb.Misuse.ValueType,
+    use: Site,
+    operand: str,
+    number: int,
+    history: History,
+    other: Site | None,
+) -> Report:
+    """Return a report, in parts and as one line."""
+    tensor = f"{operand} (tensor {number})" if number else operand
+    text = f"{use}: {tensor} {_SAID[misuse]}"
+    if other is not None:
+        text += f"; {_OTHER[misuse]} by {other}"
+    if history.allocation is not None:
+        text += f"; allocated by {history.allocation}"
+    return Report(
+        misuse=misuse,
+        use=use.message,
+        operand=operand,
+        tensor=number,
+        allocation=None if history.allocation is None else history.allocation.message,
+        other=None if other is None else other.message,
+        text=text,
+    )

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nnpa.zdnn.v1.accelerator_pb2 import MACHINE_MODEL_TELUM1
 from nnpa_client import (
+    MachineSpec,
     ProgramCheck,
     Session,
     TransportError,
@@ -318,9 +320,10 @@ def test_shape(session: Session, a: Ztensor) -> None:
 
 
 def test_machine(target: str) -> None:
-    """Only calls on the machine are met, by its alias too."""
+    """Only calls on the machine are met, by its alias too; a custom one counts as its model."""
     rule = make_rule(zdnn.add, {"status": "ZDNN_INVALID_SHAPE", "machine": "z16"})
-    for machine, met in (("telum1", [1, 2]), ("telum2", [])):
+    custom = MachineSpec(model=MACHINE_MODEL_TELUM1, max_dim1=64)
+    for machine, met in (("telum1", [1, 2]), (custom, [1, 2]), ("telum2", [])):
         with connect(target, machine) as session, session.faults(rules=[rule]):
             assert _met(session.ztensor(DATA), 2) == met
 

@@ -59,6 +59,13 @@ def test_verdicts(program: str, mode: str, warning: str, error: str) -> None:
             assert trial.code == -signal.SIGABRT
 
 
+def test_crashes_do_not_use_up_the_server(program: str) -> None:
+    """Sessions that crashed programs leave behind, more than a server usually has, are no harm."""
+    warnings = [0x00020002 + number for number in range(10)]
+    found = sweep([program, "abort"], warnings, timeout=5.0)
+    assert found.counts()["crashed"] == len(found.trials) == 70
+
+
 def test_every_status(program: str) -> None:
     """Without a choice every status of zDNN is tried at every call; numbers are the same again."""
     found = sweep([program, "handle"])

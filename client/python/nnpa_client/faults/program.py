@@ -19,7 +19,12 @@ from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa_client._server import PrivateServer
 from nnpa_client.config import environment_with
 
-FLAGS = ("--allow-faults", "--shared-memory", "--log-format", "json", "--log-level", "warning")
+# A program that crashes or is killed leaves its session behind, until that expires: there may be
+# many of them, and none keeps much.
+FLAGS = (
+    *("--allow-faults", "--log-format", "json", "--log-level", "warning"),
+    *("--max-sessions", "100000", "--max-session-cache", "16MiB"),
+)
 _LOGGER = "nnpa.fault"
 
 
@@ -50,10 +55,13 @@ class Ended:
 
 
 class FaultServer:
-    """A private server that allows faults, and reads its own log."""
+    """A private server that allows faults, and reads its own log.
 
-    def __init__(self) -> None:
-        self._server = PrivateServer(flags=FLAGS)
+    A session ends that nobody uses for `idle` seconds.
+    """
+
+    def __init__(self, idle: float = 900.0) -> None:
+        self._server = PrivateServer(flags=(*FLAGS, "--idle-timeout", f"{idle:.3f}s"))
         self._read = 0
         self._old: set[str] = set()
 

@@ -98,7 +98,7 @@ def sweep(
     program that fails, hangs, makes no call, or makes others each time, without any fault.
     """
     more = {**_QUIET, **({"ZDNN_MACHINE": machine} if machine else {})}
-    server = FaultServer()
+    server = FaultServer(idle=2 * max(timeout, patience))
     try:
 
         def once(*rules: FaultRule, seconds: float = timeout) -> Ended:

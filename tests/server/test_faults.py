@@ -133,6 +133,15 @@ def test_marks_are_bounded(guest: Client) -> None:
     assert [one.sequence for one in kept] == list(range(11, 1011))
 
 
+def test_marks_of_a_stream_are_bounded(guest: Client) -> None:
+    """A stream of more faults than its metadata can hold ends well, with the first of them."""
+    _update(guest, FaultRule(operation="zdnn_add", note=True))
+    stream = guest.stub.ExecuteStream(iter([guest.request(ADD)] * 300))
+    assert sum(len(one.results) for one in stream) == 300
+    assert len(_marks(stream)) == 16
+    assert len(guest.state().injected_faults) == 300
+
+
 def test_streams(guest: Client) -> None:
     """Lists of a stream, and tensors in chunks, meet faults as others do."""
     _update(guest, FaultRule(operation="add", status="ZDNN_EXCEEDS_MDIS", nth=2))

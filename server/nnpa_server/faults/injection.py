@@ -128,7 +128,9 @@ class Faults:
 
     def attend(self, context: Context, go_on: Callable[[], object]) -> None:
         """Take note of the gRPC call that operations now belong to; `go_on` raises when it ends."""
-        self._context, self._go_on, self._told = context, go_on, 0
+        if context is not self._context:  # lists of one stream share a call, and its metadata
+            self._told = 0
+        self._context, self._go_on = context, go_on
 
     def call(
         self, operation: str, tensors: Mapping[str, Ztensor], run: Callable[[], Outcome]

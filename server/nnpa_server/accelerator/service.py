@@ -200,7 +200,7 @@ def _describe(session: Session) -> pb.Session:
     traced(session)  # so that a trace that has ended is not told
     message = describe_session(session, model, time.time())
     if (faults := faults_of(session)) is not None:
-        message.injected_faults.extend(faults.injected)
+        message.injected_faults.extend(list(faults.injected))  # calls may add to it
     return message
 
 

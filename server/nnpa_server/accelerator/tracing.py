@@ -126,9 +126,10 @@ class Recorded:
     def step(self, take: Callable[[Session, Any], Answer], session: Session, step: Any) -> Answer:
         """Run one operation of the call as `take` does."""
         plain = not step.others and step.arm.name not in CARRIERS
-        looks = not plain or self._tracing.trace.contents
+        trace = self._tracing.trace
+        looks = trace.is_open and (trace.contents or not plain)
         index = len(self._results)
-        if looks or self._tracing.unknown:
+        if looks or (self._tracing.unknown and trace.is_open):
             self._before(session, step, index)
         started = time.perf_counter_ns()
         answer = take(session, step)

@@ -97,7 +97,9 @@ def _join(session: "Session", name: str) -> None:
     session.update()  # which runs what a pipeline has queued
     request = UpdateSessionRequest(session=SessionOptions(name=session.name, trace=name))
     request.update_mask.paths.append("trace")
-    session.transport.update_session(request)
+    told = session.transport.update_session(request)
+    if told.trace != name:
+        raise NnpaError(f"trace: nnpa-server {told.server_version} does not record the session")
 
 
 def run_program(recording: Recording, target: str, command: Sequence[str]) -> int:

@@ -312,10 +312,13 @@ def _play_call(players: dict[int, _Player], call: Call) -> None:
 def _options(
     recorded: accelerator_pb2.Session, name: str, spec: MachineSpec | None, library: str | None
 ) -> accelerator_pb2.Session:
-    """Return the options of a session that is played again; its faults are not."""
+    """Return the options of a session that is played again; its faults are not.
+
+    Nor does it share memory, whose name in a file would be a stranger's choice.
+    """
     options = accelerator_pb2.Session()
     options.CopyFrom(recorded)
-    for left_out in ("machine", "limits", "fault_rules"):
+    for left_out in ("name", "machine", "limits", "fault_rules", "shared_memory"):
         options.ClearField(left_out)
     options.trace = name
     if spec is not None:

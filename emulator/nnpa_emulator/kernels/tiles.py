@@ -47,10 +47,12 @@ _CONTRACT = ("contract",)
 class _Tile:
     """The code of one tile: pointers to rows of sums and of the left matrix, and to the panel."""
 
-    def __init__(self, builder: Any, rows: int, vectors: int, operands: list[Any]) -> None:
+    def __init__(
+        self, builder: Any, rows: int, vectors: int, lanes: int, operands: list[Any]
+    ) -> None:
         sums, at, left, start, stride, panels, panel, self.width, self.count, self.fresh = operands
-        self.builder, self.vectors = builder, vectors
-        self.vector = ir.VectorType(_FLOAT, LANES)
+        self.builder, self.vectors, self.lanes = builder, vectors, lanes
+        self.vector = ir.VectorType(_FLOAT, lanes)
         numbers = [ir.Constant(_INDEX, row) for row in range(rows)]
         self.sums = [self._at(sums, at, builder.mul(row, self.width)) for row in numbers]
         self.left = [self._at(left, start, builder.mul(row, stride)) for row in numbers]
@@ -64,7 +66,7 @@ class _Tile:
 
     def places(self) -> list[Any]:
         """Return the addresses of all vectors of sums."""
-        columns = [ir.Constant(_INDEX, LANES * number) for number in range(self.vectors)]
+        columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
         found = [self._at(row, column) for row in self.sums for column in columns]
         return [self.builder.bitcast(one, self.vector.as_pointer()) for one in found]
 
@@ -78,7 +80,7 @@ class _Tile:
         """Add the products of one row of the panel."""
         builder = self.builder
         row = builder.gep(self.panel, [builder.mul(k, self.width)])
-        columns = [ir.Constant(_INDEX, LANES * number) for number in range(self.vectors)]
+        columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
         pointers = [
             builder.bitcast(builder.gep(row, [column]), self.vector.as_pointer())
             for column in columns
@@ -96,7 +98,7 @@ class _Tile:
         """Put a value into every lane."""
         nothing = ir.Constant(self.vector, ir.Undefined)
         one = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-        first = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        first = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
         return self.builder.shuffle_vector(one, nothing, first)
 
     def loop(self, sums: list[Any], first: Any, limit: Any, step: int) -> tuple[list[Any], Any]:
@@ -131,8 +133,8 @@ class _Tile:
             self.builder.store(one, place, align=4)
 
 
-def _tile(rows: int, vectors: int) -> Callable[..., None]:
-    """Return the code of a tile for use in kernels; its arguments are those of `accumulate`."""
+def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None]:
+    """Return the code of a tile for kernels; arguments are those of `accumulate`, without rows."""
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
     def tile(
@@ -149,7 +151,7 @@ def _tile(rows: int, vectors: int) -> Callable[..., None]:
                 array = context.make_array(signature.args[number])
                 values[number] = array(context, builder, values[number]).data
             values[9] = builder.trunc(values[9], ir.IntType(1))
-            code = _Tile(builder, rows, vectors, values)
+            code = _Tile(builder, rows, vectors, lanes, values)
             sums, k = code.loop(code.begin(), ir.Constant(_INDEX, 0), code.count, UNROLLED)
             sums, _ = code.loop(sums, k, code.count, 1)
             code.finish(sums)
@@ -161,10 +163,12 @@ def _tile(rows: int, vectors: int) -> Callable[..., None]:
     return found
 
 
-_tile_1, _tile_2, _tile_3, _tile_4, _tile_5, _tile_6 = (_tile(n + 1, VECTORS) for n in range(ROWS))
+_tile_1, _tile_2, _tile_3, _tile_4, _tile_5, _tile_6 = (
+    make_tile(n + 1, VECTORS) for n in range(ROWS)
+)
 _NARROW = min(VECTORS, 48 // LANES)
 _narrow_1, _narrow_2, _narrow_3, _narrow_4, _narrow_5, _narrow_6 = (
-    _tile(n + 1, _NARROW) for n in range(ROWS)
+    make_tile(n + 1, _NARROW) for n in range(ROWS)
 )
 
 

@@ -24,7 +24,7 @@ from nnpa_client.trace.show import as_data, headings, timeline, told_differences
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 _CONNECT_SECONDS = 10.0
-_WIDTH = 160  # characters of a line that goes into a file
+_WIDTH = 1000  # characters of a line that goes into a file, at most
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
 )

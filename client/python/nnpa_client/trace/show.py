@@ -23,7 +23,8 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
     table = Table(box=box.SIMPLE)
     for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status"):
         number = heading in ("#", "ms", "call", "us")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+        whole = heading != "ztensors"  # which may take several lines
+        table.add_column(heading, justify="right" if number else "left", no_wrap=whole)
     for one in trace.operations:
         if everything or not one.is_housekeeping:
             table.add_row(*_cells(one), style=None if one.is_valid else "red")

@@ -405,6 +405,39 @@ def test_calls_that_meet_on_one_tensor(
     service.store.close()
 
 
+def test_a_stream_that_meets_a_call() -> None:
+    """A tensor that is filled by a stream while another call reads it is reported."""
+    service = AcceleratorService(Store(Limits()))
+    asked = pb.CreateSessionRequest(session=pb.Session(sanitize=True))
+    name = service.CreateSession(asked, Waiting()).name
+    made = [*load(1, ONES), op("reset_ztensor", ztensor=1), *load(2, ONES)]
+    service.Execute(pb.ExecuteRequest(session=name, operations=made), Waiting())
+    found: list[Report] = []
+    context = Waiting()
+    arrays = pb.WriteArrays(
+        operation=at("two.c:2", op("transform_ztensor", ztensor=1)), array_bytes=[ONES.nbytes]
+    )
+    header = pb.WriteTensorHeader(session=name, arrays=arrays)
+
+    def write() -> None:
+        messages = [pb.WriteTensorRequest(header=header), *chunks(ONES.tobytes())]
+        found.extend(reports(service.WriteTensor(iter(messages), context).result))
+
+    thread = threading.Thread(target=write)
+
+    def meanwhile() -> None:
+        thread.start()
+        assert context.waits.wait(30)
+
+    read = at("one.c:1", op("exp", input=1, output=2))
+    service.Execute(pb.ExecuteRequest(session=name, operations=[read]), Waiting(meanwhile))
+    thread.join()
+    (report,) = found
+    assert (report.misuse, report.operand) == (sanitizer_pb2.MISUSE_CONCURRENT_USE, "ztensor")
+    assert (report.use.at, report.other.at) == ("two.c:2", "one.c:1")
+    service.store.close()
+
+
 def test_reports_survive_the_end_of_their_call(client: Client) -> None:
     """What was found before a program check, and whose answer is lost, comes with the error."""
     client.run(*allocated(1, 1, 2, 2, 3), *load(2, np.ones((1, 1, 1, 3), np.float32)))

@@ -6,7 +6,7 @@ A chunk is never parsed into a message: protobuf would copy it once more each ti
 """
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeAlias
 
 import grpc
@@ -19,6 +19,7 @@ from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
+from nnpa_server.accelerator.arms import ARMS
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
     check_name,
@@ -94,7 +95,7 @@ def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> R
     if first is None or isinstance(first, memoryview) or not first.HasField("header"):
         raise out_of_order("the first message of the stream must be a header")
     header = first.header
-    with store.using(header.session) as session:
+    with store.using(header.session) as session, _in_flight(session, header.arrays.operation):
         match header.WhichOneof("target"):
             case "arrays":
                 return _write_arrays(session, header.arrays, uploads, context)
@@ -113,6 +114,15 @@ def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
     if upload is None and not context.is_active():
         raise given_up(context)
     return upload
+
+
+def _in_flight(
+    session: Session, operation: operation_pb2.Operation
+) -> AbstractContextManager[None]:
+    """Return what goes around a stream of an operation, for the sanitizer."""
+    if session.sanitizer is None:
+        return nullcontext()
+    return session.sanitizer.in_flight((operation,), ARMS)
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
@@ -297,6 +307,7 @@ def read_tensor(
         case _:
             raise unspecified("source")
     with store.using(request.session) as session, ExitStack() as stack:
+        stack.enter_context(_in_flight(session, request.operation))
         source = request.operation if request.HasField("operation") else request.sticks
         with session.running(context.time_remaining()), recorded(session, source):
             attend(session, context)

@@ -6,9 +6,11 @@ Expected records: the comments of nnpa/zdnn/v1/trace.proto.
 
 import hashlib
 import io
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_server import trace as open_traces
 from nnpa_server.accelerator.carried import Carried
+from nnpa_server.app import Server
 
-from tests.server.conftest import Running
+from tests.server.conftest import CONFIG, OPTIONS, Running
 from tests.server.process import serving
+from tests.server.test_shared import Memory
 from tests.server.wire import Client, New, chunks, desc, init, load, op, pre_desc, refused
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)
@@ -247,6 +251,66 @@ def test_cached_contents_keep_their_digest(client: Client, opened: Callable[...,
         told = call.operations[0].add.input_a.inline_ztensor
         assert not told.cache_as
         assert told.WhichOneof("contents") is None
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[tuple[Client, Memory]]:
+    """A session that shares memory with its server, and that memory."""
+    address, memory = f"unix:{tmp_path}/s", Memory()
+    server = Server(replace(CONFIG, listen=(address,), shared_memory=True))
+    server.start()
+    with grpc.insecure_channel(address, OPTIONS) as channel:
+        yield Client(channel, memory.options()), memory
+    server.drain()
+    memory.close()
+
+
+def test_shared_memory_is_told_as_if_it_had_travelled(near: tuple[Client, Memory]) -> None:
+    """Arrays and sticks in shared memory have their digests, and no place in the record."""
+    client, memory = near
+    client.run(*load(1, DATA))
+    _, sticks = client.read(sticks=pb.ReadSticks(id=1))
+    os.pwrite(memory.file, DATA.tobytes(), 64)
+    os.pwrite(memory.file, sticks, 4096)
+    trace = Open(client.channel)
+    trace.join(client)
+    place = tensor_pb2.Extent(offset=4096, size=4096)
+    client.run(*init(2, *DATA.shape))
+    up = op("transform_ztensor", ztensor=2)
+    up.shared_data.add(offset=64, size=DATA.nbytes)
+    client.run(up)
+    (doubled,) = client.run(
+        op("add", input_a=inline(shared=place), input_b=2, output=inline(sticks_to=place))
+    )
+    assert doubled.outputs[0].ztensor.shared == place
+    down = op("transform_origtensor", ztensor=2)
+    down.shared_data.add(offset=64, size=DATA.nbytes)
+    client.run(down)
+    _, transformed, added, back = calls(trace.end())
+    assert transformed.contents[0].digest == back.contents[0].digest == digest(DATA.tobytes())
+    after = os.pread(memory.file, 4096, 4096)
+    assert [one.digest for one in added.contents] == [digest(sticks), digest(after)]
+    assert after != sticks
+    for call in (transformed, added, back):
+        assert not call.operations[0].shared_data
+        assert not call.operations[0].add.output.inline_ztensor.HasField("sticks_to")
+        assert all(not one.HasField("shared") for one in call.new_results)
+
+
+def test_places_that_are_not_there_do_no_harm(near: tuple[Client, Memory]) -> None:
+    """A place outside of the memory, or of any size, is refused as without a trace."""
+    client, memory = near
+    client.run(*init(1, *DATA.shape))
+    os.truncate(memory.file, 4096)
+    trace = Open(client.channel)
+    trace.join(client)
+    for offset, size in ((1 << 40, 4096), (0, 1 << 62), (8192, 4096)):
+        place = tensor_pb2.Extent(offset=offset, size=size)
+        with pytest.raises(grpc.RpcError):
+            client.run(op("add", input_a=inline(shared=place), input_b=1, output=1))
+    records = trace.end()
+    assert [one.error.code for one in calls(records)] == ["INVALID_ARGUMENT"] * 3
+    assert records[-1].end.reason == ENDED
 
 
 @pytest.mark.parametrize("contents", [False, True])

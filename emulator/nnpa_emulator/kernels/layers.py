@@ -25,6 +25,7 @@ from nnpa_emulator.kernels.convert import (
     as_bits,
     contracted,
     decode,
+    decode_bits,
     decode_run,
     encode_result,
     inlined,
@@ -212,18 +213,22 @@ def _gru_row(
 
 
 @inlined
-def _take_rows(
-    new: Codes, states: Words, first: int, stride: int, batch: int, hidden: int
-) -> np.uint16:
-    """Widen new states in panels to dense rows; return the largest magnitude."""
-    largest = np.uint16(0)
+def _take_rows(new: Codes, states: Words, first: int, stride: int, batch: int, hidden: int) -> None:
+    """Widen new states in panels to dense rows."""
     for unit in range((hidden + UNITS - 1) // UNITS):
         for row in range(batch):
             source = np.uintp((unit * batch + row) * UNITS)
             target = np.uintp(first + row * stride + unit * UNITS)
-            largest = np.uint16(
-                max(largest, decode_run(new, source, states, target, np.uintp(UNITS)))
-            )
+            for i in range(np.uintp(UNITS)):
+                states[target + i] = decode_bits(new[source + i])
+
+
+@inlined
+def _largest(codes: Codes, count: int) -> np.uint16:
+    """Return the largest magnitude of the first codes."""
+    largest = np.uint16(0)
+    for i in range(np.uintp(count)):
+        largest = np.uint16(max(largest, np.uint16(codes[i] & MAGNITUDE16)))
     return largest
 
 
@@ -353,9 +358,9 @@ def run_layer(
             _store(new, 0, h_cells, stack + target[3], batch, hidden)
         if last and gates == LSTM:
             _store(new, size, c_cells, target[3], batch, hidden)
-        high = _take_rows(new, words, h, stride, batch, hidden)
+        _take_rows(new, words, h, stride, batch, hidden)
         kept = np.uintp(size if gates == LSTM else 0)
-        c_high = decode_run(new, kept, words, np.uintp(states), np.uintp(size))
-        if max(high, c_high) == NINF:
+        decode_run(new, kept, words, np.uintp(states), np.uintp(size))
+        if _largest(new, 2 * size if gates == LSTM else size) == NINF:
             return STATES_VIOLATED
     return COMPLETED

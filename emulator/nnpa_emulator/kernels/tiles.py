@@ -150,7 +150,6 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
             for number in (0, 2, 5):
                 array = context.make_array(signature.args[number])
                 values[number] = array(context, builder, values[number]).data
-            values[9] = builder.trunc(values[9], ir.IntType(1))
             code = _Tile(builder, rows, vectors, lanes, values)
             sums, k = code.loop(code.begin(), ir.Constant(_INDEX, 0), code.count, UNROLLED)
             sums, _ = code.loop(sums, k, code.count, 1)

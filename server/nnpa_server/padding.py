@@ -82,7 +82,7 @@ def _gap(size: int, parts: int, filled: int) -> Mask:
     None where the user's descriptor does not belong to the tensor: then nobody knows.
     """
     width = size // parts
-    if parts == 1 or width != padded(filled):
+    if parts == 1 or not width or width != padded(filled):
         return np.zeros(size, np.bool_)
     gap: Mask = np.arange(size) % width >= filled
     return gap

@@ -18,11 +18,11 @@ from nnpa_server.config import Limits
 from nnpa_server.store import Store
 
 from tests.server.conftest import Running
-from tests.server.wire import Client, New, Operation, chunks, desc, init, load, op, pre_desc
+from tests.server.wire import Client, New, Operation, chunks, desc, init, load, number, op, pre_desc
 
 ONES = np.ones((1, 2, 2, 3), np.float32)
 NINF = 0x7FFF
-LAYOUT_4DS = 7  # of zdnn_data_layouts
+LAYOUT_4DS, LAYOUT_FICO = 7, 10  # of zdnn_data_layouts
 Report = sanitizer_pb2.SanitizerReport
 Site = sanitizer_pb2.SanitizerSite
 
@@ -101,8 +101,8 @@ def test_padding_holds_the_pattern(client: Client) -> None:
     client.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
     plain = client.other()
     plain.run(*load(1, ONES), op("add", input_a=1, input_b=1, output=New(2)))
-    for number in (1, 2):
-        there, before = cells(client, number), cells(plain, number)
+    for tensor_id in (1, 2):
+        there, before = cells(client, tensor_id), cells(plain, tensor_id)
         assert np.count_nonzero(before) == 12
         assert np.array_equal(there[before != 0], before[before != 0])
         assert (there[before == 0] == NINF).all()
@@ -299,6 +299,19 @@ def test_padding_that_no_result_depends_on(client: Client) -> None:
     assert not reports(*results)
 
 
+def test_descriptors_that_do_not_belong_together(client: Client) -> None:
+    """Gaps are looked for where the user's descriptor tells them, and nowhere else."""
+    gates = desc(1, 1, 1, 3)
+    gates.layout = number(LAYOUT_FICO)
+    client.run(
+        op("init_ztensor", ztensor=1, pre_transformed_desc=pre_desc(0), transformed_desc=gates),
+        op("allochelper_ztensor", ztensor=1),
+    )
+    client.write([client.sticks_header(id=1, total_bytes=4096), *chunks(bytes(4096))])
+    (result,) = client.run(op("exp", input=1, output=1))
+    assert (result.zdnn_status, reports(result)) == (0, [])
+
+
 def test_the_input_whose_padding_matters_is_named(client: Client) -> None:
     """Of two inputs with padding only the one is reported on which the result depends."""
     _bidirectional_output(client)
@@ -454,7 +467,7 @@ def test_reports_of_an_error_fit_its_trailers(client: Client) -> None:
     """Many reports with sites as long as can be are cut to what gRPC carries beside an error."""
     long = "é" * 5000
     client.run(*allocated(1, 1, 2, 2, 3), *load(2, np.ones((1, 1, 1, 3), np.float32)))
-    uses = [at(long, op("exp", input=1, output=New(number))) for number in range(10, 30)]
+    uses = [at(long, op("exp", input=1, output=New(new))) for new in range(10, 30)]
     with pytest.raises(grpc.RpcError) as caught:
         client.run(*uses, op("add", input_a=10, input_b=2, output=New(4)))
     call: Any = caught.value

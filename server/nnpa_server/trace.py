@@ -23,7 +23,7 @@ from nnpa_server.wire_form import varint
 MAX_TRACE_BYTES = 4 * GIB
 _MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken
 _ROOM_FOR_END = 64  # bytes, more than the last record has
-_PATIENCE = 1.0  # seconds that a session waits for its reader to make room
+_PATIENCE = 5.0  # seconds that a session waits for its reader to make room
 _PERIOD, _HEARTBEAT = 0.05, 1.0  # seconds between looks for records, and between signs of life
 _FULL = MIB  # bytes of records that are sent at once, and in one message at most
 _MOST_DIGESTS = 1 << 17  # of contents that a trace knows to have; beyond, some come twice

@@ -145,6 +145,17 @@ def _compare(
     flags = [one.fp_flags if one else 0 for one in (a.result, b.result)]
     if flags[0] != flags[1]:
         yield told("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
+    yield from _compare_outputs(left, right, a, b, counts, ulp)
+
+
+def _compare_outputs(
+    left: Trace,
+    right: Trace,
+    a: TracedOperation,
+    b: TracedOperation,
+    counts: _Counts,
+    ulp: int,
+) -> Iterator[Difference]:
     others = _outputs(b)
     for key, output in _outputs(a).items():
         found = _values(left, right, (a, output), (b, others.get(key)), counts, ulp)

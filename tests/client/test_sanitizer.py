@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2
-from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
+from nnpa.zdnn.v1.operation_pb2 import Exp, Operation, OperationResult
+from nnpa.zdnn.v1.tensor_pb2 import TensorRef
 from nnpa_client import (
     NnpaError,
     ProgramCheck,
@@ -357,6 +358,16 @@ def test_the_demos_networks_are_clean(open_session: Open, network: Any) -> None:
         results.append(x.numpy().tobytes())
         assert session.reports == ()
     assert results[0] == results[1]
+
+
+def test_operations_as_they_are(session: Session) -> None:
+    """Answers that nobody judges are not warned of, and their reports are kept."""
+    a = allocated(session, 2, 3)
+    operation = Operation(exp=Exp(input=a.ref(), output=TensorRef(new_id=session.new_id())))
+    operation.site = "elsewhere.py:7 in main"
+    session.execute([operation])
+    (report,) = session.reports
+    assert report.use.at == "elsewhere.py:7 in main"
 
 
 class Sanitized(Opened):

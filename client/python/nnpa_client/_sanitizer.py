@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from nnpa.zdnn.v1.accelerator_pb2 import ReadTensorRequest, WriteTensorHeader
+from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport, SanitizerSite
 
 from nnpa_client.errors import NnpaError, SanitizerWarning
@@ -97,6 +98,11 @@ class Watch:
             if use.writes or other.writes:
                 ref = getattr(getattr(call.operation, arm), operand)
                 ref.provenance.concurrent.CopyFrom(other.site)
+
+    def keep(self, results: Iterable[OperationResult]) -> None:
+        """Keep what answers report, without a word."""
+        lines = (line for result in results for line in result.diagnostics)
+        self.reports.extend(line.report for line in lines if line.HasField("report"))
 
     def tell(self, reports: Iterable[SanitizerReport]) -> None:
         """Keep reports, and warn of each at the place where the program misuses the ztensor."""

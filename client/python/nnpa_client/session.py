@@ -305,7 +305,10 @@ class Session:
         What an open pipeline has queued runs before. Take ids for new tensors from `new_id`.
         """
         self._guest.flush()
-        return self._guest.execute([Call("", one) for one in operations]).whole()
+        results = self._guest.execute([Call("", one) for one in operations]).whole()
+        if self._guest.watch is not None:
+            self._guest.watch.keep(results)
+        return results
 
     def load(self, model: "Model | None" = None, **options: Any) -> "Network":
         """Host an ONNX model and return it, ready to be called like a function.

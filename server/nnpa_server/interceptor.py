@@ -17,7 +17,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,7 +59,8 @@ class Call:
     """One call: what is told about it, filled in while it runs.
 
     `touched` is when its client last sent or took a message, `waiting` whether it waits for the
-    next one of a stream, both of use for streams only.
+    next one of a stream, both of use for streams only. `entered` is whether it was let in,
+    `refused` the error that it ended with.
     """
 
     method: str
@@ -74,6 +74,8 @@ class Call:
     status: str = "OK"
     touched: float = field(default_factory=time.monotonic)
     waiting: bool = False
+    entered: bool = False
+    refused: CallRefused | None = None
 
 
 class Garbage:
@@ -209,10 +211,17 @@ class Interceptor(_ServerInterceptor):
         told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Any:
-            with self._call(Call(method, context, streaming, _request_id(context))) as call:
+            call = Call(method, context, streaming, _request_id(context))
+            try:
+                self._let_in(call)
                 response = behaviour(told(call, request), context)
                 call.operations = len(getattr(response, "results", ()))
                 return response
+            except BaseException as error:
+                self._fail(call, error)
+                raise
+            finally:
+                self._leave(call)
 
         return answer
 
@@ -224,7 +233,9 @@ class Interceptor(_ServerInterceptor):
         told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Generator[Any]:
-            with self._call(Call(method, context, streaming, _request_id(context))) as call:
+            call = Call(method, context, streaming, _request_id(context))
+            try:
+                self._let_in(call)
                 responses = behaviour(told(call, request), context)
                 try:
                     for response in responses:
@@ -233,6 +244,11 @@ class Interceptor(_ServerInterceptor):
                         call.touched = time.monotonic()
                 finally:
                     responses.close()
+            except BaseException as error:
+                self._fail(call, error)
+                raise
+            finally:
+                self._leave(call)
 
         return answer
 
@@ -259,38 +275,11 @@ class Interceptor(_ServerInterceptor):
             call.touched = time.monotonic()
             yield _note(call, request)
 
-    @contextmanager
-    def _call(self, call: Call) -> Generator[Call]:
-        """Let a call in, and turn what it raises into its gRPC error."""
-        refused: CallRefused | None = None
-        entered, trailing = False, (_REQUEST_ID, call.request_id)
-        try:
-            call.context.set_trailing_metadata((trailing,))
-            if self._tokens is not None:
-                call.token = self._tokens.find(call.context.invocation_metadata())
-                set_caller(call.token)
-            self._enter(call)
-            entered = True
-            yield call
-        except CallCancelled as error:
-            call.status = error.code.name
-            call.context.abort(error.code, str(error))
-        except GeneratorExit:
-            call.status = grpc.StatusCode.CANCELLED.name
-            raise
-        except Exception as error:
-            refused = from_exception(error)
-            call.status = refused.name
-            if refused.reason == wire.ERROR_REASON_INTERNAL:
-                _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
-            told = call.context.trailing_metadata() or (trailing,)
-            call.context.abort_with_status(refused.status(*told))
-        finally:
-            if entered:
-                self._leave(call)
-            self._report(call, refused)
-
-    def _enter(self, call: Call) -> None:
+    def _let_in(self, call: Call) -> None:
+        call.context.set_trailing_metadata(((_REQUEST_ID, call.request_id),))
+        if self._tokens is not None:
+            call.token = self._tokens.find(call.context.invocation_metadata())
+            set_caller(call.token)
         with self._lock:
             if self._draining:
                 raise _draining()
@@ -299,19 +288,39 @@ class Interceptor(_ServerInterceptor):
                     raise too_many_calls("max_streams", self._max_streams)
                 self._streams.add(call)
             self._running += 1
+            call.entered = True
+
+    def _fail(self, call: Call, error: BaseException) -> None:
+        """End a call with the gRPC error for what it raised."""
+        if isinstance(error, CallCancelled):
+            call.status = error.code.name
+            call.context.abort(error.code, str(error))
+        elif isinstance(error, GeneratorExit):
+            call.status = grpc.StatusCode.CANCELLED.name
+        elif isinstance(error, Exception):
+            refused = call.refused = from_exception(error)
+            call.status = refused.name
+            if refused.reason == wire.ERROR_REASON_INTERNAL:
+                _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
+            told = call.context.trailing_metadata() or ((_REQUEST_ID, call.request_id),)
+            call.context.abort_with_status(refused.status(*told))
 
     def _leave(self, call: Call) -> None:
-        with self._lock:
-            self._running -= 1
-            self._last_left = time.monotonic()
-            self._streams.discard(call)
-            if self._draining:
-                self._lock.notify_all()
+        if call.entered:
+            with self._lock:
+                self._running -= 1
+                self._last_left = time.monotonic()
+                self._streams.discard(call)
+                if self._draining:
+                    self._lock.notify_all()
+        self._report(call)
+        call.refused = None  # its traceback has the frame that has the call
 
-    def _report(self, call: Call, refused: CallRefused | None) -> None:
+    def _report(self, call: Call) -> None:
+        seconds, refused = time.perf_counter() - call.started, call.refused
         self.counts[call.method, call.status] += 1
         if self._metrics is not None:
-            self._metrics.call(call.method, time.perf_counter() - call.started)
+            self._metrics.call(call.method, seconds)
             if refused is not None:
                 self._metrics.refused(refused.name)
             elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
@@ -321,7 +330,7 @@ class Interceptor(_ServerInterceptor):
             "session": call.session,
             "operations": call.operations,
             "status": call.status,
-            "ms": round((time.perf_counter() - call.started) * 1e3, 3),
+            "ms": round(seconds * 1e3, 3),
             "id": call.request_id,
         }
         if self._tokens is not None:

@@ -228,6 +228,23 @@ class Session:
                 self.lock.release()
 
 
+class Use:
+    """A session while one call uses it, in a `with` statement."""
+
+    __slots__ = ("_lock", "_session")
+
+    def __init__(self, session: Session, lock: threading.Lock) -> None:
+        self._session, self._lock = session, lock
+
+    def __enter__(self) -> Session:
+        return self._session
+
+    def __exit__(self, *_exception: object) -> None:
+        with self._lock:
+            self._session.calls -= 1
+            self._session.last_used = time.monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a store holds; all zero when every session is gone and no transfer is under way."""
@@ -287,8 +304,7 @@ class Store:
         audit.created(session_tag(name), session.trail)
         return session
 
-    @contextmanager
-    def using(self, name: str) -> Generator[Session]:
+    def using(self, name: str) -> "Use":
         """Find a session for one call; while the call lasts the session does not expire."""
         with self._lock:
             session = self._sessions.get(name)
@@ -298,12 +314,7 @@ class Store:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
             session.trail.calls += 1
-        try:
-            yield session
-        finally:
-            with self._lock:
-                session.calls -= 1
-                session.last_used = time.monotonic()
+        return Use(session, self._lock)
 
     def delete(self, name: str) -> None:
         """Forget a session and free its tensors; a running operation ends first."""

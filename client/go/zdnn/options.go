@@ -61,13 +61,14 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// session returns the message that the options ask for, without the machine's name.
+// session returns the message that the options ask for, without the machine's name. The environment's
+// ZDNN_TRACE, which `nnpa trace record` sets, is the trace that records it.
 func (o *Options) session() *zdnnv1.Session {
 	return &zdnnv1.Session{
 		MachineSpec: o.MachineSpec, LibraryVersion: o.Library, Precheck: o.Precheck,
 		StatusDiag: o.StatusDiag, ProgramCheckAction: o.ProgramCheckAction, LogLevel: o.LogLevel,
 		LogModule: o.LogModule, Numerics: o.Numerics, JitterSeed: o.JitterSeed,
-		Accumulate: o.Accumulate,
+		Accumulate: o.Accumulate, Trace: os.Getenv("ZDNN_TRACE"),
 	}
 }
 

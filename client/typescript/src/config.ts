@@ -7,6 +7,7 @@
  *     ZDNN_TLS_CERT   file with the client's certificate, PEM, for mutual TLS
  *     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
  *     ZDNN_TOKEN      bearer token that the server asks for
+ *     ZDNN_TRACE      trace that sessions join; `nnpa trace record` sets it
  *
  * Options win over the environment. TLS is for `host:port` targets; Unix sockets need none.
  */
@@ -25,6 +26,11 @@ export interface Credentials {
 export interface Endpoint extends Credentials {
   readonly target: string;
   readonly isLoopback: boolean;
+}
+
+/** Returns the trace that sessions join, "" for none. */
+export function trace(environ = process.env): string {
+  return environ.ZDNN_TRACE ?? "";
 }
 
 /**

@@ -7,6 +7,7 @@ import { debuglog } from "node:util";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { trace } from "./config.js";
 import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
 import { typeOf, type UserArray } from "./elements.js";
 import { TransportError, type ZdnnWarning } from "./errors.js";
@@ -92,6 +93,7 @@ export class Session {
     server?: PrivateServer,
   ): Promise<Session> {
     const { session } = await sessionOptions(transport, options, calls);
+    session.trace = trace();
     const { createSession } = AcceleratorService.method;
     const message = await transport.unary(createSession, { session }, calls);
     return new Session(transport, message, options, { timeout: calls.timeout }, server);

@@ -84,6 +84,11 @@ public record Endpoint(
         null);
   }
 
+  /** Returns the trace that sessions join, which {@code nnpa trace record} sets; or "". */
+  static String trace() {
+    return System.getenv().getOrDefault("ZDNN_TRACE", "");
+  }
+
   private static Path file(Map<String, String> environment, String name) {
     return Optional.ofNullable(environment.get(name))
         .filter(text -> !text.isEmpty())

@@ -94,7 +94,7 @@ public final class Options {
 
   /** Returns the message; a machine's name is looked up at the server. */
   dev.nnpa.zdnn.v1.Session.Builder message(Transport transport) {
-    dev.nnpa.zdnn.v1.Session.Builder message = session.clone();
+    dev.nnpa.zdnn.v1.Session.Builder message = session.clone().setTrace(Endpoint.trace());
     if (!machine.isEmpty()) {
       GetMachineRequest request =
           GetMachineRequest.newBuilder().setName("machines/" + machine).build();

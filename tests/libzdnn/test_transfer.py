@@ -60,7 +60,7 @@ def test_older_outputs_are_recalled(prefix: Prefix, server: str, tmp_path: Path)
             told[transfer] = lines, relay.sent
     assert told["cache"][0] == told["sticks"][0]
     assert len(told["cache"][0].splitlines()) == 2 * count + 1
-    array, changed = 2 * STICKS, 2 * STICKS  # its operand is given twice
+    array, changed = 2 * STICKS, STICKS  # both operands are the changed one: it goes once
     assert told["cache"][1] < array + changed + MIB // 4
     assert told["sticks"][1] > array + 4 * count * STICKS
 

@@ -172,7 +172,8 @@ impl<'a> Operands<'a> {
         inline(message)
     }
 
-    /// Names sticks in the place of their bytes, if the server has them; else asks it to keep them.
+    /// Names sticks in the place of their bytes, if the server has them, or gets them with an operand
+    /// of this call; else asks it to keep them.
     fn is_cached(&mut self, message: &mut wire::Ztensor, sticks: &[u8], kind: u32) -> bool {
         let size = sticks.len() as u64;
         let Some(known) = &self.session.contents else {
@@ -183,6 +184,10 @@ impl<'a> Operands<'a> {
         }
         match known.name(sticks, kind) {
             Ok(name) => message.contents = Some(Contents::Cached(name)),
+            Err(digest) if self.sent.iter().any(|one| one.digest == digest) => {
+                let name = Bytes::copy_from_slice(&digest);
+                message.contents = Some(Contents::Cached(name));
+            }
             Err(digest) => {
                 message.cache_as = Bytes::copy_from_slice(&digest);
                 self.sent.push(Sent { digest, size });

@@ -20,7 +20,7 @@ from nnpa_server.store import Counts
 from nnpa_server.tokens import Token, set_caller
 
 from tests.server.conftest import CONFIG, Running
-from tests.server.wire import Client, New, load, op, read_error, refused
+from tests.server.wire import Client, New, chunks, load, op, read_error, refused
 
 DATA = np.arange(8, dtype=np.float32).reshape(2, 4)
 ADD = op("add", input_a=1, input_b=1, output=2)
@@ -155,6 +155,19 @@ def test_streams(guest: Client) -> None:
     header, data = guest.read(operation=op("transform_origtensor", ztensor=2))
     assert (header.result.zdnn_status, data) == (0x00100003, b"")
     assert [one.call for one in guest.state().injected_faults] == [2, 4, 5]
+
+
+def test_a_refused_upload_is_a_call_like_in_a_list(guest: Client) -> None:
+    """A transform that the library refuses has its number and meets its rule, chunked or not."""
+    rule = FaultRule(operation="transform_ztensor", status="ZDNN_UNAVAILABLE_FUNCTION")
+    _update(guest, rule)
+    again = op("transform_ztensor", ztensor=1, data=[DATA.tobytes()])
+    (listed,) = guest.run(again)
+    header = guest.arrays_header(op("transform_ztensor", ztensor=1), DATA.nbytes)
+    streamed = guest.write([header, *chunks(DATA.tobytes())])
+    assert listed.zdnn_status == streamed.zdnn_status
+    first, second = guest.state().injected_faults
+    assert (first.call + 1, first.operation) == (second.call, second.operation)
 
 
 def test_an_output_left_to_the_server(guest: Client) -> None:

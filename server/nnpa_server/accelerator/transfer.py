@@ -158,6 +158,7 @@ def _write_arrays(
     sizes = list(target.array_bytes)
     with session.running(context.time_remaining()):
         step = _transform_step(session, target.operation, "header.arrays.operation")
+        attend(session, context)
         refused = _refused_before_reading(session, step, sizes)
         if refused is not None:
             with recorded(session, target.operation):
@@ -195,7 +196,10 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
     """
     probe = step._replace(values={**step.values, "data": [b""] * len(sizes)}, of_program=False)
     try:
-        return run_step(session, probe)[1]
+        refused = run_step(session, probe)[1]
+        if faults_of(session) is None:
+            return refused
+        return run_step(session, probe._replace(of_program=step.of_program))[1]
     except Malformed as wanted:
         if not wanted.field.startswith("data["):
             raise

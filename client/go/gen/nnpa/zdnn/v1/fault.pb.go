@@ -271,7 +271,7 @@ type FaultRule_Status struct {
 type FaultRule_RangeViolation struct {
 	// The function runs; so many elements of its first output, chosen by the seed, become NINF, and
 	// the status is ZDNN_ELEMENT_RANGE_VIOLATION. Integer outputs have no NINF: they get the
-	// warning alone. 1 to 1000000. For functions of arms 20 to 89.
+	// warning alone. 1 to 10000. For functions of arms 20 to 89.
 	RangeViolation uint32 `protobuf:"varint,11,opt,name=range_violation,json=rangeViolation,proto3,oneof"`
 }
 
@@ -284,7 +284,7 @@ type FaultRule_ProgramCheck struct {
 
 type FaultRule_FlipBits struct {
 	// The function runs; so many bits of what it wrote, chosen by the seed among those of the
-	// elements, flip. The status is the function's own. 1 to 1000000. For functions that write
+	// elements, flip. The status is the function's own. 1 to 10000. For functions that write
 	// sticks or an array.
 	FlipBits uint32 `protobuf:"varint,13,opt,name=flip_bits,json=flipBits,proto3,oneof"`
 }

@@ -89,7 +89,7 @@ class FaultRule(_message.Message):
     range_violation: _builtins.int
     """The function runs; so many elements of its first output, chosen by the seed, become NINF, and
     the status is ZDNN_ELEMENT_RANGE_VIOLATION. Integer outputs have no NINF: they get the
-    warning alone. 1 to 1000000. For functions of arms 20 to 89.
+    warning alone. 1 to 10000. For functions of arms 20 to 89.
     """
     program_check: _builtins.str
     """A program check of this kind instead of the function: "data", "access" or "operation", see
@@ -98,7 +98,7 @@ class FaultRule(_message.Message):
     """
     flip_bits: _builtins.int
     """The function runs; so many bits of what it wrote, chosen by the seed among those of the
-    elements, flip. The status is the function's own. 1 to 1000000. For functions that write
+    elements, flip. The status is the function's own. 1 to 10000. For functions that write
     sticks or an array.
     """
     lose_connection: _builtins.str

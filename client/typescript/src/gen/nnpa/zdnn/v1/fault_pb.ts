@@ -118,7 +118,7 @@ export type FaultRule = Message<"nnpa.zdnn.v1.FaultRule"> & {
     /**
      * The function runs; so many elements of its first output, chosen by the seed, become NINF, and
      * the status is ZDNN_ELEMENT_RANGE_VIOLATION. Integer outputs have no NINF: they get the
-     * warning alone. 1 to 1000000. For functions of arms 20 to 89.
+     * warning alone. 1 to 10000. For functions of arms 20 to 89.
      *
      * @generated from field: uint32 range_violation = 11;
      */
@@ -137,7 +137,7 @@ export type FaultRule = Message<"nnpa.zdnn.v1.FaultRule"> & {
   } | {
     /**
      * The function runs; so many bits of what it wrote, chosen by the seed among those of the
-     * elements, flip. The status is the function's own. 1 to 1000000. For functions that write
+     * elements, flip. The status is the function's own. 1 to 10000. For functions that write
      * sticks or an array.
      *
      * @generated from field: uint32 flip_bits = 13;

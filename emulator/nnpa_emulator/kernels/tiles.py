@@ -19,14 +19,23 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
+from numba.core import config
 from numba.extending import intrinsic
 
 from nnpa_emulator.kernels.convert import inlined, kernel
 
 Singles = npt.NDArray[np.float32]
 
-_FEATURES = binding.get_host_cpu_features()
-_WIDE, _HALF = bool(_FEATURES.get("avx512f")), bool(_FEATURES.get("avx"))
+
+def _features() -> frozenset[str]:
+    """Return what the processors can do that Numba compiles for: this one's, unless it was told."""
+    told: str | None = vars(config)["CPU_FEATURES"]
+    if told:
+        return frozenset(one[1:] for one in told.split(",") if one.startswith("+"))
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+_WIDE, _HALF = "avx512f" in _features(), "avx" in _features()
 _ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 LANES: Final = 16 if _WIDE else 8 if _HALF else 4

@@ -110,6 +110,7 @@ class Session:
         self.sanitizer = Sanitizer() if options.sanitize else None
         self.told: dict[tuple[str, int], Told] = {}
         self.holdings: dict[str, Holding] = {}
+        self.trace: Holding | None = None
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate
 

@@ -37,7 +37,6 @@ Answer = TypeVar("Answer", bound=tuple[Any, ...])  # an outcome, its result, sti
 Recordable: TypeAlias = (
     Request | operation_pb2.Operation | accelerator_pb2.WriteSticks | accelerator_pb2.ReadSticks
 )
-_HOLDING = "trace"
 _STREAMED = pb.StreamedOperation()
 _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
     "operation": pb.CONTENTS_ROLE_ARRAY_OUT,
@@ -63,7 +62,7 @@ class Tracing:
         self.number = trace.new_session()
         self.call: Recorded | None = None
         self.unknown = set(session.tensors)
-        self._results: dict[int, tuple[int, Result]] = {}
+        self.known: dict[int, tuple[int, Result]] = {}
         self._next_result = 0
 
     def close(self) -> None:
@@ -82,17 +81,14 @@ class Tracing:
         """Return the nanoseconds since the trace began."""
         return time.monotonic_ns() - self.trace.started
 
-    def number_of(self, result: Result, plain: bool, new: list[Result]) -> int:
-        """Return a result's number; one without is added to `new`. `plain` ones never change."""
-        if (known := self._results.get(id(result))) is not None:
-            return known[0]
+    def number_of(self, result: Result, plain: bool) -> int:
+        """Return the number of a result that is new; a plain one, which never changes, is known."""
         number = self._next_result
         self._next_result += 1
-        new.append(result if plain else bare_result(result))
         if plain:
-            if len(self._results) >= _MOST_KNOWN:
-                self._results.clear()
-            self._results[id(result)] = number, result
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[id(result)] = number, result
         return number
 
 
@@ -103,8 +99,10 @@ class Recorded:
         self._tracing = tracing
         self._record = record
         self._request = request
-        self._results: list[tuple[Result, bool]] = []
-        self._durations: list[int] = []
+        self.numbers: list[int] = []
+        self.durations: list[int] = []
+        self._new: list[tuple[Result, bool]] = []
+        self._carrying: set[int] = set()
 
     def __enter__(self) -> None:
         self._record.session = self._tracing.number
@@ -123,19 +121,34 @@ class Recorded:
         _log.exception("a call could not be recorded")
         self._tracing.trace.end(pb.TRACE_END_REASON_FAILED)
 
-    def step(self, take: Callable[[Session, Any], Answer], session: Session, step: Any) -> Answer:
-        """Run one operation of the call as `take` does."""
-        plain = not step.others and step.arm.name not in CARRIERS
+    @property
+    def is_watching(self) -> bool:
+        """Whether any operation may have contents, or tensors, to tell of."""
         trace = self._tracing.trace
-        looks = trace.is_open and (trace.contents or not plain)
-        index = len(self._results)
-        if looks or (self._tracing.unknown and trace.is_open):
+        return trace.is_open and (trace.contents or bool(self._tracing.unknown))
+
+    def note(self, result: Result, plain: bool = True) -> None:
+        """Note an answer; a plain one is recorded as it is, others without contents."""
+        known = self._tracing.known.get(id(result)) if plain else None
+        if known is not None:
+            self.numbers.append(known[0])
+            return
+        self._new.append((result, plain))
+        self.numbers.append(self._tracing.number_of(result, plain))
+
+    def step(self, take: Callable[[Session, Any], Answer], session: Session, step: Any) -> Answer:
+        """Run one operation of the call as `take` does, and tell of its contents."""
+        plain = not step.others and step.arm.name not in CARRIERS
+        index, trace = len(self.numbers), self._tracing.trace
+        if not plain:
+            self._carrying.add(index)
+        if trace.is_open:
             self._before(session, step, index)
         started = time.perf_counter_ns()
         answer = take(session, step)
-        self._durations.append(time.perf_counter_ns() - started)
-        self._results.append((answer[1], plain))
-        if looks:
+        self.durations.append(time.perf_counter_ns() - started)
+        self.note(answer[1], plain)
+        if trace.is_open and (trace.contents or not plain):
             self._after(step, index, answer)
         return answer
 
@@ -167,8 +180,9 @@ class Recorded:
 
     def answered(self, result: Result, contents: Any) -> None:
         """Take the answer of a call that has no steps, and what came or went in chunks, if any."""
-        self._results.append((result, False))
-        self._durations.append(self._tracing.elapsed() - self._record.start_ns)
+        self._carrying.add(0)
+        self.note(result, False)
+        self.durations.append(self._tracing.elapsed() - self._record.start_ns)
         if contents is None:
             return
         role, number = _ROLES[self._record.WhichOneof("stream")], result.outputs[0].id
@@ -182,11 +196,10 @@ class Recorded:
         """Put the call's record, whatever became of the call."""
         if not self._tracing.trace.is_open:
             return
-        record, new = self._record, list[Result]()
-        number_of = self._tracing.number_of
-        record.results.extend([number_of(one, plain, new) for one, plain in self._results])
-        record.new_results.extend(new)
-        record.durations_ns.extend(self._durations)
+        record = self._record
+        record.results.extend(self.numbers)
+        record.new_results.extend([one if plain else bare_result(one) for one, plain in self._new])
+        record.durations_ns.extend(self.durations)
         if isinstance(error, Exception):
             record.error.CopyFrom(_told(error))
         contents = record.SerializeToString() + self._operations()
@@ -198,16 +211,17 @@ class Recorded:
         request = self._request
         if request is None:
             return b""
-        plain = [one for _, one in self._results]
-        if len(plain) == len(request.operations) and all(plain):
+        ran = len(self.numbers)
+        if ran == len(request.operations) and not self._carrying:
             name, request.session = request.session, ""  # a session's name is its key
             raw = request.SerializeToString()
             request.session = name
             return raw
-        plain += [False] * (len(request.operations) - len(plain))
-        pairs = zip(request.operations, plain, strict=True)
-        operations = [one if is_plain else bare_operation(one) for one, is_plain in pairs]
-        return Request(operations=operations).SerializeToString()
+        bare = [
+            bare_operation(one) if index >= ran or index in self._carrying else one
+            for index, one in enumerate(request.operations)
+        ]
+        return Request(operations=bare).SerializeToString()
 
 
 def _told(error: Exception) -> pb.TracedError:
@@ -224,13 +238,13 @@ def _told(error: Exception) -> pb.TracedError:
 
 def traced(session: Session) -> Tracing | None:
     """Return the session's place in its trace; None without one, or when that has ended."""
-    held = session.holdings.get(_HOLDING)
+    held = session.trace
     if held is None:
         return None
     assert isinstance(held, Tracing)
     if held.trace.is_open:
         return held
-    session.holdings.pop(_HOLDING, None)
+    session.trace = None
     session.options.ClearField("trace")
     return None
 
@@ -270,7 +284,7 @@ def streamed(session: Session, result: Result, contents: Any = None) -> Result:
 
 def running(session: Session) -> Recorded | None:
     """Return the call that `recorded` goes around, None where nothing is recorded."""
-    tracing = session.holdings.get(_HOLDING)
+    tracing = session.trace
     return tracing.call if isinstance(tracing, Tracing) else None
 
 
@@ -278,12 +292,24 @@ def stepping(
     session: Session, take: Callable[[Session, Any], Answer]
 ) -> Callable[[Session, Any], Answer]:
     """Return what runs a step as `take` does, and has it recorded."""
-    call = running(session)
-    if call is None:
+    call, tracing = running(session), traced(session)
+    if call is None or tracing is None:
         return take
+    clock, watching, carriers = time.perf_counter_ns, call.is_watching, CARRIERS
+    find, note, time_took = tracing.known.get, call.numbers.append, call.durations.append
 
     def run(session: Session, step: Any) -> Answer:
-        return call.step(take, session, step)
+        if watching or step.others or step.arm.name in carriers:
+            return call.step(take, session, step)
+        started = clock()
+        answer = take(session, step)
+        time_took(clock() - started)
+        told = find(id(answer[1]))
+        if told is None:
+            call.note(answer[1])
+        else:
+            note(told[0])
+        return answer
 
     return run
 
@@ -294,10 +320,10 @@ def join(session: Session, traces: Traces) -> None:
     if tracing is not None and tracing.trace.name == wanted:
         tracing.tell_options(session)
         return
-    session.holdings.pop(_HOLDING, None)
+    session.trace = None
     trace = traces.find(wanted) if wanted else None
     if trace is None:
         session.options.ClearField("trace")
         return
-    tracing = session.holdings[_HOLDING] = Tracing(trace, session)
+    tracing = session.trace = Tracing(trace, session)
     tracing.tell_options(session)

@@ -79,6 +79,7 @@ class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
     `told` are results without news, by arm and output id, with the tensor's state that they tell.
+    `trace` is the session's place in what records it.
     """
 
     def __init__(
@@ -221,6 +222,7 @@ class Session:
                 for one in list(self.holdings.values()):
                     one.close()
                 self.holdings.clear()
+                self.trace = None
                 self.contents.clear()
                 self.stored_bytes = 0
                 if self.shared is not None:

@@ -6,10 +6,8 @@ before the kernels are.
 """
 
 import gc
-import json
 import logging
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from nnpa_server.config import (
     parse_time,
 )
 from nnpa_server.kernel_cache import leave_out_scipy
+from nnpa_server.log_lines import start_logging
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
@@ -152,7 +151,7 @@ def main(
         **flags,
     )
     _require_safe(config)
-    _start_logging(log_level, config.json_log)
+    start_logging(log_level, as_json=config.json_log)
     if notice := kernel_cache():
         _log.warning("%s", notice)
     leave_out_scipy()
@@ -192,32 +191,6 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
         raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
     ca = client_ca.read_bytes() if client_ca else None
     return Tls(cert.read_bytes(), key.read_bytes(), ca, (cert, key, client_ca))
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per record: time (UTC), level, logger, message or facts, exception."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
-        facts = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{record.msecs:03.0f}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            **getattr(record, "facts", {"message": record.getMessage()}),
-        }
-        if record.exc_info:
-            facts["exception"] = self.formatException(record.exc_info)
-        return json.dumps(facts)
-
-
-def _start_logging(level: str, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s",
-                              "%Y-%m-%dT%H:%M:%S")  # fmt: skip
-    plain.converter = time.gmtime
-    handler.setFormatter(JsonLines() if as_json else plain)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 if __name__ == "__main__":

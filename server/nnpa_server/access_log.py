@@ -49,16 +49,16 @@ class AccessLog:
                 text = as_text(facts)
                 line = logging.LogRecord(_log.name, logging.INFO, "", 0, text, None, None)
                 line.created, line.msecs = noted, noted % 1 * 1e3
-                line.facts = facts
+                line.facts, line.more = facts, bool(self._waiting)
                 _log.handle(line)
 
 
 def as_text(facts: Facts) -> str:
     """Return facts as the text of a log line."""
-    return " ".join(f"{key}={_plain(value)}" for key, value in facts.items())
+    return " ".join([f"{key}={_plain(value)}" for key, value in facts.items()])
 
 
 def _plain(value: object) -> str:
     """Return a value for a log line: quoted where it has blanks, so that no client fakes a line."""
-    text = str(value)
+    text = value if isinstance(value, str) else str(value)
     return repr(text) if " " in text or not text.isprintable() else text

@@ -312,10 +312,13 @@ def hardware_version(qaf: QueryResult) -> int:
 Memory: TypeAlias = npt.NDArray[np.uint8]
 
 
-def page_memory(size: int) -> Memory | None:
-    """Return `size` zero bytes on a 4096-byte boundary, or None when there is no storage."""
+def page_memory(size: int, *, zeroed: bool = True) -> Memory | None:
+    """Return `size` bytes on a 4096-byte boundary, zero if so wanted; None if there is no storage.
+
+    Without `zeroed` they are what they were: for memory that is filled whole before it is read.
+    """
     try:
-        raw = np.zeros(size + _PAGE, np.uint8)
+        raw = (np.zeros if zeroed else np.empty)(size + _PAGE, np.uint8)
     except (MemoryError, ValueError):
         return None
     start = -raw.ctypes.data % _PAGE

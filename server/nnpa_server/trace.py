@@ -75,10 +75,10 @@ class Trace:
         with self._lock:
             if not self.is_open:
                 return
-            if self._total + len(framed) > self._max_bytes:
-                self._close(pb.TRACE_END_REASON_TOO_LARGE)
-            elif not self._has_room(len(framed)):
+            if not self._has_room(len(framed)):
                 self._close(pb.TRACE_END_REASON_TOO_SLOW)
+            elif self._total + len(framed) > self._max_bytes:  # others may have put meanwhile
+                self._close(pb.TRACE_END_REASON_TOO_LARGE)
             elif self.is_open:
                 self._calls += call
                 self._append(framed)

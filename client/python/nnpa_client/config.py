@@ -93,7 +93,7 @@ def program_environment(target: str, trace: str, library: Path | None) -> dict[s
 
     `library` is the folder with libzdnn.so.0, which is then found first.
     """
-    chosen = {**os.environ, "ZDNN_SERVER": target, "ZDNN_TRACE": trace}
+    chosen = environment_with({"ZDNN_SERVER": target, "ZDNN_TRACE": trace})
     if library is not None:
         known = chosen.get("LD_LIBRARY_PATH", "")
         chosen["LD_LIBRARY_PATH"] = f"{library}:{known}" if known else str(library)

@@ -103,6 +103,7 @@ class Interceptor(_ServerInterceptor):
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.Condition()
         self._running = 0
+        self._answering = 0  # calls that ended while draining, whose answers are not yet sent
         self._last_left = float("-inf")
         self._streams: set[Call] = set()
         self._draining = False
@@ -112,11 +113,12 @@ class Interceptor(_ServerInterceptor):
     def drain(self, timeout: float) -> bool:
         """Refuse new calls and wait for the running ones; tell whether all of them ended.
 
-        A stream of lists that waits for its next list has nothing under way and is not waited for.
+        A call has ended when its answer is on its way. A stream of lists that waits for its next
+        list has nothing under way and is not waited for.
         """
         with self._lock:
             self._draining = True
-            return self._lock.wait_for(lambda: self._busy() == 0, timeout)
+            return self._lock.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
@@ -312,9 +314,15 @@ class Interceptor(_ServerInterceptor):
                 self._last_left = time.monotonic()
                 self._streams.discard(call)
                 if self._draining:
+                    self._answering += call.context.add_callback(self._answered)
                     self._lock.notify_all()
         self._report(call)
         call.refused = None  # its traceback has the frame that has the call
+
+    def _answered(self) -> None:
+        with self._lock:
+            self._answering -= 1
+            self._lock.notify_all()
 
     def _report(self, call: Call) -> None:
         seconds, refused = time.perf_counter() - call.started, call.refused

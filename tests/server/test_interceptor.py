@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the interceptor waits for when the server ends; its calls are made by hand here."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from nnpa_server.interceptor import Interceptor
+
+
+class Call:
+    """The context of a call whose answer is sent when the test says so."""
+
+    def __init__(self) -> None:
+        self.sent: list[Callable[[], None]] = []
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return what the client said: nothing."""
+        return ()
+
+    def set_trailing_metadata(self, _trailing: object) -> None:
+        """Send nothing."""
+
+    def trailing_metadata(self) -> None:
+        """Tell what was to be sent: nothing."""
+
+    def abort_with_status(self, _status: object) -> None:
+        """End the call with an error, as gRPC does."""
+        raise grpc.RpcError
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Keep what is to be told when the answer has been sent."""
+        self.sent.append(callback)
+        return True
+
+
+def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
+    """Return a method of ours as the server would call it."""
+    inner: Any = grpc.unary_unary_rpc_method_handler(behaviour)
+
+    def find(_details: object) -> Any:
+        return inner
+
+    details = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
+    return interceptor.intercept_service(find, details).unary_unary
+
+
+def answered(_request: object, _context: object) -> str:
+    """Answer at once."""
+    return "answer"
+
+
+def is_taken(interceptor: Interceptor) -> bool:
+    """Tell whether a new call is let in."""
+    try:
+        handler(interceptor, answered)("request", Call())
+    except grpc.RpcError:
+        return False
+    return True
+
+
+def test_draining_waits_until_answers_are_sent() -> None:
+    """A call that ended has still to be answered: on a busy machine that takes a while."""
+    interceptor, begun, finish = Interceptor(1, 60), threading.Event(), threading.Event()
+
+    def behaviour(_request: object, _context: object) -> str:
+        begun.set()
+        finish.wait()
+        return "answer"
+
+    context, drained = Call(), list[bool]()
+    caller = threading.Thread(target=handler(interceptor, behaviour), args=("request", context))
+    drainer = threading.Thread(target=lambda: drained.append(interceptor.drain(60)))
+    caller.start()
+    begun.wait()
+    drainer.start()
+    while is_taken(interceptor):
+        pass
+    assert drainer.is_alive(), "the call runs"
+    finish.set()
+    caller.join()
+    drainer.join(0.05)
+    assert drainer.is_alive(), "its answer is not sent"
+    for callback in context.sent:
+        callback()
+    drainer.join()
+    interceptor.close()
+    assert drained == [True]

@@ -374,6 +374,11 @@ class Guest:
         """The library's version number, 0x00[major][minor][patch]."""
         return LIBRARY_VERSIONS[self.library]
 
+    @property
+    def only_computes(self) -> bool:
+        """Whether calls that pass their checks do nothing beside the arithmetic."""
+        return self.numerics == "exact" and self.log_level is None and not self.precheck
+
     def init(self) -> None:
         """Do what `zdnn_init` does: read the query block where the facility is installed."""
         if self.machine.nnpa_installed:

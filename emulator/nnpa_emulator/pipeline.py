@@ -276,7 +276,7 @@ def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = AL
                 widened.written(arguments[tensor].buffer)
     if outcome.status == Status.ZDNN_OK and not guest.precheck and guest.log_level is None:
         return outcome
-    return replace(outcome, diagnostics=_diagnostics(guest, entry, arguments, outcome))
+    return diagnosed(guest, entry, arguments, outcome)
 
 
 def _jitter(guest: Guest, entry: Function, arguments: Arguments) -> None:
@@ -292,10 +292,8 @@ def _jitter(guest: Guest, entry: Function, arguments: Arguments) -> None:
             jitter(tensor, entry.ulps, guest.jitter_seed, guest.sequence)
 
 
-def _diagnostics(
-    guest: Guest, entry: Function, arguments: Arguments, outcome: Outcome
-) -> tuple[Diagnostic, ...]:
-    """Collect what the library prints of one call."""
+def diagnosed(guest: Guest, entry: Function, arguments: Arguments, outcome: Outcome) -> Outcome:
+    """Return an outcome with what the library prints of the call."""
     texts: list[Diagnostic] = []
     if guest.precheck and entry.outputs:
         unavailable = outcome.refusal is not None and outcome.refusal.constraint == "pipeline_c2"
@@ -303,7 +301,7 @@ def _diagnostics(
     texts.extend(
         diagnose(guest, entry.name, entry.module, outcome.status, outcome.refusal, arguments)
     )
-    return tuple(texts)
+    return replace(outcome, diagnostics=tuple(texts))
 
 
 def _qualified(name: str, refusal: Refusal) -> Refusal:
@@ -319,13 +317,18 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """
     guest = call.guest
-    sizes, converted = _accepted(call, operation, arguments)
+    sizes, converted = accepted(call, operation, arguments)
     if converted:
         arguments = {**arguments, **converted}
     for name, size in sizes:
         buffer = arguments[name].buffer
         if buffer is None or buffer.nbytes < size:
             require_storage({one: arguments[one] for one in operation.tensors})
+    return compute(guest, operation, arguments)
+
+
+def compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
+    """Compute an operation that passed every check, and tell what it met."""
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
@@ -344,7 +347,7 @@ Accepted: TypeAlias = tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]
 """What an operation needs to know of a call that passed: its tensors' bytes, its fields."""
 
 
-def _accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepted:
+def accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepted:
     """Make the checks that descriptors and parameters alone decide, once per combination.
 
     The guest remembers what was accepted by the identity of the descriptors, which it keeps alive.
@@ -358,8 +361,8 @@ def _accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepte
     )  # fmt: skip
     known = guest.accepted.get(key)
     if known is not None and call.alignment is ALIGNED:
-        accepted: Accepted = known[0]
-        return accepted
+        remembered: Accepted = known[0]
+        return remembered
     fields = operation.fields.items()
     converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
     arguments = {**arguments, **converted}

@@ -27,12 +27,6 @@ _PLAIN = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
 _INTO_STICKS = {"transform_ztensor": False, "transform_ztensor_with_saturation": True}
 
 
-def applies(guest: Guest) -> bool:
-    """Tell whether a guest's options leave nothing to do beside the arithmetic."""
-    plain = guest.numerics == "exact" and guest.log_level is None
-    return plain and not guest.precheck
-
-
 def bind(
     guest: Guest, step: AcceleratorStep, result: ArrayInfo | None, limits: HostStep | None = None
 ) -> Take | None:

@@ -168,7 +168,7 @@ class Executor:
         machine, cached = self._seen
         if guest.machine is not machine or guest.cached is not cached:
             self._era, self._seen = self._era + 1, (guest.machine, guest.cached)
-        return self._era if direct.applies(guest) else 0
+        return self._era if guest.only_computes else 0
 
     def _run_observed(self, run: _Run, observer: Observer) -> None:
         """Take the steps node by node; tensors die late so that events can read them."""

@@ -42,12 +42,16 @@ _ARRAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of operations; `arrays` are those of operation number so-and-so, which lacks them."""
+    """A list of operations; `arrays` are those of operation number so-and-so, which lacks them.
+
+    `raw` is the wire form of a list that is whole in the message, empty for others.
+    """
 
     message: pb.ExecuteRequest
     arrays: Mapping[int, Sequence[memoryview]] = field(
         default_factory=dict[int, Sequence[memoryview]]
     )
+    raw: bytes = b""
 
     @property
     def session(self) -> str:
@@ -73,7 +77,7 @@ class Answered:
 def parse(raw: bytes) -> Listed:
     """Return the list that gRPC received; raises DecodeError as a message would."""
     if len(raw) < APART:
-        return Listed(pb.ExecuteRequest.FromString(raw))
+        return Listed(pb.ExecuteRequest.FromString(raw), raw=raw)
     kept: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0

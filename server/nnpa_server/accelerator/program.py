@@ -1,42 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of operations: the whole list is checked, then run one by one.
+"""The steps of a list, which `checked` has read, run one by one.
 
-`check` reads every operation into a `Step` without touching a tensor. `run` runs the steps in the
-session, whose lock the caller holds all the while.
+Whoever calls holds the session's lock all the while.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
-from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_emulator import ALIGNED, OK, Alignment, Guest, Outcome, Refusal, Status, Ztensor
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa_emulator import ALIGNED, OK, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.pipeline import allocate_sticks
+from nnpa_emulator.repeat import repeatable
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor
-from nnpa_server.accelerator.apart import Answered, Array, Listed, carried
-from nnpa_server.accelerator.arms import ARMS, Arm
+from nnpa_server.accelerator.apart import Answered, Array, carried
+from nnpa_server.accelerator.checked import Step
 from nnpa_server.accelerator.counting import counting
 from nnpa_server.accelerator.operands import (
-    check_extent,
-    check_inline,
     dense_bytes,
-    id_in_use,
     keep,
     read_inline,
-    reference,
-    tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.sharing import describe_output, put_array, read_arrays
+from nnpa_server.accelerator.sharing import describe_output, put_array
 from nnpa_server.accelerator.tracing import stepping
-from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
+from nnpa_server.errors import CallRefused, from_exception, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
 from nnpa_server.findings import rescue
 from nnpa_server.store import Session
@@ -45,179 +39,6 @@ Result = operation_pb2.OperationResult
 _NONE: Mapping[str, Any] = {}
 _NO_STICKS: Mapping[int, Array] = {}
 _MOST_REMEMBERED = 4096
-
-
-class Step(NamedTuple):
-    """One operation, read and checked.
-
-    `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
-    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
-    where in shared memory the array goes that it returns. `origin` is the message that it was read
-    from, for sessions that sanitize. `of_program` tells whether the program made the call, rather
-    than a client or server for it.
-    """
-
-    arm: Arm
-    path: str
-    ids: Mapping[str, int]
-    others: Mapping[str, tuple[str, Any]]
-    values: Mapping[str, Any]
-    hints: Mapping[str, Any]
-    creates: int
-    alignment: Alignment
-    place: tensor_pb2.Extent | None = None
-    origin: operation_pb2.Operation | None = None
-    of_program: bool = True
-
-
-class Holder(Protocol):
-    """What a list of operations runs in: a session, or a program that is read from a message."""
-
-    @property
-    def guest(self) -> Guest:
-        """The machine and the library."""
-        ...
-
-    @property
-    def tensors(self) -> Mapping[int, Ztensor]:
-        """The tensors that exist, by id."""
-        ...
-
-
-@dataclass(slots=True)
-class LiveIds:
-    """Which ids exist at a point of a list: the session's, less freed, plus created ones."""
-
-    session: Holder
-    changes: dict[int, bool] = field(default_factory=dict[int, bool])
-    library_version: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.library_version = self.session.guest.library_version
-
-    def has(self, tensor_id: int) -> bool:
-        """Tell whether an id names a tensor at this point."""
-        return self.changes.get(tensor_id, tensor_id in self.session.tensors)
-
-    def require(self, tensor_id: int, path: str) -> None:
-        """Refuse an id that names no tensor at this point."""
-        if self.has(tensor_id):
-            return
-        if tensor_id == 0:
-            raise invalid(path, 0, "an id that is not 0")
-        raise tensor_not_found(tensor_id, path)
-
-    def create(self, tensor_id: int, path: str) -> None:
-        """Refuse an id that names a tensor already; from here on it does."""
-        if tensor_id == 0:
-            raise invalid(path, 0, "an id that is not 0")
-        if self.has(tensor_id):
-            raise id_in_use(tensor_id, path)
-        self.changes[tensor_id] = True
-
-
-def check(session: Session, listed: Listed) -> list[Step]:
-    """Read a list of operations, or refuse all of it."""
-    ids, sanitizer = LiveIds(session), session.sanitizer
-    steps: list[Step] = []
-    for index, operation in enumerate(listed.message.operations):
-        name = operation.WhichOneof("operation")
-        try:
-            step = check_one(ids, operation, name, f"operations[{index}]")
-            if operation.shared_data:
-                step = _with_shared(session, step, operation, f"operations[{index}].shared_data")
-            steps.append(step if sanitizer is None else step._replace(origin=operation))
-        except (CallRefused, NotInLibrary) as error:
-            refused = from_exception(error, operation_index=index, operation=name or "")
-            if sanitizer is not None:
-                sanitizer.explain(refused, listed.message.operations[: index + 1])
-            raise refused from error
-    for index, arrays in listed.arrays.items():
-        values = {**steps[index].values, "data": arrays}
-        steps[index] = steps[index]._replace(values=values)
-    return steps
-
-
-def _with_shared(
-    session: Session, step: Step, operation: operation_pb2.Operation, path: str
-) -> Step:
-    """Return a step with its arrays from shared memory, or with the place of its answer there."""
-    extents = operation.shared_data
-    if "data" in step.values and not step.values["data"]:
-        arrays = read_arrays(session, extents, path)
-        return step._replace(values={**step.values, "data": arrays})
-    if step.arm.name != "transform_origtensor" or len(extents) != 1:
-        limit = "the arrays of a transform without data, or one of transform_origtensor"
-        raise invalid(path, f"{len(extents)} extents", limit)
-    check_extent(session, extents[0], extents[0].size, path)
-    return step._replace(place=extents[0])
-
-
-def check_one(
-    ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
-) -> Step:
-    """Read one operation: its arm, its fields, and the tensors it names."""
-    arm = ARMS.get(name or "")
-    if arm is None or arm.since > ids.library_version:
-        raise _no_such_arm(ids.session, name, path)
-    path = f"{path}.{arm.name}"
-    message = getattr(operation, arm.name)
-    creates = 0
-    if arm.creates is not None:
-        creates = message.ztensor
-        ids.create(creates, f"{path}.{arm.creates}")
-    plain: dict[str, int] = {}
-    others: dict[str, tuple[str, Any]] = {}
-    for tensor in arm.tensors:
-        if number := getattr(message, tensor).id:
-            if not ids.has(number):
-                ids.require(number, f"{path}.{tensor}.id")
-            plain[tensor] = number
-        else:
-            others[tensor] = _check_reference(ids, arm, message, tensor, path)
-    for tensor, (which, value) in others.items():
-        if which == "new_id":
-            ids.create(value, f"{path}.{tensor}.new_id")
-    if arm.frees:
-        ids.changes.update(dict.fromkeys(plain.values(), False))
-    values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
-    hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
-    step = Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
-    return step._replace(of_program=False) if not arm.compute and operation.housekeeping else step
-
-
-def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | NotInLibrary:
-    if name is None:
-        text = f"{path} has no arm, or one that this server does not know"
-        facts = {"field": path, "value": "none", "limit": "an arm of Operation"}
-        return CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
-    arm = ARMS.get(name)
-    if arm is None:
-        text = f"{path}: this server does not implement zdnn_{name}"
-        return CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
-    return NotInLibrary(name, arm.function.since, session.guest.library)
-
-
-def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
-    which, value = reference(message, name, path)
-    path = f"{path}.{name}.{which}"
-    if which == "inline_ztensor":
-        check_inline(value, path, arm, name, _creates_outputs(arm, message))
-    elif which == "id":
-        ids.require(value, path)
-    elif name not in arm.may_be_new:
-        raise invalid(path, value, "an id or an inline tensor here")
-    return which, value
-
-
-def _creates_outputs(arm: Arm, message: Any) -> bool:
-    return any(getattr(message, name).new_id for name in arm.may_be_new)
-
-
-def _alignment(operation: operation_pb2.Operation) -> Alignment:
-    buffer, save = operation.buffer_misaligned, operation.save_area_misaligned
-    work = operation.work_area_misaligned
-    return Alignment(buffer, save, work) if buffer or save or work else ALIGNED
 
 
 def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> Answered:
@@ -352,9 +173,17 @@ def _watched(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Ou
 
 
 def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
+    guest, known = session.guest, step.known
+    if known is not None and known.repeat is not None:
+        again = known.repeat(guest, tensors)
+        if again is not None:
+            return again
     try:
         arguments = {**tensors, **step.values} if step.values else tensors
-        return run_function(session.guest, step.arm.name, arguments, step.alignment)
+        outcome = run_function(guest, step.arm.name, arguments, step.alignment)
+        if known is not None and outcome is OK and step.alignment is ALIGNED:
+            known.repeat = repeatable(guest, step.arm.name, arguments)
+        return outcome
     except ProgramCheck as check_met:
         return _checked(session, check_met)
     except MemoryError:

@@ -20,6 +20,7 @@ from nnpa_server.accelerator import apart
 from nnpa_server.accelerator.answers import describe_machine, describe_session, describe_ztensor
 from nnpa_server.accelerator.apart import Answered, Listed, message_of
 from nnpa_server.accelerator.arms import ARMS
+from nnpa_server.accelerator.checked import check
 from nnpa_server.accelerator.options import (
     apply_options,
     make_guest,
@@ -27,7 +28,7 @@ from nnpa_server.accelerator.options import (
     updated_options,
     wanted_options,
 )
-from nnpa_server.accelerator.program import check, run
+from nnpa_server.accelerator.program import run
 from nnpa_server.accelerator.tracing import join, recorded, traced
 from nnpa_server.accelerator.transfer import (
     Download,

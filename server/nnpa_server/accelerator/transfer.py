@@ -20,6 +20,7 @@ from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
 from nnpa_server.accelerator.arms import ARMS
+from nnpa_server.accelerator.checked import LiveIds, Step, check_one
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
     check_name,
@@ -34,13 +35,7 @@ from nnpa_server.accelerator.operands import (
     tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.program import (
-    LiveIds,
-    Step,
-    call,
-    check_one,
-    run_step,
-)
+from nnpa_server.accelerator.program import call, run_step
 from nnpa_server.accelerator.tracing import recorded, stepping, streamed
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls made again without their checks: the same answers, or none once anything has changed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from nnpa_emulator import (
+    ALIGNED,
+    MACHINES,
+    OK,
+    Alignment,
+    Guest,
+    Outcome,
+    Status,
+    TensorDesc,
+    Ztensor,
+    run,
+)
+from nnpa_emulator.repeat import Repeat, repeatable
+
+from tests import vector_runner
+from tests.emulator.target import emulator
+from tests.vector_runner import Vector
+
+NINF = 0x7FFF
+
+
+def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy arguments; tensors keep their descriptors, and share the memory that they shared."""
+    buffers: dict[int, Any] = {}
+
+    def copy(one: Any) -> Any:
+        if not isinstance(one, Ztensor) or one.buffer is None:
+            return one
+        if id(one.buffer) not in buffers:
+            buffers[id(one.buffer)] = one.buffer.copy()
+        return replace(one, buffer=buffers[id(one.buffer)])
+
+    return {name: copy(one) for name, one in arguments.items()}
+
+
+@pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
+def test_vector_again(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated call gives what its vector says of the first."""
+
+    def again(
+        guest: Guest, name: str, arguments: Mapping[str, Any], alignment: Alignment = ALIGNED
+    ) -> Outcome:
+        first = copied(arguments)
+        outcome = run(guest, name, first, alignment)
+        call = None
+        if outcome is OK and alignment is ALIGNED:
+            call = repeatable(guest, name, first)
+        if call is None:
+            return run(guest, name, arguments, alignment)
+        tensors = {key: one for key, one in arguments.items() if isinstance(one, Ztensor)}
+        repeated = call(guest, tensors)
+        assert repeated is not None
+        return repeated
+
+    monkeypatch.setattr("tests.emulator.target.run", again)
+    vector_runner.run(vector, emulator)
+
+
+@pytest.fixture
+def guest() -> Guest:
+    """Return a program on a Telum II."""
+    return Guest(MACHINES["telum2"])
+
+
+def tensors_of(guest: Guest, *dims: int) -> dict[str, Ztensor]:
+    """Return the tensors of an addition, zero."""
+    pre, desc = TensorDesc(8, 0, 255, *dims), TensorDesc(8, 0, 0, *dims)
+    tensors = {name: Ztensor(pre, desc) for name in ("input_a", "input_b", "output")}
+    for one in tensors.values():
+        run(guest, "allochelper_ztensor", {"ztensor": one})
+    return tensors
+
+
+def addition(guest: Guest, tensors: Mapping[str, Ztensor]) -> Repeat:
+    """Add, and return the call to be made again."""
+    assert run(guest, "add", tensors) is OK
+    call = repeatable(guest, "add", tensors)
+    assert call is not None
+    return call
+
+
+def changed_desc(_guest: Guest, tensors: dict[str, Ztensor]) -> None:
+    """Give the output other dims."""
+    tensors["output"].transformed_desc = TensorDesc(8, 0, 0, 1, 1, 1, 63)
+
+
+def equal_desc(_guest: Guest, tensors: dict[str, Ztensor]) -> None:
+    """Give an input a descriptor that is equal, and may be changed elsewhere."""
+    tensors["input_a"].transformed_desc = replace(tensors["input_a"].transformed_desc)
+
+
+def freed(_guest: Guest, tensors: dict[str, Ztensor]) -> None:
+    """Free an input."""
+    tensors["input_b"].buffer = None
+
+
+def small(_guest: Guest, tensors: dict[str, Ztensor]) -> None:
+    """Give the output less memory than it needs."""
+    tensors["output"].buffer = np.zeros(64, np.uint8)
+
+
+def moved(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
+    """Move the program to another machine."""
+    guest.machine = MACHINES["telum1"]
+
+
+def asked(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
+    """Have the library remember another machine."""
+    guest.cached = replace(guest.cached)
+
+
+def prechecking(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
+    """Have the library check before the machine does."""
+    guest.precheck = True
+
+
+def jittering(guest: Guest, _tensors: dict[str, Ztensor]) -> None:
+    """Perturb results."""
+    guest.numerics = "jitter"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [changed_desc, equal_desc, freed, small, moved, asked, prechecking, jittering],
+    ids=lambda change: change.__name__,
+)
+def test_nothing_is_done_after_a_change(
+    guest: Guest, change: Callable[[Guest, dict[str, Ztensor]], None]
+) -> None:
+    """What the checks depend on is looked at; then nothing has been written."""
+    tensors = tensors_of(guest, 1, 1, 1, 64)
+    call = addition(guest, tensors)
+    tensors["output"].sticks[:] = 0x55
+    change(guest, tensors)
+    before = tensors["output"].sticks.copy()
+    assert call(guest, tensors) is None
+    assert np.array_equal(before, tensors["output"].sticks)
+
+
+def test_violation_is_explained(guest: Guest) -> None:
+    """A repeated call that meets a NINF answers as the pipeline does."""
+    tensors = tensors_of(guest, 1, 1, 1, 64)
+    call = addition(guest, tensors)
+    tensors["input_b"].sticks.view(np.uint16)[3] = NINF
+    told, expected = call(guest, tensors), run(guest, "add", tensors)
+    assert repr(told) == repr(expected), "repr, as NaN is no NaN's equal"
+    assert expected.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+
+
+def test_functions_are_not_repeated(guest: Guest) -> None:
+    """What is no operation decides everything itself, each time."""
+    tensors = tensors_of(guest, 1, 1, 1, 64)
+    assert repeatable(guest, "free_ztensor_buffer", {"ztensor": tensors["output"]}) is None

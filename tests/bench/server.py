@@ -65,8 +65,8 @@ def start_warm(*flags: str) -> str:
 
 @cache
 def server(listen: str) -> str:
-    """Start the server once, warm; return its address."""
-    return start_warm("--listen", listen, *FLAGS)
+    """Start the server once, warm; return its address. It shares memory with its clients."""
+    return start_warm("--listen", listen, "--shared-memory", *FLAGS)
 
 
 @cache
@@ -83,10 +83,16 @@ def sockets() -> tuple[str, str]:
 
 
 @cache
-def session() -> Session:
-    """Return the Python client's session on the Unix socket."""
-    one = connect(server(sockets()[0]))
+def session(shares: bool) -> Session:
+    """Return the Python client's session on a Unix socket, with memory that it shares or without.
+
+    A session that has a private server shares.
+    """
+    listen = sockets()[0]
+    plain = f"{listen}-plain"
+    one = connect(server(listen) if shares else start_warm("--listen", plain, *FLAGS))
     atexit.register(one.close)
+    assert one.status().HasField("shared_memory") == shares
     return one
 
 
@@ -98,9 +104,17 @@ def array_of(size: int) -> npt.NDArray[np.float32]:
 def remote_adds(array: npt.NDArray[np.float32]) -> dict[str, Work]:
     """Return work that uploads an array, adds a resident one, and downloads the sum.
 
-    As one list where a message holds it, and call by call.
+    Through shared memory and over the socket; as one list where a message holds it, and call by
+    call.
     """
-    ours = session()
+    wired = {f"{how}, socket": work for how, work in adds_in(session(False), array).items()}
+    return wired if array.nbytes > session(True).limits.max_inline_bytes else {
+        **adds_in(session(True), array), **wired,
+    }  # fmt: skip
+
+
+def adds_in(ours: Session, array: npt.NDArray[np.float32]) -> dict[str, Work]:
+    """Return the work for one session, by how."""
     resident = ours.ztensor(array)
 
     def listed() -> None:

@@ -30,8 +30,10 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._apart import Answered, Copies, Listed
+from nnpa_client._apart import APART, Answered, Copies, Listed
 from nnpa_client._sanitizer import Watch
+from nnpa_client._shared import Shared
+from nnpa_client._sink import Sink
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
@@ -67,8 +69,8 @@ class Call:
 
     `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
     change their structure. `creates` are those that exist only when the answer says so. `read` gets
-    every answer. `arrays` are the user's that the operation lacks, `take` gets the one that it
-    returns.
+    every answer. `arrays` are the user's that the operation lacks, `sink` gets the one that it
+    returns, of at most `room` bytes.
     """
 
     name: str
@@ -77,7 +79,8 @@ class Call:
     creates: tuple["Ztensor", ...] = ()
     read: Callable[[OperationResult], None] | None = None
     arrays: Sequence[memoryview] = ()
-    take: Callable[[bytes | memoryview], None] | None = None
+    sink: Sink | None = None
+    room: int = 0
 
     def size(self) -> int:
         """Return the bytes that the call adds to a message, about."""
@@ -87,11 +90,16 @@ class Call:
 class Guest:
     """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    `keep` is kept alive as long as session or ztensors are.
+    `keep` is kept alive as long as session or ztensors are. `shared` is memory that the server has
+    opened too.
     """
 
     def __init__(
-        self, transport: Transport, session: accelerator_pb2.Session, keep: object = None
+        self,
+        transport: Transport,
+        session: accelerator_pb2.Session,
+        keep: object = None,
+        shared: Shared | None = None,
     ) -> None:
         self.transport = transport
         self._keep = keep
@@ -106,6 +114,7 @@ class Guest:
         self._queued_bytes = 0
         self._pipelines = 0
         self._copies = Copies()
+        self._shared = shared
         self._uncertain = False
         self._lock = threading.RLock()
         self.watch = Watch() if session.sanitize else None
@@ -148,19 +157,42 @@ class Guest:
     def _submit(self, calls: Sequence[Call]) -> None:
         with self._lock:
             if not self._pipelines:
-                self._run(calls)
+                try:
+                    self._run([self._sharing(call) for call in calls])
+                finally:
+                    self._release()
                 return
             size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
-            self._queue.extend(self._kept(call) for call in calls)
+            self._queue.extend(self._kept(self._sharing(call)) for call in calls)
             self._queued_bytes += size
+
+    def _sharing(self, call: Call) -> Call:
+        """Return a call whose arrays are in shared memory, where that is and has room for them."""
+        shared = self._shared
+        if shared is None or not (call.arrays or call.room >= APART):
+            return call
+        places = [shared.put(array) for array in call.arrays] or [shared.place(call.room)]
+        found = [one for one in places if one is not None]
+        if len(found) < len(places):
+            return call
+        operation = Operation()
+        operation.CopyFrom(call.operation)
+        operation.shared_data.extend(found)
+        return replace(call, operation=operation, arrays=())
 
     def _kept(self, call: Call) -> Call:
         """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
         if not call.arrays:
             return call
         return replace(call, arrays=[self._copies.copy(array) for array in call.arrays])
+
+    def _release(self) -> None:
+        """Take back the memory of arrays that have arrived."""
+        self._copies.release()
+        if self._shared is not None:
+            self._shared.release()
 
     def ask(self, call: Call) -> OperationResult:
         """Run a call, with what is queued before it, and return its answer."""
@@ -184,7 +216,7 @@ class Guest:
                 if calls:
                     self._run(calls)
             finally:
-                self._copies.release()
+                self._release()
 
     def begin(self) -> list[OperationResult]:
         """Open a pipeline: calls queue until its end; return where their answers will be.
@@ -210,7 +242,7 @@ class Guest:
                 self._pipelines, self._results = 0, []
                 _void(self._queue, "its pipeline was left by an exception")
                 self._queue, self._queued_bytes = [], 0
-                self._copies.release()
+                self._release()
 
     def execute(self, calls: Sequence[Call]) -> Answered:
         """Run calls without judging them, after dropped tensors have been freed."""
@@ -286,13 +318,22 @@ class Guest:
         done, results = len(self._results), answered.results
         for index, (call, result) in enumerate(zip(calls, results, strict=False)):
             self.settle(call, result)
-            if call.take is not None and (array := answered.data(index)) is not None:
-                call.take(array)
+            if call.sink is not None:
+                self._fill(call.sink, result, answered.data(index))
         _void(calls[len(results) :], "the list of operations ended before")
         if self._pipelines:
             self._results.extend(results)
         for index, (call, result) in enumerate(zip(calls, results, strict=False), done):
             self.judge(call, result, index if self._pipelines else None)
+
+    def _fill(self, sink: Sink, result: OperationResult, array: bytes | memoryview | None) -> None:
+        """Hand on the array that an answer brings, or that it says is in shared memory."""
+        if array is not None:
+            sink.expect(len(array))
+            sink.take(array)
+        elif self._shared is not None and result.HasField("shared"):
+            sink.expect(result.shared.size)
+            self._shared.take(result.shared, sink.filled)
 
     def doubt(self) -> None:
         """Find out what has run of calls whose answers are lost, now or before the next call."""

@@ -36,6 +36,7 @@ from nnpa_client._apart import APART
 from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
 from nnpa_client._sanitizer import place_header, place_request
+from nnpa_client._sink import Sink
 from nnpa_client._wire import DTYPES, dims, layout_shape
 from nnpa_client.errors import NnpaError
 
@@ -142,20 +143,16 @@ def transform_origtensor(
     if size > guest.limits.max_inline_bytes and ztensor.id:
         guest.flush()
         request = ReadTensorRequest(session=guest.name, operation=operation)
-        sink = _Sink(None if out_buf is None else _writable(out_buf))
+        sink = Sink(None if out_buf is None else _writable(out_buf))
         call = Call("transform_origtensor", operation, tensors, (), _keep_flags(ztensor))
         _read(guest, call, request, sink)
         return _shaped(ztensor, sink.filled) if out_buf is None else out_buf
-    sink = _Sink(None if out_buf is None else _writable(out_buf))
+    sink = Sink(None if out_buf is None else _writable(out_buf))
 
     def read(result: OperationResult) -> None:
         ztensor.flags = result.fp_flags
 
-    def take(array: bytes | memoryview) -> None:
-        sink.expect(len(array))
-        sink.take(array)
-
-    guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), take))
+    guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), sink, size))
     if out_buf is not None:
         return out_buf
     guest.flush()
@@ -176,30 +173,7 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
-class _Sink:
-    """Where chunks land: a buffer of the announced size, the caller's own if there is one."""
-
-    def __init__(self, buffer: npt.NDArray[np.uint8] | None) -> None:
-        self._buffer = buffer
-        self._position = 0
-
-    @property
-    def filled(self) -> npt.NDArray[np.uint8]:
-        return np.empty(0, np.uint8) if self._buffer is None else self._buffer
-
-    def expect(self, total: int) -> None:
-        if self._buffer is None:
-            self._buffer = np.empty(total, np.uint8)
-        elif self._buffer.nbytes != total:
-            raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
-
-    def take(self, chunk: bytes | memoryview) -> None:
-        end = self._position + len(chunk)
-        self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
-        self._position = end
-
-
-def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: _Sink) -> None:
+def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: Sink) -> None:
     """Read a stream into the sink, then judge the status that came first."""
     result = OperationResult()
     with guest.flying(call):
@@ -236,7 +210,7 @@ def read_sticks(ztensor: "Ztensor", byte_order: str) -> npt.NDArray[np.uint8]:
     guest = ztensor.guest
     guest.flush()
     source = ReadSticks(id=ztensor.id, byte_order=_order(byte_order))
-    sink = _Sink(None)
+    sink = Sink(None)
     request = ReadTensorRequest(session=guest.name, sticks=source)
     _read(guest, Call("read_sticks", Operation()), request, sink)
     return sink.filled

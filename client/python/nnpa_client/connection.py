@@ -45,7 +45,8 @@ def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
             token=reach.token,
         )
         return GrpcTransport(place, reach.connect_timeout, reach.timeout), None
-    server = PrivateServer(flags=["--allow-faults"] if reach.allow_faults else ())
+    faults = ("--allow-faults",) if reach.allow_faults else ()
+    server = PrivateServer(flags=("--shared-memory", *faults))
     place = endpoint(server.target, token=reach.token)
     return GrpcTransport(place, reach.connect_timeout, reach.timeout), server
 

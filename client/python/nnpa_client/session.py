@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
-    CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
     Machine,
@@ -47,6 +46,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._guest import Call, Guest
 from nnpa_client._server import PrivateServer
+from nnpa_client._shared import create_session
 from nnpa_client._transport import Transport
 from nnpa_client._wire import c_enum
 from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
@@ -119,11 +119,11 @@ class Session:
         self._transport = transport
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
-        self._message = transport.create_session(CreateSessionRequest(session=options))
+        self._message, self._shared = create_session(transport, options)
         if options is not None and options.sanitize and not self._message.sanitize:
             transport.delete_session(DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
-        self._guest = Guest(transport, self._message, server)
+        self._guest = Guest(transport, self._message, server, self._shared)
         self._closed = False
 
     @property
@@ -220,6 +220,8 @@ class Session:
         with contextlib.suppress(TransportError):
             self._transport.delete_session(DeleteSessionRequest(name=self.name))
         self._transport.close()
+        if self._shared is not None:
+            self._shared.close()
         if self._server is not None:
             self._server.stop()
 

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an array lands that comes from the server, whole or in chunks."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Sink:
+    """Where chunks land: a buffer of the announced size, the caller's own if there is one."""
+
+    def __init__(self, buffer: npt.NDArray[np.uint8] | None) -> None:
+        self._buffer = buffer
+        self._position = 0
+
+    @property
+    def filled(self) -> npt.NDArray[np.uint8]:
+        return np.empty(0, np.uint8) if self._buffer is None else self._buffer
+
+    def expect(self, total: int) -> None:
+        if self._buffer is None:
+            self._buffer = np.empty(total, np.uint8)
+        elif self._buffer.nbytes != total:
+            raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
+
+    def take(self, chunk: bytes | memoryview) -> None:
+        end = self._position + len(chunk)
+        self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
+        self._position = end

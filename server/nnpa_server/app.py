@@ -43,6 +43,7 @@ from nnpa_server.tokens import Tokens, TokensInvalid
 
 if TYPE_CHECKING:
     from nnpa_server.exposition import Exposition
+    from nnpa_server.open_inference.listener import InferenceListener
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, TRACE_SERVICE, mli.SERVICE, network.SERVICE, "")
@@ -90,6 +91,8 @@ class Server:
             mli.MliService(config.limits, config.max_session_calls), self._grpc
         )
         self.exposition: Exposition | None = None
+        self.listener: InferenceListener | None = None
+        self.inference_address = ""
         self.repository = Repository(config.max_models)
         self.regions = Regions() if config.shared_memory else None
         self._offer_models()
@@ -104,7 +107,12 @@ class Server:
         )
         loader = None if config.no_model_control else self.loader
         self.inference = OpenInferenceService(self.repository, inference, loader, self.regions)
-        open_inference.add_to(self._grpc, self.inference)
+        handlers = open_inference.handlers_of(self.inference)
+        self._grpc.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
+        )
+        self._inference_handlers = handlers
+        self._quick = inference.is_quick
         network.add_to(self._grpc, self.store, self.repository, loader)
 
     def load_models(self) -> None:
@@ -120,6 +128,8 @@ class Server:
         """Listen and serve; return the addresses, with the ports that were picked."""
         addresses = tuple(self._listen(address) for address in self.config.listen)
         self._expose()
+        if self.config.inference_listen:
+            self.inference_address = self._listen_for_inference()
         self._grpc.start()
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -146,12 +156,33 @@ class Server:
         _log.info("metrics at %s://%s/metrics", scheme, self.exposition.address)
 
     def _listen(self, address: str) -> str:
+        def bind(credentials: grpc.ServerCredentials | None) -> int:
+            if credentials is None:
+                return self._grpc.add_insecure_port(address)
+            return self._grpc.add_secure_port(address, credentials)
+
+        return self._bound(address, bind)
+
+    def _listen_for_inference(self) -> str:
+        from nnpa_server.open_inference.listener import InferenceListener  # imports asyncio
+
+        service, around = open_inference.SERVICE, self.interceptor.around
+        handlers = {
+            name: around(f"/{service}/{name}", one)
+            for name, one in self._inference_handlers.items()
+        }
+        listener = self.listener = InferenceListener(
+            handlers, self._pool, self._quick, _options(self.config)
+        )
+        address = self.config.inference_listen
+        return self._bound(address, lambda credentials: listener.start(address, credentials))
+
+    def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
+        """Have an address listened on, over TLS if it is TCP and there is a certificate."""
         _make_way(address)
+        on_tls = self.config.tls is not None and not address.startswith("unix:")
         try:
-            if self.config.tls is not None and not address.startswith("unix:"):
-                port = self._grpc.add_secure_port(address, _credentials(self.config))
-            else:
-                port = self._grpc.add_insecure_port(address)
+            port = bind(_credentials(self.config) if on_tls else None)
         except RuntimeError as error:
             raise CannotListen(f"cannot listen on {address}: is it in use?") from error
         if address.startswith("unix:"):
@@ -177,7 +208,10 @@ class Server:
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
         self.traces.close()
-        self._grpc.stop(_GRACE).wait()
+        stopped = self._grpc.stop(_GRACE)
+        if self.listener is not None:
+            self.listener.stop(_GRACE)
+        stopped.wait()
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
@@ -329,6 +363,8 @@ def serve(config: Config) -> int:
         core_log.follow(_unheard if server.metrics is None else server.metrics.refused)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
+    if server.inference_address:
+        print(f"nnpa-server inference on {server.inference_address}", flush=True)
     if config.exit_with_parent:
         watch_parent(ended)
     warmup.start(ended, server.interceptor.last_busy)

@@ -55,6 +55,7 @@ class Config:
     """Everything that the server is told at its start. Times are in seconds."""
 
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
+    inference_listen: str = ""
     insecure: bool = False
     tls: Tls | None = None
     limits: Limits = Limits()
@@ -112,6 +113,11 @@ def parse_listen(text: str) -> str:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"--listen is {text!r}, must be host:port (0 to 65535) or unix:/path")
     return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def parse_inference_listen(text: str) -> str:
+    """Return an address as `parse_listen` does, or nothing for nothing."""
+    return parse_listen(text) if text else ""
 
 
 def parse_metrics(text: str) -> str:

@@ -154,7 +154,12 @@ class Interceptor(_ServerInterceptor):
             handler = continuation(handler_call_details)
             if handler is None or not method.startswith(_OURS):
                 return handler
-            wrapped = self._handlers[method] = self._wrap(handler, method.rpartition("/")[2])
+            wrapped = self.around(method, handler)
+        return wrapped
+
+    def around(self, method: str, handler: Handler) -> Handler:
+        """Return the handler of a method of ours, wrapped."""
+        wrapped = self._handlers[method] = self._wrap(handler, method.rpartition("/")[2])
         return wrapped
 
     def _wrap(self, handler: Handler, method: str) -> Handler:

@@ -75,11 +75,13 @@ def until_it_answers(address: str) -> Ask:
 
 @cache
 def ours(listen: str) -> tuple[str, Ask]:
-    """Start our server with the model; return its address and a connection."""
+    """Start our server with the model; return its address for inference and a connection."""
     folder = directory() / "models"
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
-    address = start_warm("--listen", listen, "--models", str(folder))
+    address = listen if listen.startswith("unix:") else f"127.0.0.1:{free_port()}"
+    other = f"unix:{directory()}/beside-{address.rpartition('/')[2]}"
+    start_warm("--listen", other, "--inference-listen", address, "--models", str(folder))
     return address, until_it_answers(address)
 
 

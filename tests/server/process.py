@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-READY = "nnpa-server listening on "
+READY = ("nnpa-server listening on ", "nnpa-server inference on ")
 PATIENCE = 60.0
 NO_ENV: Mapping[str, str] = {}
 
@@ -31,7 +31,7 @@ class ServerProcess:
         self.stdout = self.process.stdout
         lines = [self.stdout.readline().decode() for _ in range(listeners)]
         assert all(line.startswith(READY) for line in lines), (lines, self.log_text())
-        self.addresses = [line.removeprefix(READY).strip() for line in lines]
+        self.addresses = [line.split()[-1] for line in lines]
         self.address = self.addresses[0]
 
     def log_text(self) -> str:

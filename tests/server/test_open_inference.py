@@ -15,6 +15,7 @@ from nnpa_server.open_inference.messages import InferResponse, cut, joined
 from nnpa_server.open_inference.tensors import DATATYPES, datatype_of, raw_of, raw_size, read_raw
 
 from tests.server.onnx_models import (
+    LISTENERS,
     TYPES,
     Caller,
     binary,
@@ -38,10 +39,10 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def caller() -> Iterator[Caller]:
+@pytest.fixture(scope="module", params=LISTENERS)
+def caller(request: pytest.FixtureRequest) -> Iterator[Caller]:
     """A client of a server that has the models."""
-    with offering(MODELS) as (_, one):
+    with offering(MODELS, listener=request.param) as (_, one):
         yield one
 
 

@@ -16,7 +16,7 @@ from nnpa_server.open_inference import Regions
 from nnpa_server.open_inference.shared_memory import Region
 
 from tests.server.conftest import Running
-from tests.server.onnx_models import Array, Caller, binary, offering, refusal, request
+from tests.server.onnx_models import LISTENERS, Array, Caller, binary, offering, refusal, request
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 SIZE = 64
@@ -25,10 +25,11 @@ Pair = tuple[Running, Caller]
 _OPEN = Path("/proc/self/fd")
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@pytest.fixture(params=LISTENERS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A server that takes shared memory, with a model."""
-    with offering({"mul": binary("Mul", ("n", 4))}, shared_memory=True) as both:
+    model = {"mul": binary("Mul", ("n", 4))}
+    with offering(model, listener=request.param, shared_memory=True) as both:
         yield both
 
 

@@ -15,7 +15,7 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.repository import Duration, Repository, State
 
 from tests.server.conftest import Running
-from tests.server.onnx_models import Caller, binary, dense, offering, refusal, request
+from tests.server.onnx_models import LISTENERS, Caller, binary, dense, offering, refusal, request
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 DIV = binary("Div", ("n", 4))
@@ -39,10 +39,10 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@pytest.fixture(params=LISTENERS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A server with one model, and a client."""
-    with offering({"div": DIV}) as both:
+    with offering({"div": DIV}, listener=request.param) as both:
         yield both
 
 

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from nnpa.oip import open_inference_grpc_pb2 as oip
+from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
 from tests.server.process import PATIENCE, serving
@@ -87,10 +89,11 @@ def test_stale_socket_is_taken_and_a_live_one_is_not(tmp_path: Path) -> None:
         round_trip(grpc.insecure_channel(server.address))
 
 
-def test_port_in_use_ends_with_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--listen", "--inference-listen"])
+def test_port_in_use_ends_with_1(tmp_path: Path, flag: str) -> None:
     """A port that is taken is said in one line."""
     with serving(tmp_path, *ANY_PORT) as server:
-        command = [sys.executable, "-m", "nnpa_server", "--listen", server.address]
+        command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, flag, server.address]
         second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert second.returncode == 1
     assert f"cannot listen on {server.address}" in second.stderr
@@ -101,6 +104,8 @@ def test_port_in_use_ends_with_1(tmp_path: Path) -> None:
     [
         (("--listen", "0.0.0.0:0"), "--insecure"),
         (("--listen", "nowhere"), "host:port"),
+        (("--inference-listen", "0.0.0.0:0"), "--inference-listen 0.0.0.0:0 is reachable"),
+        (("--inference-listen", "nowhere"), "host:port"),
         (("--max-message", "much"), "must be a number"),
         (("--tls-cert", __file__), "go together"),
         (("--workers", "1"), "--workers"),
@@ -186,9 +191,15 @@ def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Pem]) -> Non
     ca, client = certificates["ca"].certificate, certificates["client"]
     trusting = grpc.ssl_channel_credentials(ca)
     knowing = grpc.ssl_channel_credentials(ca, client.key, client.certificate)
-    with serving(tmp_path, *ANY_PORT, *tls) as server:
+    inference = ("--inference-listen", "127.0.0.1:0")
+    with serving(tmp_path, *ANY_PORT, *tls, *inference, listeners=2) as server:
         round_trip(grpc.secure_channel(server.address, trusting))
         unreachable(grpc.insecure_channel(server.address))
+        stub = GRPCInferenceServiceStub(grpc.secure_channel(server.addresses[1], trusting))
+        assert stub.ServerLive(oip.ServerLiveRequest()).live
+        plain = GRPCInferenceServiceStub(grpc.insecure_channel(server.addresses[1]))
+        with pytest.raises(grpc.RpcError):
+            plain.ServerLive(oip.ServerLiveRequest())
     with serving(tmp_path, *ANY_PORT, *tls, "--tls-client-ca", f"{tmp_path}/ca.crt") as server:
         round_trip(grpc.secure_channel(server.address, knowing))
         unreachable(grpc.secure_channel(server.address, trusting))

@@ -3,7 +3,7 @@
 
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader, compile_onnx
-from nnpa_server.open_inference.service import SERVICE, OpenInferenceService, add_to
+from nnpa_server.open_inference.service import SERVICE, OpenInferenceService, handlers_of
 from nnpa_server.open_inference.shared_memory import Regions
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "Loader",
     "OpenInferenceService",
     "Regions",
-    "add_to",
     "compile_onnx",
+    "handlers_of",
 ]

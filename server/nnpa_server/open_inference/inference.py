@@ -54,13 +54,17 @@ if TYPE_CHECKING:
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
 _OPTION = "grpc.max_receive_message_length"
 _REMEMBERED, _LONGEST = 256, 4096  # requests remembered, and the most bytes of one
+_QUICK = 1_000_000  # nanoseconds from which a run is none that others should wait for
 _RANGE_VIOLATION = Status.ZDNN_ELEMENT_RANGE_VIOLATION
 Find = Callable[[str], Region]
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A request without its contents, checked. `heads` are answers' heads by shapes and sizes."""
+    """A request without its contents, checked.
+
+    `heads` are answers' heads by shapes and sizes, `took` nanoseconds that the last one ran.
+    """
 
     model: Model
     executor: "Executor"
@@ -71,6 +75,7 @@ class Prepared:
     heads: dict[tuple[tuple[int, ...], ...], bytes] = field(
         default_factory=dict[tuple[tuple[int, ...], ...], bytes]
     )
+    took: int = _QUICK
 
 
 class Inference:
@@ -114,6 +119,12 @@ class Inference:
             model.statistics.failed(time.perf_counter_ns() - began)
             raise step_failed(model, error) from error
 
+    def is_quick(self, request: InferRequest) -> bool:
+        """Tell whether a request like one that came before ran within a millisecond then."""
+        with self._lock:
+            known = self._prepared.get((request.head, bool(request.raw)))
+        return known is not None and known.took < _QUICK
+
     def _run(
         self, prepared: Prepared, request: InferRequest, context: Any, began: int
     ) -> InferResponse:
@@ -127,8 +138,9 @@ class Inference:
                 warned = Counter((one.verb, one.status) for one in result.violations)
                 self._metrics.network(prepared.executor.program.machine, result.calls, warned)
             response = self._answer(prepared, result, request.id, find, held)
-        statistics = prepared.model.statistics
-        statistics.succeeded(prepared.batch, began, infer, output, time.perf_counter_ns())
+        ended = time.perf_counter_ns()
+        prepared.took = ended - began
+        prepared.model.statistics.succeeded(prepared.batch, began, infer, output, ended)
         return response
 
     def _finder(self, context: Any) -> Find:

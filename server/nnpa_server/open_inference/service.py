@@ -235,8 +235,8 @@ def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStream
     )
 
 
-def add_to(server: grpc.Server, service: OpenInferenceService) -> None:
-    """Serve a service; raw contents pass without becoming parts of messages."""
+def handlers_of(service: OpenInferenceService) -> dict[str, Any]:
+    """Return a service's handlers by method; raw contents do not become parts of messages."""
     methods: dict[str, Any] = {}
     descriptor = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     for name, method in descriptor.methods_by_name.items():
@@ -252,4 +252,4 @@ def add_to(server: grpc.Server, service: OpenInferenceService) -> None:
         kind = "stream_stream" if method.client_streaming else "unary_unary"
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         methods[name] = make(behaviour, request_deserializer=parse, response_serializer=serialize)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    return methods

@@ -48,7 +48,7 @@ _CELL_DTYPES: Final[dict[int, np.dtype[Any]]] = {
     DataTypes.ZDNN_BINARY_INT8: np.dtype(np.int8),
     DataTypes.ZDNN_BINARY_INT32: np.dtype(np.int32),
 }
-_INFINITY, _OVERFLOW, _UNDERFLOW = 0x7F800000, 0x4FFFA000, 0x2FFFE000
+INFINITY, OVERFLOW, _UNDERFLOW = 0x7F800000, 0x4FFFA000, 0x2FFFE000
 """FP32 magnitudes: infinity, first that overflows, first that does not signal underflow."""
 _HALVES: Final = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
 
@@ -142,9 +142,9 @@ def stickify(
     if desc.type in _CELL_DTYPES:
         write_cells(array, desc, buffer, fresh=fresh)
         return Conversion(Flags.NONE, False)
-    flat = _flat(array, dims)
+    line = flat(array, dims)
     fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
-    return _stickify_floats(flat, buffer.view(np.uint16), geometry(desc), saturate, fresh, fill)
+    return _stickify_floats(line, buffer.view(np.uint16), geometry(desc), saturate, fresh, fill)
 
 
 def stickify_gate(
@@ -163,7 +163,7 @@ def stickify_gate(
     halves = 2 if desc.layout in _HALVES else 1
     shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
     cells = buffer.view(np.uint16)[first * sticks.PAGE_CELLS :]
-    return _stickify_floats(_flat(array, shape.dims), cells, shape, saturate, True)
+    return _stickify_floats(flat(array, shape.dims), cells, shape, saturate, True)
 
 
 def unstickify(
@@ -201,7 +201,7 @@ def quantize(
     """
     reduced = dlfloat.to_fp32(dlfloat.from_fp32(np.array([rec_scale, offset], np.float32)))
     shape = geometry(desc)
-    values, cells = _flat(array, desc.dims), buffer.view(np.int8)
+    values, cells = flat(array, desc.dims), buffer.view(np.int8)
     limits = np.array([clip_min, clip_max], np.float32)
     nonfinite = integers.stickify_quantized(
         values, cells, shape.dims, shape.pages, reduced, limits, fresh
@@ -226,13 +226,13 @@ def write_cells(array: Array, desc: TensorDesc, buffer: Buffer, *, fresh: bool =
     shape = geometry(desc)
     dtype = _cell_dtype(desc)
     raw = np.dtype(f"u{dtype.itemsize}")
-    flat = _flat(array, desc.dims).astype(dtype, copy=False).view(raw)
+    line = flat(array, desc.dims).astype(dtype, copy=False).view(raw)
     if shape.rows == 2:
         if not fresh:
             clear(buffer, desc)
-        integers.stickify_weights(flat, buffer.view(raw), shape.dims, shape.pages)
+        integers.stickify_weights(line, buffer.view(raw), shape.dims, shape.pages)
     else:
-        sticks.stickify_copy(flat, buffer.view(raw), shape.dims, shape.pages, fresh)
+        sticks.stickify_copy(line, buffer.view(raw), shape.dims, shape.pages, fresh)
 
 
 def read_fp32(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32], bool]:
@@ -264,7 +264,7 @@ def write_fp32(values: npt.NDArray[np.floating[Any]], desc: TensorDesc, buffer: 
     """
     if values.dtype == np.float64:
         codes = np.empty(values.size, np.uint16)
-        largest = convert.encode_fp64(_flat(values, desc.dims).view(np.uint64), codes)
+        largest = convert.encode_fp64(flat(values, desc.dims).view(np.uint64), codes)
         write_cells(codes, desc, buffer)
         return bool(largest == dlfloat.NINF)
     met = stickify(values, desc, buffer)
@@ -319,7 +319,7 @@ def padding(desc: TensorDesc) -> npt.NDArray[np.bool_]:
 
 
 def _stickify_floats(
-    flat: Array,
+    line: Array,
     cells: Codes,
     shape: Geometry,
     saturate: bool,
@@ -327,20 +327,20 @@ def _stickify_floats(
     fill: Fill = sticks.stickify_fp32,
 ) -> Conversion:
     """Convert a flat float array into DLFLOAT16 sticks by its dtype; `fill` is for FP32."""
-    if flat.dtype != np.float32:
-        kind = DataTypes.FP16 if flat.dtype == np.float16 else DataTypes.BFLOAT
+    if line.dtype != np.float32:
+        kind = DataTypes.FP16 if line.dtype == np.float16 else DataTypes.BFLOAT
         table = tables.from_bits(kind, saturate and kind == DataTypes.BFLOAT)
         bits = sticks.stickify_table(
-            flat.view(np.uint16), table, cells, shape.dims, shape.pages, fresh
+            line.view(np.uint16), table, cells, shape.dims, shape.pages, fresh
         )
         return Conversion(Flags(int(bits) & 0xF), bool(bits & tables.NINF_BIT))
     limit = convert.MAX32 if saturate else convert.LINE_HIGH32
-    largest, smallest = fill(flat.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh)
-    if largest >= _INFINITY:
-        return Conversion(dlfloat.flags_from_fp32(flat), True)
+    largest, smallest = fill(line.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh)
+    if largest >= INFINITY:
+        return Conversion(dlfloat.flags_from_fp32(line), True)
     underflow = smallest < _UNDERFLOW - 1
     return Conversion(
-        Flags.UNDERFLOW if underflow else Flags.NONE, bool(not saturate and largest >= _OVERFLOW)
+        Flags.UNDERFLOW if underflow else Flags.NONE, bool(not saturate and largest >= OVERFLOW)
     )
 
 
@@ -355,9 +355,9 @@ def _unstickify_16(cells: Codes, desc: TensorDesc, kind: int) -> tuple[Array, Co
     return array.view(np.float16 if kind == DataTypes.FP16 else BFLOAT16), met
 
 
-def _flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
+def flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
     """Return the array as one contiguous line of the tensor's element count."""
-    line = np.ascontiguousarray(array).reshape(-1)
+    line = array.ravel()
     count = dims[0] * dims[1] * dims[2] * dims[3]
     if line.size != count:
         raise ValueError(f"array: {line.size} elements, dims {dims} have {count}")

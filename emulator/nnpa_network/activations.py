@@ -19,8 +19,7 @@ import numpy as np
 from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_network.bhwc import IoTensor
-from nnpa_network.executor import reads, writes
-from nnpa_network.program import ABSENT, Program
+from nnpa_network.program import ABSENT, Program, reads, writes
 
 ALIGNMENT = 4  # source: AI_<NAME>_ACTIVATIONS_ALIGNMENT
 

@@ -4,32 +4,36 @@
 A step's descriptors and parameters never change, so a call that the pipeline let through once is
 let through always; only values differ. Here a step goes straight to the emulator's arithmetic, and
 where a value does not come out clean it goes back to the pipeline, which tells status and
-violation.
+violation. A step is bound to the tensors of a frame, and taken as often as the frame serves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from nnpa_emulator import FUNCTIONS, Guest, Ztensor, stick, widened
-from nnpa_emulator.dlfloat import MAX_VALUE, Flags
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, bound, widened
+from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
 from nnpa_network.program import AcceleratorStep, Array, ArrayInfo, HostStep
 
 Values: TypeAlias = dict[int, Any]
+"""What is live during a run: arrays and ztensors by id."""
 Take: TypeAlias = Callable[[Values], bool]
-"""Takes a step over live values, its new tensors allocated; False: nothing has been done."""
-_BAD = Flags.INVALID | Flags.OVERFLOW
+"""Takes a step over live values and the tensors it is bound to; False: nothing has been done."""
+Bind: TypeAlias = Callable[[Values], Take]
+"""Binds a step to its tensors among live values, new ones allocated."""
 _PLAIN = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
 _INTO_STICKS = {"transform_ztensor": False, "transform_ztensor_with_saturation": True}
+_FP32 = np.dtype(np.float32)
 
 
 def bind(
     guest: Guest, step: AcceleratorStep, result: ArrayInfo | None, limits: HostStep | None = None
-) -> Take | None:
+) -> Bind | None:
     """Return the short way of a step, None where it has none.
 
     `limits` is a step that `saturates`, whose result only this step reads: its input is read
@@ -44,42 +48,63 @@ def bind(
     return None if operation is None or result is not None else _compute(guest, step, operation)
 
 
-def _into_sticks(target: int, source: int, *, saturate: bool) -> Take:
-    def take(values: Values) -> bool:
+def _never(_values: Values) -> bool:
+    """Take no step: its tensor is of a kind that only the pipeline moves."""
+    return False
+
+
+def _into_sticks(target: int, source: int, *, saturate: bool) -> Bind:
+    def to(values: Values) -> Take:
         tensor: Ztensor = values[target]
-        desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
-        array = values[source]
-        widened.written(tensor.buffer)
-        if array.dtype != np.float32 or desc.layout not in _PLAIN:
-            return False
-        nchw = pre.layout == DataLayouts.ZDNN_NCHW
-        met = stick.stickify(array, desc, tensor.sticks, saturate=saturate, nchw=nchw, fresh=True)
-        tensor.is_transformed = not (met.any_ninf or met.flags & _BAD)
-        return tensor.is_transformed
+        desc, nchw = tensor.transformed_desc, _is_nchw(tensor)
+        if desc.layout not in _PLAIN or desc.type != DataTypes.ZDNN_DLFLOAT16:
+            return _never
+        buffer = tensor.sticks
+        write = bound.stickify_fp32(desc, buffer, saturate=saturate, nchw=nchw)
 
-    return take
+        def take(values: Values) -> bool:
+            array = values[source]
+            widened.written(buffer)
+            if array.dtype != _FP32:
+                return False
+            tensor.is_transformed = clean = write(array)
+            return clean
+
+        return take
+
+    return to
 
 
-def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo) -> Take:
-    source = step.arguments["ztensor"]
+def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo) -> Bind:
+    """Bind what reads sticks; what it leaves in `step.result` has no NaN."""
+    source, target, shape = step.arguments["ztensor"], step.result, result.shape
+    dtype = None if result.dtype == _FP32 else result.dtype
 
-    def take(values: Values) -> bool:
+    def of(values: Values) -> Take:
         tensor: Ztensor = values[source]
         desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
         plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
         if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
-            return False
-        nchw = pre.layout == DataLayouts.ZDNN_NCHW
-        array, met = stick.unstickify(tensor.sticks, desc, pre.type, nchw=nchw)
-        if met.any_ninf:
-            return False
-        values[step.result] = array.astype(result.dtype, copy=False).reshape(result.shape)
-        return True
+            return _never
+        read = bound.unstickify_fp32(desc, tensor.sticks, nchw=_is_nchw(tensor))
 
-    return take
+        def take(values: Values) -> bool:
+            line = read()
+            if line is None:
+                return False
+            values[target] = (line if dtype is None else line.astype(dtype)).reshape(shape)
+            return True
+
+        return take
+
+    return of
 
 
-def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Take:
+def _is_nchw(tensor: Ztensor) -> bool:
+    return tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_NCHW
+
+
+def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
     names = {name: step.arguments[name] for name in operation.tensors}
     written = FUNCTIONS[step.verb].written
     arguments: dict[str, Any] = {
@@ -90,17 +115,23 @@ def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Take:
     if operation.takes_guest:
         arguments["guest"] = guest
 
-    def take(values: Values) -> bool:
+    def to(values: Values) -> Take:
         tensors: dict[str, Ztensor] = {name: values[one] for name, one in names.items()}
-        for name in written:
-            widened.written(tensors[name].buffer)
-        if operation.compute(**tensors, **arguments):
-            return False
-        for name in operation.marks:
-            tensors[name].is_transformed = True
-        return True
+        compute = partial(operation.compute, **tensors, **arguments)
+        outputs = [(tensors[name], name in operation.marks) for name in written]
 
-    return take
+        def take(_values: Values) -> bool:
+            for tensor, _ in outputs:
+                widened.written(tensor.buffer)
+            if compute():
+                return False
+            for tensor, marked in outputs:
+                tensor.is_transformed = marked
+            return True
+
+        return take
+
+    return to
 
 
 def limited(

@@ -9,7 +9,7 @@ Source: zDNN API Reference 1.2.0, "Hardware Statuses", ZDNN_ELEMENT_RANGE_VIOLAT
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from nnpa_emulator.status import (
     Refused,
     get_status_message,
 )
-from nnpa_emulator.ztensor import getsize_ztensor, init_quantized_ztensor
+from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_network import direct, host
 from nnpa_network.arrays import arrange, check_feed, count_nans, raw, shaped
@@ -39,11 +39,11 @@ from nnpa_network.program import (
     HostStep,
     ModelRefused,
     Program,
-    TensorInfo,
+    described,
+    reads,
+    writes,
 )
 
-Values: TypeAlias = dict[int, Any]
-"""What is live during a run: arrays and ztensors by id."""
 SATURATING = "transform_ztensor_with_saturation"
 _TRANSFORMS = frozenset(name for name in FUNCTIONS if name.startswith("transform_"))
 
@@ -100,21 +100,26 @@ class _Run:
     """The state of one run.
 
     A step that came out clean in the `era` of the guest may go the short way; 0 is no era.
-    `frame` has the tensors of an earlier run and gets those of this one, None keeps none.
+    `frame` has the tensors of an earlier run and gets those of this one; `counted` are results of
+    calls that went the long way, so that their NaN are to be counted.
     """
 
-    values: Values
+    values: direct.Values
     era: int
-    frame: Frame | None
-    violations: list[Violation] = field(default_factory=list[Violation])
+    frame: Frame
+    violations: list[Violation]
+    counted: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A step ready to be taken, and the ids that nothing needs any more after it."""
+    """A step ready to be taken, and the ids that nothing needs any more after it.
+
+    `take` is told whether the short way is open, and returns what goes it over the same tensors.
+    """
 
     node: int
-    take: Callable[[_Run], None]
+    take: Callable[[_Run, bool], direct.Take | None]
     dead: tuple[int, ...] = ()
 
 
@@ -132,35 +137,60 @@ class Executor:
         self.program, self.guest = program, guest
         self._names = [node.name or node.op_type for node in program.nodes]
         self._steps = self._prepare()
-        self._calls = Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+        self._calls = dict(
+            Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+        )
+        self._inputs = list(zip(program.inputs, program.input_ids, strict=True))
+        self._outputs = self._find_outputs()
         self._era, self._seen = 1, (guest.machine, guest.cached)
         made = {number for one in program.steps for number in writes(one)} & program.tensors.keys()
         size = sum(getsize_ztensor(program.tensors[one].transformed_desc) for one in made)
         keeps = guest.allocate is page_memory and size <= WIDEST
         self._frames = Frames(size) if keeps else None
 
+    def _find_outputs(self) -> list[tuple[str, int, bool]]:
+        """Return names and ids of the outputs, and which of them only one call makes."""
+        steps, numbers = self.program.steps, self.program.output_ids
+        made = Counter(number for one in steps for number in writes(one))
+        given = {one.result for one in steps if isinstance(one, AcceleratorStep)}
+        return [
+            (port.name, number, number in given and made[number] == 1)
+            for port, number in zip(self.program.outputs, numbers, strict=True)
+        ]
+
     def run(self, feeds: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
-        program = self.program
-        frame = None if self._frames is None else self._frames.take()
-        run = _Run(dict(program.constants), self._current_era(), frame)
-        for port, number in zip(program.inputs, program.input_ids, strict=True):
-            run.values[number] = check_feed(port.name, port.dtype, port.shape, feeds)
+        frame = Frame() if self._frames is None else self._frames.take()
+        run = _Run(dict(self.program.constants), self._current_era(), frame, [], [])
+        values = run.values
+        for port, number in self._inputs:
+            values[number] = check_feed(port.name, port.dtype, port.shape, feeds)
         if observer is None:
-            for step in self._steps:
-                step.take(run)
-                for number in step.dead:
-                    run.values.pop(number, None)
+            self._run_alone(run)
         else:
             self._run_observed(run, observer)
-        outputs = {
-            port.name: run.values[number]
-            for port, number in zip(program.outputs, program.output_ids, strict=True)
+        outputs = {name: values[number] for name, number, _ in self._outputs}
+        if self._frames is not None:
+            self._frames.give(frame)
+        nans = {
+            name: 0 if numeric and number not in run.counted else count_nans(values[number])
+            for name, number, numeric in self._outputs
         }
-        if self._frames is not None and run.frame is not None:
-            self._frames.give(run.frame)
-        nans = {name: count_nans(one) for name, one in outputs.items()}
-        return Result(outputs, tuple(run.violations), nans, dict(self._calls))
+        return Result(outputs, tuple(run.violations), nans, self._calls.copy())
+
+    def _run_alone(self, run: _Run) -> None:
+        """Take the steps one by one, those that the frame knows the short way."""
+        values, frame = run.values, run.frame
+        values.update(frame.tensors)
+        if frame.era != run.era or not frame.takes:
+            frame.era, frame.takes = run.era, [None] * len(self._steps)
+        takes = frame.takes
+        for at, step in enumerate(self._steps):
+            known = takes[at]
+            if known is None or not known(values):
+                takes[at] = step.take(run, known is None)
+            for number in step.dead:
+                values.pop(number, None)
 
     def _current_era(self) -> int:
         """Return the number of the guest's era; a new one begins when it sees another machine."""
@@ -181,14 +211,14 @@ class Executor:
             observer(NodeEvent(index, "before", read))
             dead: list[int] = []
             while at < len(self._steps) and self._steps[at].node == index:
-                self._steps[at].take(run)
+                self._steps[at].take(run, True)
                 dead.extend(self._steps[at].dead)
                 at += 1
             observer(NodeEvent(index, "after", read))
             for number in dead:
                 run.values.pop(number, None)
         for step in self._steps[at:]:
-            step.take(run)
+            step.take(run, True)
 
     def _read(self, run: _Run, name: str) -> Array | None:
         """Return a named value in the model's shape; transforms for it are not counted."""
@@ -245,7 +275,7 @@ class Executor:
     def _name(self, node: int) -> str:
         return self._names[node] if 0 <= node < len(self._names) else ""
 
-    def _bind_host(self, step: HostStep) -> Callable[[_Run], None]:
+    def _bind_host(self, step: HostStep) -> Callable[[_Run, bool], None]:
         dtypes, op_type = self._dtypes(step.inputs), onnx.NodeProto.FromString(step.onnx).op_type
         short = direct.limited(op_type, step.inputs, self.program.constants, dtypes)
         try:
@@ -255,7 +285,7 @@ class Executor:
         inputs = [number for number in step.inputs if number != ABSENT]
         outputs = [number for number in step.outputs if number != ABSENT]
 
-        def take(run: _Run) -> None:
+        def take(run: _Run, _may_shorten: bool) -> None:
             values = run.values
             try:
                 results = kernel([values[number] for number in inputs])
@@ -286,7 +316,9 @@ class Executor:
             text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
             raise ModelRefused(text, self._name(step.node))
 
-    def _bind(self, step: AcceleratorStep, limits: HostStep | None) -> Callable[[_Run], None]:
+    def _bind(
+        self, step: AcceleratorStep, limits: HostStep | None
+    ) -> Callable[[_Run, bool], direct.Take | None]:
         """Bind one call: find its operands, make its outputs, judge its status.
 
         `limits` is a step before it whose work the short way of this one does, too.
@@ -295,7 +327,7 @@ class Executor:
         tensors = {name: step.arguments[name] for name in function.tensors}
         others = {name: one for name, one in step.arguments.items() if name not in tensors}
         data: tuple[int, ...] = others.pop("data", ())
-        made = {number: _described(program.tensors[number]) for number in set(writes(step))
+        made = {number: described(program.tensors[number]) for number in set(writes(step))
                 if number in program.tensors}  # fmt: skip
         result = program.arrays.get(step.result)
         transforms = step.verb in _TRANSFORMS
@@ -303,15 +335,17 @@ class Executor:
         limit = None if limits is None else self._bind_host(limits)
         passed = 0  # the era in which the step came out clean
 
-        def take(run: _Run) -> None:
+        def take(run: _Run, may_shorten: bool) -> direct.Take | None:
             nonlocal passed
             values = run.values
-            for number, described in made.items():
-                values[number] = self._allocate(run, step, number, described)
-            if short is not None and run.era and passed == run.era and short(values):
-                return
+            for number, like in made.items():
+                values[number] = self._allocate(run, step, number, like)
+            if short is not None and may_shorten and run.era and passed == run.era:
+                known = short(values)
+                if known(values):
+                    return known
             if limit is not None:
-                limit(run)
+                limit(run, may_shorten)
             arguments: dict[str, Any] = {name: values[one] for name, one in tensors.items()}
             arguments.update(others)
             if data:
@@ -325,6 +359,8 @@ class Executor:
                 passed = run.era
             if result is not None:
                 values[step.result] = shaped(outcome.value, result.dtype, result.shape)
+                run.counted.append(step.result)
+            return None
 
         return take
 
@@ -334,28 +370,21 @@ class Executor:
         except (ProgramCheck, NotInLibrary, Malformed) as error:
             raise StepFailed(self._name(step.node), step.verb, 0, str(error)) from error
 
-    def _allocate(
-        self, run: _Run, step: AcceleratorStep, number: int, described: Ztensor
-    ) -> Ztensor:
-        """Return a tensor like one that was described, with storage of its own."""
-        earlier = None if run.frame is None else run.frame.get(number)
+    def _allocate(self, run: _Run, step: AcceleratorStep, number: int, like: Ztensor) -> Ztensor:
+        """Return a tensor like one without storage, with storage of its own."""
+        earlier = run.frame.tensors.get(number)
         if earlier is not None:
             earlier.is_transformed = False
             return earlier
-        tensor = Ztensor(
-            described.pre_transformed_desc,
-            described.transformed_desc,
-            rec_scale=described.rec_scale,
-            offset=described.offset,
-        )
+        tensor = replace(like)
         try:
             allocate_sticks(self.guest, tensor, "allochelper_ztensor_c1")
         except Refused as refused:
             text = str(refused.refusal)
             status = refused.refusal.status
             raise StepFailed(self._name(step.node), step.verb, status, text) from refused
-        if run.frame is not None:
-            run.frame[number] = tensor
+        if self._frames is not None:
+            run.frame.tensors[number] = tensor
         return tensor
 
     def _judge(self, run: _Run, step: AcceleratorStep, outcome: Outcome, transforms: bool) -> None:
@@ -365,28 +394,3 @@ class Executor:
             return
         reason = f"{get_status_message(status)}: {outcome.refusal}"
         raise StepFailed(self._name(step.node), step.verb, status, reason)
-
-
-def _described(info: TensorInfo) -> Ztensor:
-    """Return a tensor without storage."""
-    pre, transformed = info.pre_transformed_desc, info.transformed_desc
-    return init_quantized_ztensor(pre, transformed, info.scale, info.offset)
-
-
-def reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
-    """Return the ids that a step needs; those of tensors that it makes are among them."""
-    if isinstance(step, HostStep):
-        return step.inputs
-    tensors = (step.arguments[name] for name in FUNCTIONS[step.verb].tensors)
-    return (*tensors, *step.arguments.get("data", ()))
-
-
-def writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
-    """Return the ids that a step makes: outputs, and the tensor that a transform fills."""
-    if isinstance(step, HostStep):
-        return step.outputs
-    if step.verb in ("transform_origtensor", "getrange_ztensor"):
-        return (step.result,)
-    if step.verb == "reshape_ztensor":
-        return (step.arguments["dest"],)
-    return tuple(step.arguments[name] for name in FUNCTIONS[step.verb].written)

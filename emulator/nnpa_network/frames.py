@@ -10,12 +10,27 @@ longest ago loses its frames first.
 import threading
 import weakref
 from collections import OrderedDict
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from nnpa_emulator import Ztensor
 
-Frame: TypeAlias = dict[int, Ztensor]
-"""The tensors that one run made, by their ids."""
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """The tensors that one run made, by their ids.
+
+    `takes` has for each step what takes it over these tensors, None for those that go the long way;
+    it holds while the guest's era is `era`.
+    """
+
+    tensors: dict[int, Ztensor] = field(default_factory=dict[int, Ztensor])
+    takes: list[Callable[[dict[int, Any]], bool] | None] = field(
+        default_factory=list[Callable[[dict[int, Any]], bool] | None]
+    )
+    era: int = 0
+
 
 LARGEST = 1 << 28
 """Bytes of all frames that are kept."""
@@ -35,7 +50,7 @@ class _Kept:
         with self._lock:
             size, frames = self._programs.get(program, (0, ()))
             if not frames:
-                return {}
+                return Frame()
             self.size -= size
             return frames.pop()
 

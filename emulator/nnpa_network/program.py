@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from nnpa_emulator import TensorDesc, Ztensor
+from nnpa_emulator import FUNCTIONS, TensorDesc, Ztensor
+from nnpa_emulator.ztensor import init_quantized_ztensor
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -154,3 +155,28 @@ class Program:
     def macc(self) -> int:
         """Multiply-accumulates of one run."""
         return sum(one.macc for one in self.nodes)
+
+
+def described(info: TensorInfo) -> Ztensor:
+    """Return a tensor without storage."""
+    pre, transformed = info.pre_transformed_desc, info.transformed_desc
+    return init_quantized_ztensor(pre, transformed, info.scale, info.offset)
+
+
+def reads(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+    """Return the ids that a step needs; those of tensors that it makes are among them."""
+    if isinstance(step, HostStep):
+        return step.inputs
+    tensors = (step.arguments[name] for name in FUNCTIONS[step.verb].tensors)
+    return (*tensors, *step.arguments.get("data", ()))
+
+
+def writes(step: AcceleratorStep | HostStep) -> tuple[int, ...]:
+    """Return the ids that a step makes: outputs, and the tensor that a transform fills."""
+    if isinstance(step, HostStep):
+        return step.outputs
+    if step.verb in ("transform_origtensor", "getrange_ztensor"):
+        return (step.result,)
+    if step.verb == "reshape_ztensor":
+        return (step.arguments["dest"],)
+    return tuple(step.arguments[name] for name in FUNCTIONS[step.verb].written)

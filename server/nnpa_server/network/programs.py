@@ -18,7 +18,6 @@ from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 from nnpa_emulator.status import NotInLibrary
 from nnpa_emulator.ztensor import getsize_ztensor
-from nnpa_network.executor import reads, writes
 from nnpa_network.program import (
     ABSENT,
     AcceleratorStep,
@@ -32,6 +31,8 @@ from nnpa_network.program import (
     Program,
     Step,
     TensorInfo,
+    reads,
+    writes,
 )
 
 from nnpa_server.accelerator.answers import describe, describe_ztensor

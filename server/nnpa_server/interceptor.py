@@ -11,8 +11,8 @@ for as long as a session may be is cancelled.
 """
 
 import logging
+import random
 import re
-import secrets
 import threading
 import time
 from collections import Counter
@@ -46,12 +46,14 @@ else:
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _REQUEST_ID = "x-request-id"
+_ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = ("/nnpa.", "/inference.")
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
 # Those that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
 _CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
+_SESSIONLESS: set[type] = set()  # types of requests that have no field for a session's name
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +103,8 @@ class Interceptor(_ServerInterceptor):
         self._max_streams = max_streams
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        self._ended = threading.Condition(self._lock)
         self._running = 0
         self._answering = 0  # calls that ended while draining, whose answers are not yet sent
         self._last_left = float("-inf")
@@ -118,7 +121,7 @@ class Interceptor(_ServerInterceptor):
         """
         with self._lock:
             self._draining = True
-            return self._lock.wait_for(lambda: self._busy() + self._answering == 0, timeout)
+            return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
@@ -266,7 +269,7 @@ class Interceptor(_ServerInterceptor):
             with self._lock:
                 call.waiting = True
                 if self._draining:
-                    self._lock.notify_all()
+                    self._ended.notify_all()
             try:
                 request = next(requests, end)
             except grpc.RpcError as error:
@@ -317,17 +320,18 @@ class Interceptor(_ServerInterceptor):
             with self._lock:
                 self._running -= 1
                 self._last_left = time.monotonic()
-                self._streams.discard(call)
+                if call.streaming:
+                    self._streams.discard(call)
                 if self._draining:
                     self._answering += call.context.add_callback(self._answered)
-                    self._lock.notify_all()
+                    self._ended.notify_all()
         self._report(call)
         call.refused = None  # its traceback has the frame that has the call
 
     def _answered(self) -> None:
         with self._lock:
             self._answering -= 1
-            self._lock.notify_all()
+            self._ended.notify_all()
 
     def _report(self, call: Call) -> None:
         seconds, refused = time.perf_counter() - call.started, call.refused
@@ -362,11 +366,13 @@ def _request_id(context: Any) -> str:
     for key, value in context.invocation_metadata():
         if key == _REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):
             return value
-    return secrets.token_hex(8)
+    return f"{_ids.getrandbits(64):016x}"
 
 
 def _note(call: Call, request: Any) -> Any:
     """Note whose session a request is about, and return it; refuse one that is none."""
+    if type(request) in _SESSIONLESS:
+        return request
     if isinstance(request, MessageTooLong):
         raise request
     if isinstance(request, Garbage):
@@ -380,6 +386,8 @@ def _note(call: Call, request: Any) -> Any:
 
 def _session_name(request: Any) -> str:
     """Return the session that a request names, in the field where its type has it, or ""."""
+    if not any(hasattr(request, name) for name in ("session", "header", "name")):
+        _SESSIONLESS.add(type(request))
     about: Any = getattr(request, "session", None)
     if about is None:
         header = getattr(request, "header", None)

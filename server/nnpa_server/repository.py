@@ -68,16 +68,17 @@ class Statistics:
     def succeeded(self, batch: int, began: int, infer: int, output: int, ended: int) -> None:
         """Count a request: `batch` elements, and when its parts began, time.perf_counter_ns."""
         with self._lock:
-            parts = (infer - began, output - infer, ended - output)
-            self.success.add(ended - began)
-            self.queue.add(0)
-            sums = (self.compute_input, self.compute_infer, self.compute_output)
             per_batch = self.batches.get(batch)
             if per_batch is None and len(self.batches) < _MAX_BATCHES:
                 per_batch = self.batches[batch] = (Duration(), Duration(), Duration())
-            for durations in (sums, per_batch or ()):
-                for duration, ns in zip(durations, parts, strict=False):
-                    duration.add(ns)
+            self.success.add(ended - began)
+            self.queue.count += 1
+            sums = (self.compute_input, self.compute_infer, self.compute_output)
+            for durations in (sums,) if per_batch is None else (sums, per_batch):
+                given, ran, answered = durations
+                given.add(infer - began)
+                ran.add(output - infer)
+                answered.add(ended - output)
             self.inferences += batch
             self.last = time.time()
 

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the interceptor waits for when the server ends; its calls are made by hand here."""
+"""What the interceptor waits for when the server ends, and what it logs; calls are made by hand."""
 
+import logging
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import grpc
+import pytest
+from nnpa.oip import open_inference_grpc_pb2 as oip
+from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa_server.interceptor import Interceptor
+from nnpa_server.store import session_tag
 
 
 class Call:
@@ -87,3 +93,20 @@ def test_draining_waits_until_answers_are_sent() -> None:
     drainer.join()
     interceptor.close()
     assert drained == [True]
+
+
+def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:
+    """Each line has its request's session where it has one, and an id of 16 digits of its own."""
+    caplog.set_level(logging.INFO, "nnpa.access")
+    interceptor = Interceptor(1, 60)
+    session = accelerator_pb2.GetSessionRequest(name="sessions/a")
+    requests = (oip.ServerLiveRequest(), session, oip.ServerLiveRequest(), session)
+    for request in requests:
+        handler(interceptor, answered)(request, Call())
+    interceptor.close()
+    lines = [one.getMessage() for one in caplog.records if one.name == "nnpa.access"]
+    tag = session_tag("sessions/a")
+    assert [f"session={tag} " in one for one in lines] == [False, True, False, True]
+    assert ["session=- " in one for one in lines] == [True, False, True, False]
+    ids = {found[1] for one in lines if (found := re.search(r"id=([0-9a-f]{16})$", one))}
+    assert len(ids) == len(requests)

@@ -5,6 +5,7 @@ Source: Protocol Buffers, "Encoding".
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -64,22 +65,21 @@ def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     raise DecodeError("a number that does not end")
 
 
-def part(data: bytes, numbers: frozenset[int]) -> tuple[bytes, list[tuple[int, memoryview]]]:
-    """Return a message without its fields of bytes of these numbers, all below 16, and these.
+def part(data: bytes, numbers: frozenset[int]) -> list[Field]:
+    """Return a message's fields of bytes of these numbers, all below 16.
 
     Raises DecodeError as `fields` does, and for more than `MOST_PARTS` fields, each of which takes
     more memory and time here than it has bytes.
     """
-    view, found = memoryview(data), list[tuple[int, memoryview]]()
-    kept: list[memoryview] = []
-    position, since, end, count = 0, 0, len(data), 0
+    found = list[Field]()
+    position, end, count = 0, len(data), 0
     while position < end:
         count += 1
         if count > MOST_PARTS:
             raise DecodeError(f"more than {MOST_PARTS} fields")
         start, tag = position, data[position]
         if tag & 7 != BYTES or tag >= 0x80:
-            for one in fields(view[start:]):
+            for one in fields(memoryview(data)[start:]):
                 position = start + one.end
                 break
             continue
@@ -88,11 +88,8 @@ def part(data: bytes, numbers: frozenset[int]) -> tuple[bytes, list[tuple[int, m
         if position > end:
             raise DecodeError("a field goes beyond its message")
         if tag >> 3 in numbers:
-            kept.append(view[since:start])
-            found.append((tag >> 3, view[value:position]))
-            since = position
-    kept.append(view[since:end])
-    return b"".join(kept), found
+            found.append(Field(tag >> 3, BYTES, start, value, position))
+    return found
 
 
 def varint(number: int) -> bytes:
@@ -105,6 +102,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=256)
 def head(number: int, size: int) -> bytes:
     """Return the tag and length of a field of so many bytes."""
     return varint(number << 3 | BYTES) + varint(size)

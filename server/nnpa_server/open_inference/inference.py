@@ -28,6 +28,7 @@ from nnpa_server.open_inference.requests import (
     LIMIT_PARAMETER,
     Input,
     Output,
+    Place,
     not_offered,
     read_inputs,
     read_outputs,
@@ -61,9 +62,10 @@ Find = Callable[[str], Region]
 
 @dataclass(slots=True)
 class Prepared:
-    """A request without its contents, checked.
+    """A request without its contents, checked. `heads` are answers' heads by shapes and sizes.
 
-    `heads` are answers' heads by shapes and sizes, `took` nanoseconds that the last one ran.
+    `carried` are how many inputs have their contents in the request, `placed` whether a tensor
+    lies in shared memory, `took` nanoseconds that the last run took.
     """
 
     model: Model
@@ -72,10 +74,20 @@ class Prepared:
     outputs: Sequence[Output]
     most_bytes: int | None
     batch: int
+    carried: int
+    placed: bool
     heads: dict[tuple[tuple[int, ...], ...], bytes] = field(
         default_factory=dict[tuple[tuple[int, ...], ...], bytes]
     )
     took: int = _QUICK
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Shared memory for a run: what finds the caller's regions, and what holds them meanwhile."""
+
+    find: Find
+    held: ExitStack
 
 
 class Inference:
@@ -128,16 +140,23 @@ class Inference:
     def _run(
         self, prepared: Prepared, request: InferRequest, context: Any, began: int
     ) -> InferResponse:
-        find = self._finder(context)
+        if not prepared.placed:
+            return self._compute(prepared, request, None, began)
         with ExitStack() as held:
-            feeds = _feeds(prepared, request.raw, find, held, self._max_bytes)
-            infer = time.perf_counter_ns()
-            result = prepared.executor.run(feeds)
-            output = time.perf_counter_ns()
-            if self._metrics is not None:
-                warned = Counter((one.verb, one.status) for one in result.violations)
-                self._metrics.network(prepared.executor.program.machine, result.calls, warned)
-            response = self._answer(prepared, result, request.id, find, held)
+            shared = Shared(self._finder(context), held)
+            return self._compute(prepared, request, shared, began)
+
+    def _compute(
+        self, prepared: Prepared, request: InferRequest, shared: Shared | None, began: int
+    ) -> InferResponse:
+        feeds = _feeds(prepared, request.raw, shared, self._max_bytes)
+        infer = time.perf_counter_ns()
+        result = prepared.executor.run(feeds)
+        output = time.perf_counter_ns()
+        if self._metrics is not None:
+            warned = Counter((one.verb, one.status) for one in result.violations)
+            self._metrics.network(prepared.executor.program.machine, result.calls, warned)
+        response = self._answer(prepared, result, request.id, shared)
         ended = time.perf_counter_ns()
         prepared.took = ended - began
         prepared.model.statistics.succeeded(prepared.batch, began, infer, output, ended)
@@ -193,7 +212,10 @@ class Inference:
         first = model.plan.inputs[0].shape if model.plan.inputs else ()
         batch = inputs[0].shape[0] if first and first[0] < 0 else 1
         most = response_limit(message.parameters)
-        return Prepared(model, executor, inputs, outputs, most, batch)
+        carried = sum(one.place is None and one.array is None for one in inputs)
+        places = [one.place for one in inputs] + [one.place for one in outputs]
+        placed = any(place is not None for place in places)
+        return Prepared(model, executor, inputs, outputs, most, batch, carried, placed)
 
     def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
         executor = model.plan.executor(shapes)
@@ -204,7 +226,7 @@ class Inference:
         return executor
 
     def _answer(
-        self, prepared: Prepared, result: "Result", identifier: bytes, find: Find, held: ExitStack
+        self, prepared: Prepared, result: "Result", identifier: bytes, shared: Shared | None
     ) -> InferResponse:
         arrays = [result.outputs[one.name] for one in prepared.outputs]
         sizes = [raw_size(array) for array in arrays]
@@ -214,12 +236,14 @@ class Inference:
             if output.place is None:
                 raw.append(raw_of(array))
             else:
-                _write(output, raw_of(array), size, find, held)
+                _write(output, output.place, raw_of(array), size, shared)
         return InferResponse(_head(prepared, arrays, sizes, result), identifier, raw)
 
     def _require_small(self, prepared: Prepared, sizes: Sequence[int]) -> None:
-        wanted = zip(prepared.outputs, sizes, strict=True)
-        size = sum(size for output, size in wanted if output.place is None)
+        size = sum(sizes)
+        if prepared.placed:
+            wanted = zip(prepared.outputs, sizes, strict=True)
+            size = sum(size for output, size in wanted if output.place is None)
         limit = self._max_response if prepared.most_bytes is None else prepared.most_bytes
         if 0 < limit < size:
             raise CallRefused(
@@ -256,24 +280,24 @@ def bytes_of(program: "Program") -> int:
 
 
 def _feeds(
-    prepared: Prepared, raw: Sequence[Buffer], find: Find, held: ExitStack, most: int
+    prepared: Prepared, raw: Sequence[Buffer], shared: Shared | None, most: int
 ) -> dict[str, Array]:
     """Return the inputs' contents by name."""
-    carried = [one for one in prepared.inputs if one.place is None and one.array is None]
-    if len(carried) != len(raw):
+    if prepared.carried != len(raw):
         path = f"model {prepared.model.name}: raw_input_contents"
-        raise wrong_size(path, f"{len(raw)} entries", f"{len(carried)}, one per such input")
+        raise wrong_size(path, f"{len(raw)} entries", f"{prepared.carried}, one per such input")
     contents = iter(raw)
-    return {one.name: _contents(one, contents, find, held, most) for one in prepared.inputs}
+    return {one.name: _contents(one, contents, shared, most) for one in prepared.inputs}
 
 
-def _contents(one: Input, raw: Iterator[Buffer], find: Find, held: ExitStack, most: int) -> Array:
+def _contents(one: Input, raw: Iterator[Buffer], shared: Shared | None, most: int) -> Array:
     """Return an input's contents; from a region at most `most` bytes."""
     if one.array is not None:
         return one.array
     if one.place is None:
         return read_raw(one.kind, one.shape, next(raw), one.path)
-    region = find(one.place.region)
+    assert shared is not None
+    region = shared.find(one.place.region)
     region.require(one.place.offset, one.place.size, one.path)
     size = math.prod(one.shape) * one.kind.dtype.itemsize
     if one.kind.dtype.kind != "O" and one.place.size != size:
@@ -281,19 +305,18 @@ def _contents(one: Input, raw: Iterator[Buffer], find: Find, held: ExitStack, mo
         raise wrong_size(one.path, f"{one.place.size} bytes", what)
     if one.place.size > most:
         raise wrong_size(one.path, f"{one.place.size} bytes", f"at most {most}")
-    held.enter_context(region.held())
+    shared.held.enter_context(region.held())
     data = region.read(one.place.offset, one.place.size, one.path)
     return read_raw(one.kind, one.shape, data, one.path)
 
 
-def _write(output: Output, data: Buffer, size: int, find: Find, held: ExitStack) -> None:
-    place = output.place
-    assert place is not None
+def _write(output: Output, place: Place, data: Buffer, size: int, shared: Shared | None) -> None:
     path = f"output {output.name}"
+    assert shared is not None
     if size > place.size:
         raise wrong_size(path, f"{place.size} bytes of shared memory", f"{size}")
-    region = find(place.region)
-    held.enter_context(region.held())
+    region = shared.find(place.region)
+    shared.held.enter_context(region.held())
     region.write(place.offset, data, path)
 
 
@@ -301,9 +324,9 @@ def _head(
     prepared: Prepared, arrays: Sequence[Array], sizes: Sequence[int], result: "Result"
 ) -> bytes:
     """Return a response without its id and contents, in bytes; from memory if it is a plain one."""
-    violations = sum(one.status == _RANGE_VIOLATION for one in result.violations)
+    violations = sum([one.status == _RANGE_VIOLATION for one in result.violations])
     plain = not violations and not any(result.nans.values())
-    key = (*(array.shape for array in arrays), tuple(sizes))
+    key = (*[array.shape for array in arrays], tuple(sizes))
     if plain and key in prepared.heads:
         return prepared.heads[key]
     model = prepared.model

@@ -2,8 +2,9 @@
 """ModelInferRequest and ModelInferResponse with their raw contents left where they are.
 
 A protocol buffer copies bytes at every turn, and tensors are bytes. So a request is cut open at its
-top level: raw contents become views of what came over the wire, and only the rest is parsed. A
-response is put together from its head and the outputs' own memory, in one copy.
+top level: raw contents become views of what came over the wire, small ones copies, which are
+aligned, and only the rest is parsed. A response is put together from its head and the outputs' own
+memory, in one copy.
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,11 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
+from nnpa_server.open_inference.framing import SMALL, Framings
 from nnpa_server.open_inference.tensors import Buffer
-from nnpa_server.wire_form import head, part
+from nnpa_server.wire_form import head
 
-_ID = pb.ModelInferRequest.ID_FIELD_NUMBER
-_RAW = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
-_APART = frozenset((_ID, _RAW))
+_framings = Framings()
 _RESPONSE_ID = pb.ModelInferResponse.ID_FIELD_NUMBER
 _RAW_OUTPUT = pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 _INFER_RESPONSE = pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
@@ -51,14 +51,20 @@ class InferResponse:
 
 def cut(data: bytes) -> InferRequest:
     """Cut a serialised ModelInferRequest open; DecodeError when it cannot be one."""
-    kept, found = part(data, _APART)
-    raw: list[Buffer] = [value for number, value in found if number == _RAW]
-    identifier = b"".join([value for number, value in found if number == _ID][-1:])
+    form = _framings.find(data)
+    start, end = form.id
+    identifier = data[start:end]
+    if not identifier.isascii():
+        _require_text(identifier)
+    whole: Buffer = data if len(data) <= SMALL else memoryview(data)
+    return InferRequest(form.head, identifier, [whole[start:end] for start, end in form.raw])
+
+
+def _require_text(identifier: bytes) -> None:
     try:
         identifier.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("id is not UTF-8") from error
-    return InferRequest(kept, identifier, raw)
 
 
 def joined(response: InferResponse) -> bytes:

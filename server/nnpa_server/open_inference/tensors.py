@@ -56,6 +56,7 @@ DATATYPES: Mapping[str, Datatype] = MappingProxyType(
     }
 )
 """All element types by name."""
+_CAST = frozenset("?bBhHiIlLqQfd")  # NumPy types whose memory Python can view as bytes, by letter
 # What typed fields hold, by the kind of NumPy type.
 _WIDE: Mapping[str, npt.DTypeLike] = {"b": "?", "i": "i8", "u": "u8", "f": "f8"}
 _BY_DTYPE = {one.dtype: one for one in DATATYPES.values()}
@@ -95,16 +96,17 @@ def wrong_size(path: str, got: object, expected: object) -> CallRefused:
 
 def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> Array:
     """Return raw contents as an array, of the same memory where its alignment allows."""
-    if kind.dtype.kind == "O":
+    dtype = kind.dtype
+    if dtype.kind == "O":
         return _read_strings(data, math.prod(shape), path).reshape(shape)
-    expected = math.prod(shape) * kind.dtype.itemsize
+    expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         what = f"{expected} bytes for {said(kind.name, shape)}"
         raise wrong_size(path, f"{len(data)} bytes", what)
     if kind.name == "BOOL":
         truths: Array = np.frombuffer(data, np.uint8) != 0
         return truths.reshape(shape)
-    array = np.frombuffer(data, kind.dtype).reshape(shape)
+    array: Array = np.ndarray(shape, dtype, data)
     return array if array.flags.aligned else array.copy()
 
 
@@ -165,11 +167,14 @@ def raw_size(array: Array) -> int:
 
 def raw_of(array: Array) -> Buffer:
     """Return an array as raw contents: little-endian, row-major; its own memory if it is that."""
-    if array.dtype.kind in "USO":
+    dtype = array.dtype
+    if dtype.char in _CAST and dtype.isnative and array.size and array.flags.c_contiguous:
+        return array.data.cast("B")
+    if dtype.kind in "USO":
         encoded = [as_bytes(one) for one in array.reshape(-1).tolist()]
         return b"".join(len(one).to_bytes(_LENGTH.itemsize, "little") + one for one in encoded)
-    if array.dtype.byteorder == ">":
-        array = array.astype(array.dtype.newbyteorder("<"))
+    if dtype.byteorder == ">":
+        array = array.astype(dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

@@ -174,11 +174,11 @@ def _watched(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Ou
 
 def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
     guest, known = session.guest, step.known
-    if known is not None and known.repeat is not None:
-        again = known.repeat(guest, tensors)
-        if again is not None:
-            return again
     try:
+        if known is not None and known.repeat is not None:
+            again = known.repeat(guest, tensors)
+            if again is not None:
+                return again
         arguments = {**tensors, **step.values} if step.values else tensors
         outcome = run_function(guest, step.arm.name, arguments, step.alignment)
         if known is not None and outcome is OK and step.alignment is ALIGNED:

@@ -3,7 +3,7 @@
 
 Its calls are taken by one event loop, and those of quick models are run there: where many clients
 ask at once, handing each request from thread to thread takes longer than answering it. Measured
-with eight clients and a model of one addition: 1.5 to 1.8 times the requests. Everything else goes
+with eight clients and a model of one addition: 1.3 to 1.5 times the requests. Everything else goes
 to the server's threads. What is around a call, and what it does, is the same on every listener.
 """
 

@@ -14,15 +14,18 @@ class Sink:
 
     @property
     def filled(self) -> npt.NDArray[np.uint8]:
+        """The buffer, bytes; of no size before one was announced."""
         return np.empty(0, np.uint8) if self._buffer is None else self._buffer
 
     def expect(self, total: int) -> None:
+        """Make room for so many bytes; raise ValueError if the caller's buffer has others."""
         if self._buffer is None:
             self._buffer = np.empty(total, np.uint8)
         elif self._buffer.nbytes != total:
             raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
 
     def take(self, chunk: bytes | memoryview) -> None:
+        """Copy a chunk behind those before it."""
         end = self._position + len(chunk)
         self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
         self._position = end

@@ -2,13 +2,14 @@
 """Lists that come again are not read again: their answers are those of a list that comes first."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from grpc import StatusCode
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa_emulator import Status
+from nnpa_emulator import Guest, Outcome, Status, run
 
 from tests.server.wire import Client, New, Operation, init, load, op, refused
 
@@ -47,6 +48,20 @@ def test_answers_and_values_stay(loaded: Client) -> None:
     assert all(one == answers[0] for one in answers)
     assert np.array_equal(loaded.array(3), np.full(6, 4, np.float32))
     assert np.array_equal(loaded.array(4), np.full(6, 1.5, np.float32))
+
+
+def test_checks_are_made_twice_at_most(loaded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third time a list comes, nothing of it goes through the pipeline any more."""
+    called: list[str] = []
+
+    def counted(guest: Guest, name: str, *arguments: Any) -> Outcome:
+        called.append(name)
+        return run(guest, name, *arguments)
+
+    monkeypatch.setattr("nnpa_server.accelerator.program.run_function", counted)
+    for expected in (3, 6, 6, 6):
+        loaded.run(*LIST)
+        assert len(called) == expected
 
 
 def test_values_may_change_between(loaded: Client) -> None:

@@ -11,7 +11,7 @@ from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
 from nnpa_emulator.repeat import Repeat
 from nnpa_emulator.status import NotInLibrary
 
-from nnpa_server.accelerator.apart import Array, Listed
+from nnpa_server.accelerator.apart import Listed
 from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
     check_extent,
@@ -25,10 +25,7 @@ from nnpa_server.errors import CallRefused, from_exception, invalid
 from nnpa_server.remembered import List
 from nnpa_server.store import Session
 
-Result = operation_pb2.OperationResult
 _NONE: Mapping[str, Any] = {}
-_NO_STICKS: Mapping[int, Array] = {}
-_MOST_REMEMBERED = 4096
 
 
 class Known:

@@ -7,7 +7,6 @@ Whoever calls holds the session's lock all the while.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
@@ -36,7 +35,6 @@ from nnpa_server.findings import rescue
 from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult
-_NONE: Mapping[str, Any] = {}
 _NO_STICKS: Mapping[int, Array] = {}
 _MOST_REMEMBERED = 4096
 

@@ -73,13 +73,15 @@ class Server:
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.interceptor = Interceptor(
             config.max_streams,
+            config.max_conversations,
             config.limits.idle_timeout,
             self.tokens,
             self.metrics,
             config.limits.max_message,
         )
         self.health = health.HealthServicer()
-        self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix="call")
+        threads = config.workers + config.max_conversations
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
         )

@@ -78,6 +78,11 @@ class Config:
         return self.workers // 2
 
     @property
+    def max_conversations(self) -> int:
+        """Most streams of lists at a time, one per session; each has a thread beside `workers`."""
+        return self.limits.max_sessions
+
+    @property
     def max_session_calls(self) -> int:
         """Most calls of one session at a time: they wait for each other, each in its thread."""
         return max(1, self.workers // 4)

@@ -7,7 +7,8 @@ The request id is the caller's `x-request-id` if it is one, else a new one; it g
 trailing metadata and stands in the log. A session's name is its key, so logs show a hash of it.
 
 A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
-for as long as a session may be is cancelled.
+for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
+their own, have a bound of their own; each of their messages has its line in the log.
 """
 
 import logging
@@ -49,9 +50,9 @@ _REQUEST_ID = "x-request-id"
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = ("/nnpa.", "/inference.")
-# Streams whose messages are calls of their own: one that waits for its next has none under way.
-# Those that watch what others run, and last until they are cut off.
+# Streams that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
+# Streams whose messages are calls of their own: one that waits for its next has none under way.
 _CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
 _SESSIONLESS: set[type] = set()  # types of requests that have no field for a session's name
 
@@ -61,8 +62,9 @@ class Call:
     """One call: what is told about it, filled in while it runs.
 
     `touched` is when its client last sent or took a message, `waiting` whether it waits for the
-    next one of a stream, both of use for streams only. `entered` is whether it was let in,
-    `refused` the error that it ended with.
+    next one of a stream, both of use for streams only. In a conversation `started` is when its
+    last message came, `told` whether all are answered and in the log. `entered` is whether it was
+    let in, `refused` the error that it ended with.
     """
 
     method: str
@@ -76,8 +78,14 @@ class Call:
     status: str = "OK"
     touched: float = field(default_factory=time.monotonic)
     waiting: bool = False
+    told: bool = False
     entered: bool = False
     refused: CallRefused | None = None
+
+    @property
+    def converses(self) -> bool:
+        """Whether it is a stream whose messages are calls of their own."""
+        return self.method in _CONVERSATIONS
 
 
 class Garbage:
@@ -85,11 +93,15 @@ class Garbage:
 
 
 class Interceptor(_ServerInterceptor):
-    """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s."""
+    """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
+
+    Conversations are none of these; there are at most `max_conversations`.
+    """
 
     def __init__(
         self,
         max_streams: int,
+        max_conversations: int,
         idle_timeout: float,
         tokens: Tokens | None = None,
         metrics: Metrics | None = None,
@@ -101,6 +113,7 @@ class Interceptor(_ServerInterceptor):
         self._metrics = metrics
         self._max_message = max_message
         self._max_streams = max_streams
+        self._max_conversations = max_conversations
         self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
@@ -130,8 +143,7 @@ class Interceptor(_ServerInterceptor):
 
     def _busy(self) -> int:
         return self._running - sum(
-            one.method in _OBSERVING or (one.waiting and one.method in _CONVERSATIONS)
-            for one in self._streams
+            one.method in _OBSERVING or (one.waiting and one.converses) for one in self._streams
         )
 
     def close(self) -> None:
@@ -249,7 +261,7 @@ class Interceptor(_ServerInterceptor):
                 responses = behaviour(told(call, request), context)
                 try:
                     for response in responses:
-                        call.operations += len(getattr(response, "results", ()))
+                        self._count(call, len(getattr(response, "results", ())))
                         yield response
                         call.touched = time.monotonic()
                 finally:
@@ -261,6 +273,15 @@ class Interceptor(_ServerInterceptor):
                 self._leave(call)
 
         return answer
+
+    def _count(self, call: Call, operations: int) -> None:
+        """Count what a message of a stream holds; one of a conversation is told at once."""
+        if call.converses:
+            call.operations = operations
+            self._report(call)
+            call.operations, call.told = 0, True
+        else:
+            call.operations += operations
 
     def _requests(self, call: Call, requests: Iterator[Any]) -> Generator[Any]:
         """Pass the messages of a stream on."""
@@ -276,10 +297,12 @@ class Interceptor(_ServerInterceptor):
                 raise CallCancelled(grpc.StatusCode.CANCELLED) from error
             with self._lock:
                 call.waiting = False
-                if self._draining and call.method in _CONVERSATIONS and request is not end:
+                if self._draining and call.converses and request is not end:
                     raise _draining()
             if request is end:
                 return
+            if call.converses:
+                call.started, call.told = time.perf_counter(), False
             if self._tokens is not None and call.token is not None:
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
@@ -294,11 +317,15 @@ class Interceptor(_ServerInterceptor):
             if self._draining:
                 raise _draining()
             if call.streaming:
-                if len(self._streams) >= self._max_streams:
-                    raise too_many_calls("max_streams", self._max_streams)
+                self._require_room(call.converses)
                 self._streams.add(call)
             self._running += 1
             call.entered = True
+
+    def _require_room(self, converses: bool) -> None:
+        limit = self._max_conversations if converses else self._max_streams
+        if sum(one.converses is converses for one in self._streams) >= limit:
+            raise too_many_calls("max_conversations" if converses else "max_streams", limit)
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """End a call with the gRPC error for what it raised."""
@@ -325,7 +352,8 @@ class Interceptor(_ServerInterceptor):
                 if self._draining:
                     self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
-        self._report(call)
+        if not call.told or call.status != grpc.StatusCode.OK.name:
+            self._report(call)
         call.refused = None  # its traceback has the frame that has the call
 
     def _answered(self) -> None:
@@ -334,7 +362,8 @@ class Interceptor(_ServerInterceptor):
             self._ended.notify_all()
 
     def _report(self, call: Call) -> None:
-        seconds, refused = time.perf_counter() - call.started, call.refused
+        seconds = 0.0 if call.told else time.perf_counter() - call.started
+        refused = call.refused
         self.counts[call.method, call.status] += 1
         if self._metrics is not None:
             self._metrics.call(call.method, seconds)

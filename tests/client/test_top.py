@@ -93,7 +93,7 @@ def test_once_and_json_tell_what_ran(token: tuple[str, Path], server: ServerProc
     assert (rows["exp", "telum1"]["total"], rows["exp", "telum1"]["not_ok"]) == (1, 0)
     assert rows["exp", "telum1"]["mean_ms"] > 0
     assert told["sessions"] == 1
-    assert told["calls"]["Execute"] >= 1
+    assert told["calls"]["ExecuteStream"] >= 1
     assert any(line.split()[:2] == ["exp", "telum1"] for line in table.splitlines())
 
 

@@ -68,7 +68,7 @@ def is_taken(interceptor: Interceptor) -> bool:
 
 def test_draining_waits_until_answers_are_sent() -> None:
     """A call that ended has still to be answered: on a busy machine that takes a while."""
-    interceptor, begun, finish = Interceptor(1, 60), threading.Event(), threading.Event()
+    interceptor, begun, finish = Interceptor(1, 1, 60), threading.Event(), threading.Event()
 
     def behaviour(_request: object, _context: object) -> str:
         begun.set()
@@ -98,7 +98,7 @@ def test_draining_waits_until_answers_are_sent() -> None:
 def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:
     """Each line has its request's session where it has one, and an id of 16 digits of its own."""
     caplog.set_level(logging.INFO, "nnpa.access")
-    interceptor = Interceptor(1, 60)
+    interceptor = Interceptor(1, 1, 60)
     session = accelerator_pb2.GetSessionRequest(name="sessions/a")
     requests = (oip.ServerLiveRequest(), session, oip.ServerLiveRequest(), session)
     for request in requests:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from google.protobuf import field_mask_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest
+from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
 from nnpa_server.store import Counts, Store
@@ -247,17 +249,39 @@ def test_streams_are_bounded_and_leave_room_for_calls(start: Callable[..., Runni
     """Open streams take half of the threads at most; unary calls are answered all the while."""
     running = start(workers=4)
     client = running.client()
-
-    def forever() -> Iterator[pb.ExecuteRequest]:
-        yield client.request()
-        time.sleep(3)
-
-    streams = [client.stub.ExecuteStream(forever()) for _ in range(2)]
+    traces = TraceServiceStub(client.channel)
+    request = RecordTraceRequest()
+    streams = [iter(traces.RecordTrace(request)) for _ in range(2)]
     for stream in streams:
         next(stream)
     with refused(CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_streams", limit=2):
-        next(client.stub.ExecuteStream(forever()))
+        next(iter(traces.RecordTrace(request)))
     client.run(op("is_nnpa_installed"), timeout=5)
+
+
+def test_conversations_are_bounded_apart(start: Callable[..., Running]) -> None:
+    """There is one stream of lists for each session that may be, whatever the threads for calls.
+
+    They leave uploads and unary calls alone.
+    """
+    running = start(workers=4, limits=Limits(max_sessions=5))
+    client, ended = running.client(), threading.Event()
+
+    def forever() -> Iterator[pb.ExecuteRequest]:
+        yield client.request()
+        ended.wait()
+
+    streams = [client.stub.ExecuteStream(forever()) for _ in range(5)]
+    for stream in streams:
+        next(stream)
+    with refused(
+        CODE.RESOURCE_EXHAUSTED, "CALL_QUOTA_EXCEEDED", field="max_conversations", limit=5
+    ):
+        next(client.stub.ExecuteStream(forever()))
+    client.run(*init(1, 4), timeout=5)
+    header = client.arrays_header(op("transform_ztensor", ztensor=1), 16)
+    assert client.write([header, pb.WriteTensorRequest(chunk=bytes(16))]).zdnn_status == 0
+    ended.set()
     for stream in streams:
         stream.cancel()
 

@@ -2,6 +2,7 @@
 """The one seam between this client and a server: the rpcs it uses, with errors of our own."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -39,6 +40,7 @@ from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_client import _apart as apart
 from nnpa_client._apart import Answered, Listed
 from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
+from nnpa_client._conversation import Conversation
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
@@ -146,7 +148,8 @@ class GrpcTransport:
     """A connection over gRPC: TCP, TLS or a Unix socket.
 
     `connect_timeout` bounds the calls that open and close a session, `timeout` all others; both
-    in seconds, None waits as long as it takes.
+    in seconds, None waits as long as it takes. Then lists of operations go over a stream, as long
+    as the server has one for this connection.
     """
 
     def __init__(
@@ -166,6 +169,11 @@ class GrpcTransport:
         self._execute: Callable[..., Answered] = self._channel.unary_unary(
             f"{_SERVICE}/Execute", apart.serialize, apart.parse
         )
+        stream: Callable[..., Any] = self._channel.stream_stream(
+            f"{_SERVICE}/ExecuteStream", apart.serialize, apart.parse
+        )
+        self._converses = timeout is None
+        self._conversation = Conversation(partial(stream, metadata=self._metadata))
         self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
             f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
         )
@@ -179,8 +187,12 @@ class GrpcTransport:
         request: Message | Listed | Iterable[Upload],
         timeout: float | None,
     ) -> Answer:
+        return self._told(lambda: method(request, timeout=timeout, metadata=self._metadata))
+
+    def _told(self, call: Callable[[], Answer]) -> Answer:
+        """Make a call, and tell of its failure with an exception of ours."""
         try:
-            return method(request, timeout=timeout, metadata=self._metadata)
+            return call()
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.target) from error
         except ValueError as error:  # what grpc raises on a closed channel
@@ -208,11 +220,23 @@ class GrpcTransport:
 
     def delete_session(self, request: DeleteSessionRequest) -> None:
         """Delete a session with its tensors."""
+        self._conversation.close()
         self._call(self._stub.DeleteSession, request, self._connect_timeout)
 
     def execute(self, listed: Listed) -> Answered:
         """Run operations in order."""
-        return self._call(self._execute, listed, self._timeout)
+        answered = self._converse(listed) if self._converses else None
+        return self._call(self._execute, listed, self._timeout) if answered is None else answered
+
+    def _converse(self, listed: Listed) -> Answered | None:
+        """Run operations over the stream; None, and nothing has run, where there is none."""
+        try:
+            return self._told(lambda: self._conversation.ask(listed))
+        except TransportError as error:
+            if error.metadata.get("field") != "max_conversations":
+                raise
+            self._converses = False
+            return None
 
     def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
         """Fill a tensor: a header, then chunks."""
@@ -261,6 +285,7 @@ class GrpcTransport:
 
     def close(self) -> None:
         """Give up the connection."""
+        self._conversation.close()
         self._channel.close()
 
 

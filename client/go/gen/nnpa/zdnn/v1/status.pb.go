@@ -310,6 +310,7 @@ const (
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 21
 	// RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
 	// wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
+	// "max_conversations" (streams of lists or of inference requests: make unary calls instead),
 	// "max_session_calls" or "max_mli_calls". Retry with a pause.
 	ErrorReason_ERROR_REASON_CALL_QUOTA_EXCEEDED ErrorReason = 22
 	// NOT_FOUND: the session's content cache has nothing, or nothing any more, under the name in

@@ -280,6 +280,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CALL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 22
     """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
     wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
+    "max_conversations" (streams of lists or of inference requests: make unary calls instead),
     "max_session_calls" or "max_mli_calls". Retry with a pause.
     """
     ERROR_REASON_CACHE_MISS: _ErrorReason.ValueType  # 23
@@ -404,6 +405,7 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 ERROR_REASON_CALL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 22
 """RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
 wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
+"max_conversations" (streams of lists or of inference requests: make unary calls instead),
 "max_session_calls" or "max_mli_calls". Retry with a pause.
 """
 ERROR_REASON_CACHE_MISS: ErrorReason.ValueType  # 23

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists over one stream: the same answers and errors as calls of their own, at any moment."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
+
+from tests.server.process import ServerProcess, serving
+
+ONES = np.ones((2, 3), np.float32)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that injects faults and has room for two sessions."""
+    flags = ("--listen", "127.0.0.1:0", "--allow-faults", "--max-sessions", "2")
+    with serving(tmp_path, *flags) as one:
+        yield one
+
+
+def lines(server: ServerProcess, method: str) -> list[str]:
+    """Return the log's lines of a method; they are written ten times a second."""
+    time.sleep(0.3)
+    return [one for one in server.log_text().splitlines() if f"method={method} " in one]
+
+
+def sums(session: Session, count: int) -> None:
+    """Make so many additions, each awaited."""
+    a = session.ztensor(ONES)
+    for _ in range(count):
+        assert np.array_equal(zdnn.add(a, a).numpy(), 2 * ONES)
+
+
+def test_calls_share_a_stream(server: ServerProcess) -> None:
+    """All calls of a session are lists of one stream, each with its line in the log."""
+    with connect(server.address) as session:
+        sums(session, 5)
+    told = [one for one in lines(server, "ExecuteStream") if "operations=0" not in one]
+    assert len(told) == 1 + 2 * 5
+    assert len({one.rpartition("id=")[2] for one in told}) == 1
+    assert all("status=OK" in one for one in told)
+    assert lines(server, "Execute") == []
+
+
+def test_a_deadline_makes_calls_their_own(server: ServerProcess) -> None:
+    """A timeout is that of a call: the stream has none."""
+    with connect(server.address, timeout=60) as session:
+        sums(session, 1)
+    assert len(lines(server, "Execute")) == 3
+    assert lines(server, "ExecuteStream") == []
+
+
+def test_an_error_ends_the_stream_and_not_the_session(server: ServerProcess) -> None:
+    """After a program check, a refused list and a wrong status, calls go on; tensors are there."""
+    with connect(server.address) as session:
+        a, b = session.ztensor(ONES), session.ztensor(np.ones((3, 2), np.float32))
+        with pytest.raises(ProgramCheck):
+            zdnn.add(a, b)
+        with pytest.raises(TransportError, match="OPERATION_UNKNOWN"):
+            session.execute([pb.ExecuteRequest().operations.add()])
+        assert np.array_equal(zdnn.add(a, a).numpy(), 2 * ONES)
+
+
+def test_a_stream_that_broke_off_is_lost_once(server: ServerProcess) -> None:
+    """A connection lost during a call is an error of that call; the next one has a new stream."""
+    with connect(server.address) as session:
+        a = session.ztensor(ONES)
+        with session.faults(zdnn.add, lose_connection="after"), pytest.raises(TransportError):
+            zdnn.add(a, a)
+        assert np.array_equal(zdnn.add(a, a).numpy(), 2 * ONES)
+
+
+def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) -> None:
+    """Ctrl-C while an answer is awaited gives the stream up; no later call gets that answer."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with connect(server.address) as session:
+        a = session.ztensor(ONES)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with session.faults(zdnn.add, delay=30.0, nth=1):
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                with pytest.raises(KeyboardInterrupt):
+                    zdnn.add(a, a)
+                assert np.array_equal(zdnn.mul(a, a).numpy(), ONES)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) -> None:
+    """Where others have all streams that the server gives, every call is a call of its own."""
+    ended = threading.Event()
+
+    def silent() -> Iterator[pb.ExecuteRequest]:
+        ended.wait()
+        yield from ()
+
+    stub = AcceleratorServiceStub(grpc.insecure_channel(server.address))
+    streams: list[Any] = [stub.ExecuteStream(silent()) for _ in range(2)]
+    time.sleep(0.5)
+    with connect(server.address) as session:
+        sums(session, 2)
+    assert len(lines(server, "Execute")) == 1 + 2 * 2
+    refused = [one for one in lines(server, "ExecuteStream") if "max_conversations" in one]
+    assert len(refused) == 1, "asked for once"
+    ended.set()
+    for stream in streams:
+        stream.cancel()
+
+
+def test_an_idle_stream_is_replaced(tmp_path: Path) -> None:
+    """A stream that the server ended, as nothing came for long, is no error of the next call."""
+    flags = ("--listen", "127.0.0.1:0", "--idle-timeout", "1s")
+    with serving(tmp_path, *flags) as server, connect(server.address) as session:
+        sums(session, 1)
+        for _ in range(20):
+            session.status()  # keeps the session, not the stream
+            time.sleep(0.1)
+        sums(session, 1)
+        told = [one for one in lines(server, "ExecuteStream") if "operations=0" not in one]
+    assert len({one.rpartition("id=")[2] for one in told}) == 2
+
+
+def test_a_server_that_comes_back(tmp_path: Path) -> None:
+    """A call after the server's end cannot reach it; when another listens, it has no session."""
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")
+    with serving(tmp_path, *flags) as server:
+        session = connect(server.address)
+        sums(session, 1)
+    with pytest.raises(TransportError) as unreachable:
+        sums(session, 1)
+    assert unreachable.value.code == "UNAVAILABLE"
+    with serving(tmp_path, *flags):
+        reasons = {""}
+        end = time.monotonic() + 30
+        while "SESSION_NOT_FOUND" not in reasons and time.monotonic() < end:
+            time.sleep(0.2)  # gRPC waits a second before it connects again
+            with pytest.raises(TransportError) as lost:
+                sums(session, 1)
+            reasons.add(lost.value.reason)
+        assert reasons == {"", "SESSION_NOT_FOUND"}
+        session.close()
+
+
+def test_threads_of_one_session(server: ServerProcess) -> None:
+    """Threads that call at a time get their own answers."""
+    with connect(server.address) as session:
+        wrong: list[int] = []
+
+        def work(number: int) -> None:
+            a = session.ztensor(number * ONES)
+            wrong.extend(number for _ in range(10) if zdnn.add(a, a).numpy()[0, 0] != 2 * number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert wrong == []
+
+
+def test_no_thread_stays() -> None:
+    """The threads of a session's stream end with it, closed or dropped."""
+    before = threading.active_count()
+    for _ in range(3):
+        with connect() as session:
+            sums(session, 1)
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert threading.active_count() <= before

@@ -28,7 +28,7 @@ from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
 from tests.server.process import PATIENCE, serving
-from tests.server.wire import Client, load, op, refused
+from tests.server.wire import Client, load, op, read_error, refused
 
 DATA = np.ones((1, 1, 2, 3), np.float32)
 ANY_PORT = ("--listen", "127.0.0.1:0")
@@ -353,7 +353,10 @@ def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
 
 
 def test_request_id_comes_back(tmp_path: Path) -> None:
-    """The trailing metadata has the caller's request id, or a new one."""
+    """The trailing metadata has the caller's request id; a call without one pays for none.
+
+    One that fails tells the id that stands in the log.
+    """
     with serving(tmp_path, *ANY_PORT) as server:
         client = Client(grpc.insecure_channel(server.address))
         _, call = client.stub.GetSession.with_call(
@@ -361,7 +364,13 @@ def test_request_id_comes_back(tmp_path: Path) -> None:
         )
         assert dict(call.trailing_metadata())["x-request-id"] == "abc"
         _, call = client.stub.GetSession.with_call(pb.GetSessionRequest(name=client.session))
-        assert len(dict(call.trailing_metadata())["x-request-id"]) == 16
+        assert "x-request-id" not in dict(call.trailing_metadata())
+        with pytest.raises(grpc.RpcError) as caught:
+            client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"))
+        told = read_error(caught.value).request_id
+        time.sleep(0.3)
+        assert len(told) == 16
+        assert f"id={told}" in server.log_text()
 
 
 @pytest.mark.heavy

@@ -402,10 +402,9 @@ def _begun(method: str, context: Any, streaming: bool) -> Call:
 
 def _last_words(call: Call) -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata of a call that fails: its id, and what it has already."""
-    pairs: Any = call.context.trailing_metadata()
-    there: tuple[tuple[str, str], ...] = tuple(pairs or ())
+    there: Any = call.context.trailing_metadata() or ()
     known = any(key == _REQUEST_ID for key, _ in there)
-    return there if known else ((_REQUEST_ID, call.request_id), *there)
+    return tuple(there) if known else ((_REQUEST_ID, call.request_id), *there)
 
 
 def _note(call: Call, request: Any) -> Any:

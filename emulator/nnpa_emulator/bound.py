@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions bound to the sticks of one tensor, to be made again and again.
+"""Conversions and arithmetic bound to the sticks of their tensors, to be made again and again.
 
 What `stick` looks up by a descriptor at each call is looked up here once; the bits are the same.
 """
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator import dlfloat
-from nnpa_emulator.kernels import convert, planar, sticks
-from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
+from nnpa_emulator.kernels import convert, elementwise, planar, sticks
+from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry, region
 from nnpa_emulator.ztensor import TensorDesc
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -55,3 +55,19 @@ def unstickify_fp32(desc: TensorDesc, buffer: Buffer, *, nchw: bool) -> Callable
         return None if largest == dlfloat.NINF else words.view(_FLOATS)
 
     return line
+
+
+def binary(
+    operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc
+) -> Callable[[], bool]:
+    """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
+
+    See `stick.binary`.
+    """
+    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
+    cells, kernel = region(desc), elementwise.binary
+
+    def combine() -> bool:
+        return bool(kernel(operation, left, right, target, cells) == dlfloat.NINF)
+
+    return combine

@@ -286,14 +286,14 @@ def binary(operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) 
     `operation` is a number of `kernels.elementwise` (ADD ... MAX); `out` may be an operand.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = elementwise.binary(operation, left, right, target, _region(desc))
+    largest = elementwise.binary(operation, left, right, target, region(desc))
     return bool(largest == dlfloat.NINF)
 
 
 def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
     source, target = codes.view(np.uint16), out.view(np.uint16)
-    return bool(elementwise.lookup(table, source, target, _region(desc)) == dlfloat.NINF)
+    return bool(elementwise.lookup(table, source, target, region(desc)) == dlfloat.NINF)
 
 
 def clear(buffer: Buffer, desc: TensorDesc) -> None:
@@ -382,7 +382,7 @@ def _cell_dtype(desc: TensorDesc) -> np.dtype[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _region(desc: TensorDesc) -> elementwise.Region:
+def region(desc: TensorDesc) -> elementwise.Region:
     """Describe the real cells of a DLFLOAT16 tensor in memory order, for element-wise kernels."""
     d4, d3, d2, d1 = desc.dims
     columns = _ceil(d1, CELLS_PER_STICK)

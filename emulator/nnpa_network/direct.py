@@ -16,6 +16,7 @@ import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor, bound, widened
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
+from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
 from nnpa_network.program import AcceleratorStep, Array, ArrayInfo, HostStep
@@ -29,6 +30,15 @@ Bind: TypeAlias = Callable[[Values], Take]
 _PLAIN = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
 _INTO_STICKS = {"transform_ztensor": False, "transform_ztensor_with_saturation": True}
 _FP32 = np.dtype(np.float32)
+COMBINING: Mapping[str, int] = {
+    "add": elementwise.ADD,
+    "sub": elementwise.SUB,
+    "mul": elementwise.MUL,
+    "div": elementwise.DIV,
+    "min": elementwise.MIN,
+    "max": elementwise.MAX,
+}
+"""Operations on two tensors, element by element, by verb: the kernel's numbers."""
 
 
 def bind(
@@ -117,7 +127,9 @@ def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
 
     def to(values: Values) -> Take:
         tensors: dict[str, Ztensor] = {name: values[one] for name, one in names.items()}
-        compute = partial(operation.compute, **tensors, **arguments)
+        compute = _combining(step.verb, **tensors) or partial(
+            operation.compute, **tensors, **arguments
+        )
         outputs = [(tensors[name], name in operation.marks) for name in written]
 
         def take(_values: Values) -> bool:
@@ -132,6 +144,15 @@ def _compute(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
         return take
 
     return to
+
+
+def _combining(verb: str, **tensors: Ztensor) -> Callable[[], bool] | None:
+    """Return what computes one of `COMBINING` over its tensors, None for any other operation."""
+    number = COMBINING.get(verb)
+    if number is None:
+        return None
+    a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
+    return bound.binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)
 
 
 def limited(

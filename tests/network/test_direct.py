@@ -18,7 +18,8 @@ from onnx import helper
 from tests.server.onnx_models import Array, binary, dense
 
 CLEAN = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
-MODELS = {"add": binary("Add", ("n", 4)), "div": binary("Div", ("n", 4)), "dense": dense()}
+BINARY = ("Add", "Sub", "Mul", "Div", "Min", "Max")
+MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense()}
 numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
 )

@@ -62,12 +62,12 @@ def binary(
 ) -> Callable[[], bool]:
     """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
 
-    See `stick.binary`.
+    The buffer of the result is zero but for its own elements. See `stick.binary`.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
     cells, kernel = region(desc), elementwise.binary
 
     def combine() -> bool:
-        return bool(kernel(operation, left, right, target, cells) == dlfloat.NINF)
+        return bool(kernel(operation, left, right, target, cells, True) == dlfloat.NINF)
 
     return combine

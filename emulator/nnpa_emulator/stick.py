@@ -286,7 +286,7 @@ def binary(operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) 
     `operation` is a number of `kernels.elementwise` (ADD ... MAX); `out` may be an operand.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = elementwise.binary(operation, left, right, target, region(desc))
+    largest = elementwise.binary(operation, left, right, target, region(desc), False)
     return bool(largest == dlfloat.NINF)
 
 

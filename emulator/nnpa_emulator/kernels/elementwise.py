@@ -32,8 +32,12 @@ NINF16 = np.uint16(0x7FFF)
 
 
 @kernel
-def binary(operation: int, a: Codes, b: Codes, out: Codes, region: Region) -> np.uint16:
+def binary(
+    operation: int, a: Codes, b: Codes, out: Codes, region: Region, fresh: bool
+) -> np.uint16:
     """Combine two stick buffers cell by cell; return the largest magnitude of the result.
+
+    `fresh` says that the cells of `out` behind the last row are zero already.
 
     A NINF operand and a division by zero give 7FFF, an overflow NINF of its own sign, an underflow
     a zero of its own sign; minimum and maximum take -0 as less than +0.
@@ -49,7 +53,8 @@ def binary(operation: int, a: Codes, b: Codes, out: Codes, region: Region) -> np
         met = _run(operation, a, b, out, start, end)
         if real < 64:
             met = _clear_tails(out, start, end, np.uintp(real))
-        out[end : np.uintp((plane + 1) * size)] = 0
+        if not fresh:
+            out[end : np.uintp((plane + 1) * size)] = 0
         largest = np.uint16(max(largest, met))
     return largest
 

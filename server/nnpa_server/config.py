@@ -80,7 +80,7 @@ class Config:
     @property
     def max_conversations(self) -> int:
         """Most streams of lists at a time, one per session; each has a thread beside `workers`."""
-        return self.limits.max_sessions
+        return min(self.limits.max_sessions, 4 * self.workers)
 
     @property
     def max_session_calls(self) -> int:

@@ -75,7 +75,7 @@ def test_shares_of_threads() -> None:
         config = Config(workers=workers)
         assert 1 <= config.max_streams <= workers / 2
         assert 1 <= config.max_session_calls <= workers / 4
-        assert config.max_conversations == config.limits.max_sessions
+        assert config.max_conversations == min(4 * workers, config.limits.max_sessions)
 
 
 def test_four_inline_tensors_fit_a_message() -> None:

@@ -66,6 +66,7 @@ class Header:
     blas: str
     versions: str
     numba_cache: str
+    kept_awake: bool
     blas_restricted: str | None
 
 
@@ -106,8 +107,8 @@ def _timed(work: Work) -> float:
     return time.perf_counter() - start
 
 
-def header() -> Header:
-    """Look at the machine, before any kernel is compiled."""
+def header(kept_awake: bool = False) -> Header:
+    """Look at the machine, before any kernel is compiled; `kept_awake` is whether cores will be."""
     np.dot(np.ones((2, 2)), np.ones((2, 2)))
     pools = [
         f"{pool['internal_api']} {pool.get('architecture', '')} x{pool['num_threads']}"
@@ -121,6 +122,7 @@ def header() -> Header:
         versions=f"Python {platform.python_version()}, numpy {np.__version__}, "
         f"numba {numba.__version__}",
         numba_cache=f"warm, {len(cached)} kernels" if cached else "cold",
+        kept_awake=kept_awake,
         blas_restricted=os.environ.get("OPENBLAS_CORETYPE"),
     )
 
@@ -144,7 +146,8 @@ def show(console: Console, top: Header, results: list[tuple[Row, list[Figure]]])
     """Print the header and the table of figures."""
     judged = top.blas_restricted is None
     console.print(f"CPU {top.cpu}, {top.cores} cores; {top.versions}")
-    console.print(f"BLAS {top.blas}; numba cache {top.numba_cache}")
+    idle = "kept from halting" if top.kept_awake else "idle as they like"
+    console.print(f"BLAS {top.blas}; numba cache {top.numba_cache}; cores {idle}")
     if not judged:
         console.print(f"OPENBLAS_CORETYPE={top.blas_restricted}: figures without verdict")
     table = Table("row", "goal", "case", "figure", "floor", "moonshot", "verdict", "note")

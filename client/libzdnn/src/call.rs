@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 
 use crate::abi::is_misaligned;
+use crate::failure::Failure;
 use crate::operand::Operands;
-use crate::rpc::Failure;
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::wire::{self, OperationResult, operation::Operation as Arm};
@@ -142,6 +142,7 @@ pub fn failed(name: &str, failure: &Failure) -> Status {
             reason,
             kind,
             message,
+            ..
         } => {
             text::explain(name, &format!("{reason}: {message}"));
             if reason == "PROGRAM_CHECK" {

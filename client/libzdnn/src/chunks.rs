@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use prost::Message;
 
+use crate::failure::Failure;
 use crate::operand::byte_order;
-use crate::rpc::Failure;
 use crate::session::Session;
 use crate::wire::read_tensor_request::Source;
 use crate::wire::read_tensor_response::Message as Part;

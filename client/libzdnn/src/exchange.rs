@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One unary gRPC call over HTTP/2 whose message is copied once on its way out and once on its way
-//! in, into memory that calls share: fresh megabytes cost the kernel more than the copy.
+//! gRPC calls over HTTP/2 whose messages are copied once on their way out and once on their way in,
+//! into memory that calls share: fresh megabytes cost the kernel more than the copy.
 //! Source: gRPC over HTTP2, doc/PROTOCOL-HTTP2.md of the gRPC project.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use bytes::{BufMut, Bytes};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
-use http::{Method, Request, Version};
-use http_body_util::{BodyExt, Full};
+use http::{Method, Request, StatusCode, Version};
+use http_body_util::BodyExt;
 use prost::Message;
 use tonic::body::Body;
 use tonic::transport::Channel;
@@ -84,15 +87,20 @@ fn told(headers: &HeaderMap) -> Option<Result<(), Status>> {
     })
 }
 
-/// Sends a framed message over a channel that is ready, and returns the message that answers.
-pub async fn exchange(
+/// The messages that answer a call, as they arrive.
+pub struct Answers {
+    body: Body,
+    http: StatusCode,
+}
+
+/// Makes a call over a channel that is ready; returns when the server begins to answer.
+pub async fn call(
     mut channel: Channel,
-    pool: &Pool,
     path: &str,
     token: Option<&HeaderValue>,
-    framed: Bytes,
-) -> Result<Bytes, Status> {
-    let mut request = Request::new(Body::new(Full::new(framed)));
+    body: Body,
+) -> Result<Answers, Status> {
+    let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = path.parse().expect("methods are plain words");
@@ -108,46 +116,83 @@ pub async fn exchange(
         status?;
     }
     let (head, body) = response.into_parts();
-    match gathered(body, pool).await? {
-        Some(message) => Ok(message),
-        None => Err(Status::unknown(format!("HTTP status {}", head.status))),
+    let http = head.status;
+    Ok(Answers { body, http })
+}
+
+impl Answers {
+    /// Waits for the next message; none when the trailers say that all is well.
+    pub async fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Status> {
+        let mut partial = Partial::default();
+        while let Some(frame) = self.body.frame().await {
+            let frame = match frame?.into_data() {
+                Ok(data) => match partial.add(data, pool)? {
+                    None => continue,
+                    whole => return Ok(whole),
+                },
+                Err(frame) => frame,
+            };
+            let trailers = frame.into_trailers().unwrap_or_default();
+            match told(&trailers) {
+                Some(Ok(())) if partial.received == 0 => return Ok(None),
+                Some(Ok(())) => return Err(Status::internal("the answer ends early")),
+                Some(Err(status)) => return Err(status),
+                None => break,
+            }
+        }
+        Err(Status::unknown(format!("HTTP status {}", self.http)))
+    }
+
+    /// Waits for the one message that there must be, and the end.
+    pub async fn only(mut self, pool: &Pool) -> Result<Bytes, Status> {
+        let Some(message) = self.next(pool).await? else {
+            return Err(Status::internal("the answer has no message"));
+        };
+        match self.next(pool).await? {
+            None => Ok(message),
+            Some(_) => Err(Status::internal("the answer is not one plain message")),
+        }
+    }
+
+    /// Tells, without waiting, whether nothing has come since the last message: no end either.
+    pub async fn is_quiet(&mut self) -> bool {
+        let mut next = self.body.frame();
+        poll_fn(|context| Poll::Ready(Pin::new(&mut next).poll(context).is_pending())).await
     }
 }
 
-/// Returns the message of a body, once its trailers say that all is well; none without trailers.
-async fn gathered(mut body: Body, pool: &Pool) -> Result<Option<Bytes>, Status> {
-    let mut memory = Vec::new();
-    let mut prefix = Vec::with_capacity(PREFIX_BYTES);
-    let mut size = 0;
-    while let Some(frame) = body.frame().await {
-        let mut data = match frame?.into_data() {
-            Ok(data) => data,
-            Err(frame) => {
-                let trailers = frame.into_trailers().unwrap_or_default();
-                let Some(status) = told(&trailers) else {
-                    return Ok(None);
-                };
-                status?;
-                let whole = prefix.len() == PREFIX_BYTES && memory.len() == size;
-                return match whole {
-                    true => Ok(Some(pool.lend(memory))),
-                    false => Err(Status::internal("the answer ends early")),
-                };
+/// A message of which some frames have arrived.
+#[derive(Default)]
+struct Partial {
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix that are there.
+    received: usize,
+    size: usize,
+    memory: Vec<u8>,
+}
+
+impl Partial {
+    /// Adds what arrived; returns the message once it is whole. That of one frame is not copied.
+    fn add(&mut self, mut data: Bytes, pool: &Pool) -> Result<Option<Bytes>, Status> {
+        if self.received < PREFIX_BYTES {
+            let part = data.split_to(data.len().min(PREFIX_BYTES - self.received));
+            self.prefix[self.received..][..part.len()].copy_from_slice(&part);
+            self.received += part.len();
+            if self.received < PREFIX_BYTES {
+                return Ok(None);
             }
-        };
-        if prefix.len() < PREFIX_BYTES {
-            let rest = PREFIX_BYTES - prefix.len();
-            prefix.extend_from_slice(&data.split_to(rest.min(data.len())));
-            if prefix.len() < PREFIX_BYTES {
-                continue;
+            let [_, size @ ..] = self.prefix;
+            self.size = u32::from_be_bytes(size) as usize;
+            if self.prefix[0] == 0 && data.len() == self.size {
+                return Ok(Some(data));
             }
-            size = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-            memory = pool.take(size.min(KEPT_BYTES));
+            self.memory = pool.take(self.size.min(KEPT_BYTES));
         }
-        if prefix[0] != 0 || memory.len() + data.len() > size {
+        if self.prefix[0] != 0 || self.memory.len() + data.len() > self.size {
             return Err(Status::internal("the answer is not one plain message"));
         }
-        memory.extend_from_slice(&data);
+        self.memory.extend_from_slice(&data);
+        let whole = self.memory.len() == self.size;
+        Ok(whole.then(|| pool.lend(std::mem::take(&mut self.memory))))
     }
-    Ok(None)
 }

@@ -10,7 +10,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::abi::{Desc, format, kind, layout};
 use crate::environment::Settings;
-use crate::rpc::Failure;
+use crate::failure::Failure;
 use crate::session::{Session, new_id};
 use crate::status::{self, Status};
 use crate::wire::fault_rule::Effect;
@@ -33,6 +33,7 @@ pub fn wanted(settings: &Settings) -> Result<Vec<FaultRule>, Failure> {
     read(path).map_err(|why| Failure::Refused {
         reason: "FIELD_INVALID".to_owned(),
         kind: String::new(),
+        field: String::new(),
         message: format!("ZDNN_FAULTS: {path}: {why}"),
     })
 }

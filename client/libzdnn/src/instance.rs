@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prost::Message;
 
 use crate::ai::{Error, Model};
+use crate::failure::Failure;
 use crate::network_report::Description;
 use crate::network_wire as wire;
-use crate::rpc::Failure;
 use crate::session::Session;
 
 const SERVICE: &str = "/nnpa.network.v1.NetworkService/";

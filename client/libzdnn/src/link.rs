@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use crate::environment::Settings;
-use crate::rpc::{Failure, Link};
+use crate::failure::Failure;
+use crate::rpc::Link;
 use crate::session::{PATIENCE, Session};
 
 struct Process {

@@ -13,10 +13,10 @@ use prost::Message;
 
 use crate::ai::{Buffer, Error, Model, Params, Report};
 use crate::chunks::swap_to_little_endian;
+use crate::failure::Failure;
 use crate::instance::{self, Instance, Slot, call, path};
 use crate::network_weights::{view, weights_message};
 use crate::network_wire::{self as wire, AiErrorCode as Code, AiErrorType as Type};
-use crate::rpc::Failure;
 use crate::session::Session;
 use crate::{link, text};
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::abi::{Desc, Ztensor};
 use crate::contents::{self, Digest};
 use crate::descriptor::stick_bytes;
-use crate::rpc::Failure;
+use crate::failure::Failure;
 use crate::sanitizer::Watch;
 use crate::session::{Session, new_id};
 use crate::shared::Room;

@@ -2,145 +2,34 @@
 //! One connection, and calls over it. The calling thread drives it; there are no others.
 
 use std::error::Error;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes};
 use http::HeaderValue;
 use http::uri::PathAndQuery;
+use http_body_util::Full;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::Stream;
+use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 use tower_service::Service;
 
+use crate::conversation::Conversation;
 use crate::environment::Place;
-use crate::exchange::{Pool, exchange};
+use crate::exchange::{self, Answers, Pool};
+use crate::failure::{Failure, causes, failure};
 use crate::socket::Connector;
-use crate::wire::SanitizerReport;
 
 const SERVICE: &str = "/nnpa.zdnn.v1.AcceleratorService/";
 const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest frame of an answer: each is read by one or two system calls.
 const FRAME_BYTES: u32 = 256 << 10;
-
-/// Why a call has no answer.
-#[derive(Debug)]
-pub enum Failure {
-    /// There is no server, or it lets nobody in.
-    Unreachable(String),
-    /// The connection or the answer was lost: nobody knows what has run.
-    Lost(String),
-    /// The server refused, for a reason of the contract's enum ErrorReason.
-    Refused {
-        reason: String,
-        kind: String,
-        message: String,
-    },
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<prost_types::Any>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(string, tag = "2")]
-    domain: String,
-    #[prost(map = "string, string", tag = "3")]
-    metadata: std::collections::HashMap<String, String>,
-}
-
-fn error_info(status: &Status) -> Option<ErrorInfo> {
-    let details = RpcStatus::decode(status.details()).ok()?.details;
-    let infos = details
-        .iter()
-        .filter(|one| one.type_url.ends_with("/google.rpc.ErrorInfo"));
-    infos
-        .flat_map(|one| ErrorInfo::decode(&one.value[..]))
-        .find(|one| one.domain == "nnpa")
-}
-
-/// Returns what the sanitizer reports beside an error, a line each.
-fn reports(status: &Status) -> String {
-    let Ok(RpcStatus { details }) = RpcStatus::decode(status.details()) else {
-        return String::new();
-    };
-    let reports = details
-        .iter()
-        .filter(|one| one.type_url.ends_with("/nnpa.zdnn.v1.SanitizerReport"));
-    reports
-        .flat_map(|one| SanitizerReport::decode(&one.value[..]))
-        .map(|one| format!("\n{}", one.text))
-        .collect()
-}
-
-/// Returns the words of an error and of what caused it.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
-}
-
-/// Returns what a gRPC status says, or what caused it where that is known.
-fn told(status: &Status) -> String {
-    match status.source() {
-        Some(cause) => causes(cause),
-        None => status.message().to_owned(),
-    }
-}
-
-fn never_connected(status: &Status) -> bool {
-    let mut next = status.source();
-    while let Some(cause) = next {
-        if cause.is::<tonic::ConnectError>() {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
-}
-
-fn failure(status: &Status) -> Failure {
-    if let Some(info) = error_info(status) {
-        let kind = info.metadata.get("kind").cloned().unwrap_or_default();
-        let message = format!("{}{}", status.message(), reports(status));
-        let reason = info.reason;
-        return match reason.as_str() {
-            "SERVER_DRAINING" | "TOKEN_INVALID" => Failure::Unreachable(message),
-            _ => Failure::Refused {
-                reason,
-                kind,
-                message,
-            },
-        };
-    }
-    match status.code() {
-        Code::Unavailable if never_connected(status) => Failure::Unreachable(told(status)),
-        Code::Unauthenticated | Code::Unimplemented => Failure::Unreachable(told(status)),
-        Code::ResourceExhausted => Failure::Refused {
-            reason: "MESSAGE_TOO_LARGE".to_owned(),
-            kind: String::new(),
-            message: status.message().to_owned(),
-        },
-        _ => Failure::Lost(told(status)),
-    }
-}
 
 /// Messages travel as bytes that are encoded before and decoded after the call.
 #[derive(Clone, Default)]
@@ -280,11 +169,16 @@ impl Link {
         PathAndQuery::try_from(route(method)).expect("methods are plain words")
     }
 
-    /// Returns a channel that has seen whether the connection still stands.
-    async fn ready(&self) -> Result<Channel, Failure> {
+    /// Lets the connection see what has happened to it meanwhile.
+    pub async fn look(&self) {
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Returns a channel that has seen whether the connection still stands.
+    pub async fn ready(&self) -> Result<Channel, Failure> {
+        self.look().await;
         let mut channel = self.channel.clone();
         poll_fn(|context| channel.poll_ready(context))
             .await
@@ -302,28 +196,60 @@ impl Link {
         method: &str,
         message: &impl Message,
     ) -> Result<R, Failure> {
-        let wrong = |status: Status| failure(&status);
-        let framed = self.pool.framed(message).map_err(wrong)?;
-        self.runtime.block_on(async {
-            let channel = self.ready().await?;
-            parsed(
-                self.exchanged(channel, method, framed)
-                    .await
-                    .map_err(wrong)?,
-            )
-        })
+        let framed = self.framed(message)?;
+        parsed(self.drive(self.single(method, framed))?)
     }
 
-    async fn exchanged(
+    /// Makes one call with one message each way: over a conversation by its method, where it is
+    /// free, else by itself.
+    pub fn conversed<R: Message + Default>(
+        &self,
+        conversation: &Conversation,
+        method: &str,
+        message: &impl Message,
+    ) -> Result<R, Failure> {
+        let framed = self.framed(message)?;
+        match conversation.ask(self, &framed)? {
+            Some(answer) => parsed(answer),
+            None => parsed(self.drive(self.single(method, framed))?),
+        }
+    }
+
+    fn framed(&self, message: &impl Message) -> Result<Bytes, Failure> {
+        let framed = self.pool.framed(message);
+        framed.map_err(|status| failure(&status))
+    }
+
+    /// Runs a call to its end in the calling thread.
+    pub fn drive<T>(&self, call: impl Future<Output = T>) -> T {
+        self.runtime.block_on(call)
+    }
+
+    /// Memory for messages.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    async fn single(&self, method: &str, framed: Bytes) -> Result<Bytes, Failure> {
+        let body = Body::new(Full::new(framed));
+        let answers = self.call(self.ready().await?, method, body).await;
+        let answer = match answers {
+            Ok(answers) => answers.only(&self.pool).await,
+            Err(status) => Err(status),
+        };
+        answer.map_err(|status| failure(&status))
+    }
+
+    /// Begins a call over a channel that is ready.
+    pub async fn call(
         &self,
         channel: Channel,
         method: &str,
-        framed: Bytes,
-    ) -> Result<Bytes, Status> {
+        body: Body,
+    ) -> Result<Answers, Status> {
         let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
         let token = token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok());
-        let path = route(method);
-        exchange(channel, &self.pool, &path, token.as_ref(), framed).await
+        exchange::call(channel, &route(method), token.as_ref(), body).await
     }
 
     /// Makes one call whose answer nobody needs, and gives up at the deadline.
@@ -332,10 +258,7 @@ impl Link {
             return;
         };
         self.runtime.block_on(async {
-            let call = async {
-                let channel = self.ready().await.ok()?;
-                self.exchanged(channel, method, framed).await.ok()
-            };
+            let call = self.single(method, framed);
             drop(tokio::time::timeout_at(deadline.into(), call).await);
         });
     }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use crate::contents::Contents;
+use crate::conversation::Conversation;
 use crate::environment::{Place, Settings, Transfer};
+use crate::failure::Failure;
 use crate::faults;
 use crate::machine::Query;
-use crate::rpc::{Failure, Link};
+use crate::rpc::Link;
 use crate::sanitizer;
 use crate::shared::Shared;
 use crate::text;
@@ -42,6 +44,8 @@ pub struct Session {
     pub contents: Option<Arc<Contents>>,
     /// What passes beside the wire; none with a server elsewhere, or one that does not share.
     pub shared: Option<Arc<Shared>>,
+    /// What operations go over; none where faults are injected: those end the calls that they meet.
+    pub conversation: Option<Arc<Conversation>>,
     /// Whether the server injects faults: then local functions that can fail ask it.
     pub has_faults: bool,
 }
@@ -126,6 +130,8 @@ impl Session {
                 known.or_else(|| Contents::of(limits.max_cache_bytes).map(Arc::new))
             }
         };
+        let has_faults = !told.fault_rules.is_empty();
+        let spoken = before.and_then(|one| one.conversation.clone());
         Self {
             link: Arc::clone(link),
             place: settings.place.clone(),
@@ -139,7 +145,8 @@ impl Session {
                 Transfer::Shared => before.and_then(|one| one.shared.clone()),
                 _ => None,
             },
-            has_faults: !told.fault_rules.is_empty(),
+            conversation: (!has_faults).then(|| spoken.unwrap_or_default()),
+            has_faults,
         }
     }
 
@@ -203,8 +210,10 @@ impl Session {
         let request = wire::DeleteSessionRequest {
             name: self.name.clone(),
         };
+        let closed = self.conversation.as_ref().map(|one| one.close());
         self.link
             .farewell("DeleteSession", &request, Instant::now() + PATIENCE);
+        drop(closed);
     }
 
     /// Makes one call.
@@ -233,7 +242,10 @@ impl Session {
             session,
             operations,
         };
-        let answer: wire::ExecuteResponse = self.unary("Execute", &request)?;
+        let answer: wire::ExecuteResponse = match &self.conversation {
+            Some(one) => self.link.conversed(one, "Execute", &request)?,
+            None => self.link.unary("Execute", &request)?,
+        };
         Ok(answer.results)
     }
 }

@@ -111,10 +111,14 @@ impl Conversation {
         }
     }
 
-    /// Says, with the link's next call, that there are no more requests. The answers are to be
-    /// kept until then: without them the server takes it for a caller that went away.
-    pub fn close(&self) -> Option<Answers> {
-        let open = self.line()?.open.take()?;
-        Some(open.answers)
+    /// Lets a last call go out, with word that there are no more requests; waits until the server
+    /// has heard both.
+    pub async fn close<T>(&self, link: &Link, last: impl Future<Output = T>) {
+        let open = self.line().and_then(|mut line| line.open.take());
+        let answers = open.map(|open| open.answers); // without its other half it is half closed
+        last.await;
+        if let Some(mut answers) = answers {
+            drop(answers.next(link.pool()).await);
+        }
     }
 }

@@ -252,14 +252,26 @@ impl Link {
         exchange::call(channel, &route(method), token.as_ref(), body).await
     }
 
-    /// Makes one call whose answer nobody needs, and gives up at the deadline.
-    pub fn farewell(&self, method: &str, message: &impl Message, deadline: Instant) {
-        let Ok(framed) = self.pool.framed(message) else {
+    /// Makes one call whose answer nobody needs, ends a conversation, and gives up at the deadline.
+    pub fn farewell(
+        &self,
+        conversation: Option<&Conversation>,
+        method: &str,
+        message: &impl Message,
+        deadline: Instant,
+    ) {
+        let Ok(framed) = self.framed(message) else {
             return;
         };
-        self.runtime.block_on(async {
+        self.drive(async {
             let call = self.single(method, framed);
-            drop(tokio::time::timeout_at(deadline.into(), call).await);
+            let all = async {
+                match conversation {
+                    Some(one) => one.close(self, call).await,
+                    None => drop(call.await),
+                }
+            };
+            drop(tokio::time::timeout_at(deadline.into(), all).await);
         });
     }
 

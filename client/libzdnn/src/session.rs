@@ -210,10 +210,10 @@ impl Session {
         let request = wire::DeleteSessionRequest {
             name: self.name.clone(),
         };
-        let closed = self.conversation.as_ref().map(|one| one.close());
+        let deadline = Instant::now() + PATIENCE;
+        let conversation = self.conversation.as_deref();
         self.link
-            .farewell("DeleteSession", &request, Instant::now() + PATIENCE);
-        drop(closed);
+            .farewell(conversation, "DeleteSession", &request, deadline);
     }
 
     /// Makes one call.

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the operations of a session travel: in turn over one stream, or each by itself."""
+
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+
+from tests.libzdnn import toolchain
+from tests.libzdnn.toolchain import Prefix
+from tests.server.process import ServerProcess, serving
+
+PROGRAMS = Path(__file__).parent / "programs"
+SUM_OPERATIONS = 4
+
+
+@pytest.fixture(scope="module")
+def program(prefix: Prefix, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that takes turns."""
+    folder = tmp_path_factory.mktemp("turns")
+    return toolchain.compiled(PROGRAMS / "turns.c", folder / "turns", prefix, "-std=gnu11")
+
+
+class Turns:
+    """A process of the program."""
+
+    def __init__(self, program: Path, address: str, **environment: str) -> None:
+        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
+        self.process = subprocess.Popen(
+            [str(program)],
+            env={**clean, "ZDNN_SERVER": address, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def ask(self, word: str) -> str:
+        """Return what the program says to a word."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{word}\n")
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> str:
+        """Let the program end well, and return what it wrote to stderr."""
+        _, errors = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0
+        return errors
+
+
+@contextmanager
+def _turns(program: Path, address: str, **environment: str) -> Generator[Turns]:
+    turns = Turns(program, address, **environment)
+    try:
+        yield turns
+    finally:
+        turns.process.kill()
+        turns.process.communicate()
+
+
+def _socket(tmp_path: Path) -> tuple[str, str]:
+    return "--listen", f"unix:{tmp_path}/nnpa.sock"
+
+
+def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
+    """End a server; return how often each method ended with each status."""
+    server.stop()
+    return Counter(re.findall(r"method=(\w+) .*?status=(\w+)", server.log_text()))
+
+
+def test_operations_share_a_stream(program: Path, tmp_path: Path) -> None:
+    """A session's operations go over one stream, which ends well before the session does."""
+    with serving(tmp_path, *_socket(tmp_path)) as server:
+        with _turns(program, server.address) as turns:
+            assert [turns.ask("sum") for _ in range(5)] == ["right"] * 5
+            assert turns.end() == ""
+        calls = _calls(server)
+    assert calls == {(one, "OK"): 1 for one in ("CreateSession", "ExecuteStream", "DeleteSession")}
+
+
+def test_one_call_speaks_and_others_go_by_themselves(prefix: Prefix, tmp_path: Path) -> None:
+    """Of eight threads one has the stream; what they ask at the same time goes beside it."""
+    threads = tmp_path / "threads"
+    toolchain.compiled(PROGRAMS / "threads.c", threads, prefix, "-std=gnu11", "-pthread")
+    with serving(tmp_path, *_socket(tmp_path)) as server:
+        printed = toolchain.run([str(threads)], ZDNN_SERVER=server.address)
+        calls = _calls(server)
+    assert printed == "right, threads 1, 1\n"
+    assert calls["ExecuteStream", "OK"] == 1
+    assert 0 < calls["Execute", "OK"] < 161 * SUM_OPERATIONS
+
+
+def test_server_restarted_between_calls(program: Path, tmp_path: Path) -> None:
+    """A call finds out that there is another server since the last one, and is answered."""
+    with (
+        serving(tmp_path, *_socket(tmp_path)) as first,
+        _turns(program, first.address) as turns,
+    ):
+        assert turns.ask("sum") == "right"
+        first.stop()
+        with serving(tmp_path, *_socket(tmp_path)) as second:
+            assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
+            assert turns.end() == ""
+            calls = _calls(second)
+    assert calls["ExecuteStream", "OK"] == 1
+    assert calls["Execute", "OK"] == 0
+
+
+def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
+    """A stream and a session that the server ended while nobody called are replaced unnoticed."""
+    with serving(tmp_path, *_socket(tmp_path), "--idle-timeout", "1s") as server:
+        with _turns(program, server.address) as turns:
+            assert turns.ask("sum") == "right"
+            time.sleep(1.7)
+            assert turns.ask("sum") == "right"
+            assert turns.end() == ""
+        calls = _calls(server)
+    assert calls["ExecuteStream", "CANCELLED"] + calls["ExecuteStream", "OK"] == 2
+    assert (calls["CreateSession", "OK"], calls["Execute", "OK"]) == (2, 0)
+
+
+def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path) -> None:
+    """A program check is the signal that it is, and the session goes on over a new stream."""
+    with serving(tmp_path, *_socket(tmp_path)) as server:
+        with _turns(program, server.address) as turns:
+            said = [turns.ask(word) for word in ("sum", "clash", "clash", "sum")]
+            assert said == ["right", "a program check", "a program check", "right"]
+            assert turns.end().count("PROGRAM_CHECK") == 2
+        calls = _calls(server)
+    assert calls["ExecuteStream", "PROGRAM_CHECK"] == 2
+    assert (calls["ExecuteStream", "OK"], calls["CreateSession", "OK"]) == (1, 1)
+    assert calls["Execute", "OK"] == 0
+
+
+@contextmanager
+def _streams(address: str, count: int) -> Generator[None]:
+    """Have so many streams of operations open on a server, each with a session of its own."""
+    over = threading.Event()
+
+    def requests(session: str) -> Iterator[pb.ExecuteRequest]:
+        yield pb.ExecuteRequest(session=session)
+        over.wait()
+
+    with grpc.insecure_channel(address) as channel:
+        stub = AcceleratorServiceStub(channel)
+        names = [stub.CreateSession(pb.CreateSessionRequest()).name for _ in range(count)]
+        open_ones = [iter(stub.ExecuteStream(requests(name))) for name in names]
+        assert [len(next(one).results) for one in open_ones] == [0] * count
+        try:
+            yield
+        finally:
+            over.set()
+            for one in open_ones:
+                assert list(one) == []
+
+
+def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path) -> None:
+    """A session that is refused its stream makes its calls by themselves, and asks no more."""
+    with serving(tmp_path, *_socket(tmp_path), "--workers", "4") as server:
+        with _turns(program, server.address) as turns:
+            with _streams(server.address, 2):
+                assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
+            assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
+            assert turns.end() == ""
+        calls = _calls(server)
+    assert calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"] == 1
+    assert calls["ExecuteStream", "OK"] == 2
+    assert calls["Execute", "OK"] == 4 * SUM_OPERATIONS
+
+
+@contextmanager
+def _upload(address: str) -> Generator[None]:
+    """Have a call under way on a server: an upload whose first chunk does not come."""
+    over = threading.Event()
+
+    def requests() -> Iterator[pb.WriteTensorRequest]:
+        over.wait()
+        yield from ()
+
+    with grpc.insecure_channel(address) as channel:
+        answer = AcceleratorServiceStub(channel).WriteTensor.future(requests())
+        try:
+            yield
+        finally:
+            over.set()
+            assert isinstance(answer.exception(), grpc.RpcError)
+
+
+def test_draining_server_is_no_server(program: Path, tmp_path: Path) -> None:
+    """A server that waits for others before it ends says so on an open stream too."""
+    with (
+        serving(tmp_path, *_socket(tmp_path)) as server,
+        _turns(program, server.address) as turns,
+    ):
+        assert turns.ask("sum") == "right"
+        with _upload(server.address):
+            time.sleep(0.5)
+            server.process.terminate()
+            while "draining" not in server.log_text():
+                time.sleep(0.01)
+            assert turns.ask("sum") == "wrong"
+        calls = _calls(server)
+        errors = turns.end()
+    assert "no server at" in errors
+    assert "shutting down" in errors
+    assert (calls["ExecuteStream", "SERVER_DRAINING"], calls["Execute", "SERVER_DRAINING"]) == (
+        4,
+        1,
+    )
+
+
+def test_faults_meet_single_calls(program: Path, tmp_path: Path) -> None:
+    """Where faults are injected each operation is a call by itself, so that one can be lost."""
+    rules = tmp_path / "rules.json"
+    rules.write_text(
+        json.dumps({"rules": [{"operation": "zdnn_add", "nth": 2, "lose_connection": "after"}]})
+    )
+    with serving(tmp_path, *_socket(tmp_path), "--allow-faults") as server:
+        with _turns(program, server.address, ZDNN_FAULTS=str(rules)) as turns:
+            assert [turns.ask("sum") for _ in range(3)] == ["right", "wrong", "right"]
+            assert turns.end().count("zdnn_add: connection lost") == 1
+        calls = _calls(server)
+    assert not {one for one in calls if one[0] == "ExecuteStream"}
+    assert calls["CreateSession", "OK"] == 1

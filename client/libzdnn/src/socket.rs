@@ -3,45 +3,56 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::ToSocketAddrs;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connected socket.
-pub enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// A connected socket. That it can be written to is told to nobody who has not asked: whenever the
+/// peer reads, its buffer has room again, and a caller who waits for an answer would wake up for it.
+pub struct Socket {
+    readable: AsyncFd<OwnedFd>,
+    /// While a write waits for room.
+    writable: Option<AsyncFd<OwnedFd>>,
 }
 
-fn send(descriptor: RawFd, bytes: &[u8]) -> io::Result<usize> {
-    let flags = libc::MSG_NOSIGNAL;
-    let sent = unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+/// Has the connection's runtime watch a descriptor.
+fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // An `OwnedFd` stays open, and the same, for as long as it is owned.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
+}
+
+fn told(done: isize) -> io::Result<usize> {
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
 impl Socket {
-    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(one) => one.poll_write_ready(context),
-            Self::Unix(one) => one.poll_write_ready(context),
-        }
+    fn of(descriptor: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            readable: watched(descriptor, Interest::READABLE)?,
+            writable: None,
+        })
     }
 
-    fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(one) => one.try_io(Interest::WRITABLE, || send(one.as_raw_fd(), bytes)),
-            Self::Unix(one) => one.try_io(Interest::WRITABLE, || send(one.as_raw_fd(), bytes)),
-        }
+    fn receive(&self, bytes: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+        let descriptor = self.readable.as_raw_fd();
+        told(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), 0) })
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let (descriptor, flags) = (self.readable.as_raw_fd(), libc::MSG_NOSIGNAL);
+        told(unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) })
     }
 }
 
@@ -51,37 +62,61 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(one) => Pin::new(one).poll_read(context, buffer),
-            Self::Unix(one) => Pin::new(one).poll_read(context, buffer),
+        loop {
+            let mut ready = ready!(self.readable.poll_read_ready(context))?;
+            let room = unsafe { buffer.unfilled_mut() }; // written to only
+            let size = room.len();
+            match self.receive(room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(count) => {
+                    if 0 < count && count < size {
+                        ready.clear_ready(); // all is read: what comes next is told anew
+                    }
+                    unsafe { buffer.assume_init(count) };
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+            }
         }
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_writable(context))?;
-            match self.try_send(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
+            let ready = match &self.writable {
+                Some(one) => Some(ready!(one.poll_write_ready(context))?),
+                None => None,
+            };
+            match (self.send(bytes), ready) {
+                (Err(error), ready) if error.kind() == io::ErrorKind::WouldBlock => match ready {
+                    Some(mut ready) => ready.clear_ready(),
+                    None => {
+                        let descriptor = self.readable.get_ref().try_clone()?;
+                        self.writable = Some(watched(descriptor, Interest::WRITABLE)?);
+                    }
+                },
+                (done, _) => return Poll::Ready(done),
             }
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writable = None; // all is written
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(one) => Pin::new(one).poll_shutdown(context),
-            Self::Unix(one) => Pin::new(one).poll_shutdown(context),
-        }
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = unsafe { libc::shutdown(self.readable.as_raw_fd(), libc::SHUT_WR) };
+        Poll::Ready(match done {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        })
     }
 }
 
@@ -94,14 +129,15 @@ pub struct Connector {
 
 async fn open(target: String) -> io::Result<Socket> {
     if let Some(path) = target.strip_prefix("unix:") {
-        return Ok(Socket::Unix(UnixStream::connect(path).await?));
+        let stream = UnixStream::connect(path).await?;
+        return Socket::of(stream.into_std()?.into());
     }
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in target.to_socket_addrs()? {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                return Ok(Socket::Tcp(stream));
+                return Socket::of(stream.into_std()?.into());
             }
             Err(error) => last = error,
         }

@@ -43,6 +43,14 @@ struct Sent {
     size: u64,
 }
 
+/// Sticks that an operand of the call has named: another one that is the same memory has their name.
+struct Named {
+    address: *const u8,
+    size: u64,
+    kind: u32,
+    name: Bytes,
+}
+
 /// The operands of one call, collected while its message is built.
 pub struct Operands<'a> {
     pub session: &'a Session,
@@ -51,6 +59,7 @@ pub struct Operands<'a> {
     outputs: Vec<Output>,
     temporaries: Vec<u64>,
     sent: Vec<Sent>,
+    named: Vec<Named>,
     room: u64,
     beside: Option<Room<'a>>,
     /// The call, for a session that sanitizes.
@@ -83,6 +92,7 @@ impl<'a> Operands<'a> {
             outputs: Vec::new(),
             temporaries: Vec::new(),
             sent: Vec::new(),
+            named: Vec::new(),
             beside: session.shared.as_ref().and_then(|shared| shared.room()),
             shared_data: Vec::new(),
             watch: Watch::begin(),
@@ -175,24 +185,40 @@ impl<'a> Operands<'a> {
     /// Names sticks in the place of their bytes, if the server has them, or gets them with an operand
     /// of this call; else asks it to keep them.
     fn is_cached(&mut self, message: &mut wire::Ztensor, sticks: &[u8], kind: u32) -> bool {
-        let size = sticks.len() as u64;
         let Some(known) = &self.session.contents else {
             return false;
         };
-        if !known.takes(size) {
+        if !known.takes(sticks.len() as u64) {
             return false;
         }
-        match known.name(sticks, kind) {
-            Ok(name) => message.contents = Some(Contents::Cached(name)),
-            Err(digest) if self.sent.iter().any(|one| one.digest == digest) => {
-                let name = Bytes::copy_from_slice(&digest);
-                message.contents = Some(Contents::Cached(name));
+        let (address, size) = (sticks.as_ptr(), sticks.len() as u64);
+        let is_same = |one: &&Named| (one.address, one.size, one.kind) == (address, size, kind);
+        if let Some(one) = self.named.iter().find(is_same) {
+            message.contents = Some(Contents::Cached(one.name.clone()));
+            return true;
+        }
+        let name = match known.name(sticks, kind) {
+            Ok(name) => {
+                message.contents = Some(Contents::Cached(name.clone()));
+                name
             }
             Err(digest) => {
-                message.cache_as = Bytes::copy_from_slice(&digest);
-                self.sent.push(Sent { digest, size });
+                let name = Bytes::copy_from_slice(&digest);
+                if self.sent.iter().any(|one| one.digest == digest) {
+                    message.contents = Some(Contents::Cached(name.clone()));
+                } else {
+                    message.cache_as = name.clone();
+                    self.sent.push(Sent { digest, size });
+                }
+                name
             }
-        }
+        };
+        self.named.push(Named {
+            address,
+            size,
+            kind,
+            name,
+        });
         message.contents.is_some()
     }
 

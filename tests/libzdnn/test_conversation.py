@@ -121,10 +121,10 @@ def test_server_restarted_between_calls(program: Path, tmp_path: Path) -> None:
 
 def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
     """A stream and a session that the server ended while nobody called are replaced unnoticed."""
-    with serving(tmp_path, *_socket(tmp_path), "--idle-timeout", "1s") as server:
+    with serving(tmp_path, *_socket(tmp_path), "--idle-timeout", "3s") as server:
         with _turns(program, server.address) as turns:
             assert turns.ask("sum") == "right"
-            time.sleep(1.7)
+            time.sleep(4.5)
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
         calls = _calls(server)
@@ -147,7 +147,7 @@ def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path) -> No
 
 @contextmanager
 def _streams(address: str, count: int) -> Generator[None]:
-    """Have so many streams of operations open on a server, each with a session of its own."""
+    """Have so many streams of operations of one session open on a server."""
     over = threading.Event()
 
     def requests(session: str) -> Iterator[pb.ExecuteRequest]:
@@ -156,8 +156,8 @@ def _streams(address: str, count: int) -> Generator[None]:
 
     with grpc.insecure_channel(address) as channel:
         stub = AcceleratorServiceStub(channel)
-        names = [stub.CreateSession(pb.CreateSessionRequest()).name for _ in range(count)]
-        open_ones = [iter(stub.ExecuteStream(requests(name))) for name in names]
+        session = stub.CreateSession(pb.CreateSessionRequest()).name
+        open_ones = [iter(stub.ExecuteStream(requests(session))) for _ in range(count)]
         assert [len(next(one).results) for one in open_ones] == [0] * count
         try:
             yield
@@ -169,7 +169,8 @@ def _streams(address: str, count: int) -> Generator[None]:
 
 def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path) -> None:
     """A session that is refused its stream makes its calls by themselves, and asks no more."""
-    with serving(tmp_path, *_socket(tmp_path), "--workers", "4") as server:
+    few = ("--workers", "4", "--max-sessions", "2")  # two conversations, and two streams, at most
+    with serving(tmp_path, *_socket(tmp_path), *few) as server:
         with _turns(program, server.address) as turns:
             with _streams(server.address, 2):
                 assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2

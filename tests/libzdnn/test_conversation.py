@@ -76,9 +76,14 @@ def _socket(tmp_path: Path) -> tuple[str, str]:
 
 
 def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
-    """End a server; return how often each method ended with each status."""
+    """End a server; return how many calls of each method had lines of each status, "*" for any.
+
+    A stream is one call with one id, however many lines it has.
+    """
     server.stop()
-    return Counter(re.findall(r"method=(\w+) .*?status=(\w+)", server.log_text()))
+    lines = re.findall(r"method=(\w+) .*?status=(\w+) .*?id=(\w+)", server.log_text())
+    told = {(method, one, call) for method, status, call in lines for one in (status, "*")}
+    return Counter((method, status) for method, status, _ in told)
 
 
 def test_operations_share_a_stream(program: Path, tmp_path: Path) -> None:
@@ -88,7 +93,8 @@ def test_operations_share_a_stream(program: Path, tmp_path: Path) -> None:
             assert [turns.ask("sum") for _ in range(5)] == ["right"] * 5
             assert turns.end() == ""
         calls = _calls(server)
-    assert calls == {(one, "OK"): 1 for one in ("CreateSession", "ExecuteStream", "DeleteSession")}
+    methods = ("CreateSession", "ExecuteStream", "DeleteSession")
+    assert calls == {(one, status): 1 for one in methods for status in ("OK", "*")}
 
 
 def test_one_call_speaks_and_others_go_by_themselves(prefix: Prefix, tmp_path: Path) -> None:
@@ -99,7 +105,7 @@ def test_one_call_speaks_and_others_go_by_themselves(prefix: Prefix, tmp_path: P
         printed = toolchain.run([str(threads)], ZDNN_SERVER=server.address)
         calls = _calls(server)
     assert printed == "right, threads 1, 1\n"
-    assert calls["ExecuteStream", "OK"] == 1
+    assert (calls["ExecuteStream", "*"], calls["ExecuteStream", "OK"]) == (1, 1)
     assert 0 < calls["Execute", "OK"] < 161 * SUM_OPERATIONS
 
 
@@ -115,8 +121,8 @@ def test_server_restarted_between_calls(program: Path, tmp_path: Path) -> None:
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
             calls = _calls(second)
-    assert calls["ExecuteStream", "OK"] == 1
-    assert calls["Execute", "OK"] == 0
+    assert (calls["ExecuteStream", "SESSION_NOT_FOUND"], calls["ExecuteStream", "*"]) == (1, 2)
+    assert calls["Execute", "*"] == 0
 
 
 def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
@@ -128,8 +134,12 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
         calls = _calls(server)
-    assert calls["ExecuteStream", "CANCELLED"] + calls["ExecuteStream", "OK"] == 2
-    assert (calls["CreateSession", "OK"], calls["Execute", "OK"]) == (2, 0)
+    assert calls["ExecuteStream", "SESSION_NOT_FOUND"] == 1
+    assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"], calls["Execute", "*"]) == (
+        2,
+        3,
+        0,
+    )
 
 
 def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path) -> None:
@@ -141,8 +151,11 @@ def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path) -> No
             assert turns.end().count("PROGRAM_CHECK") == 2
         calls = _calls(server)
     assert calls["ExecuteStream", "PROGRAM_CHECK"] == 2
-    assert (calls["ExecuteStream", "OK"], calls["CreateSession", "OK"]) == (1, 1)
-    assert calls["Execute", "OK"] == 0
+    assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"], calls["Execute", "*"]) == (
+        1,
+        3,
+        0,
+    )
 
 
 @contextmanager
@@ -177,8 +190,7 @@ def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path) -> None
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
         calls = _calls(server)
-    assert calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"] == 1
-    assert calls["ExecuteStream", "OK"] == 2
+    assert (calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"], calls["ExecuteStream", "*"]) == (1, 3)
     assert calls["Execute", "OK"] == 4 * SUM_OPERATIONS
 
 
@@ -234,5 +246,4 @@ def test_faults_meet_single_calls(program: Path, tmp_path: Path) -> None:
             assert [turns.ask("sum") for _ in range(3)] == ["right", "wrong", "right"]
             assert turns.end().count("zdnn_add: connection lost") == 1
         calls = _calls(server)
-    assert not {one for one in calls if one[0] == "ExecuteStream"}
-    assert calls["CreateSession", "OK"] == 1
+    assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"]) == (1, 0)

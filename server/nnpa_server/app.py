@@ -209,6 +209,7 @@ class Server:
         for name in (*_HEALTHY, open_inference.SERVICE):
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         finished = self.interceptor.drain(self.config.drain_timeout)
+        self.interceptor.hang_up()
         self.traces.close()
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:

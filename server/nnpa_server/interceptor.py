@@ -3,9 +3,10 @@
 
 Where the server asks for tokens, health and reflection stay open: probes have none.
 
-The request id is the caller's `x-request-id` if it is one, else a new one; it stands in the log, and
-goes back in the trailing metadata of calls that bring one or fail. (Measured: metadata that nobody
-asked for would cost a small inference a tenth of its time.) A session's name is its key, so logs show a hash of it.
+The request id is the caller's `x-request-id` if it is one, else a new one; it stands in the log,
+and goes back in the trailing metadata of calls that bring one or fail. (Measured: metadata that
+nobody asked for would cost a small inference a tenth of its time.) A session's name is its key, so
+logs show a hash of it.
 
 A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
 for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
@@ -137,6 +138,13 @@ class Interceptor(_ServerInterceptor):
             self._draining = True
             return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
+    def hang_up(self) -> None:
+        """Cut off conversations that wait for their next message, of which there will be none."""
+        with self._lock:
+            waiting = [one for one in self._streams if one.converses and one.waiting]
+        for call in waiting:
+            call.context.cancel()
+
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
         with self._lock:
@@ -156,7 +164,11 @@ class Interceptor(_ServerInterceptor):
         while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
             oldest = time.monotonic() - self._idle_timeout
             with self._lock:
-                idle = [one for one in self._streams if one.touched < oldest]
+                idle = [
+                    one
+                    for one in self._streams
+                    if one.touched < oldest and (one.waiting or not one.converses)
+                ]
             for call in idle:
                 call.context.cancel()
 

@@ -302,6 +302,18 @@ def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
     assert "CANCELLED" in str(caught.value)
 
 
+def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> None:
+    """A stream whose list runs longer than one may be idle gets its answer."""
+    running = start(limits=Limits(idle_timeout=1.0))
+    client = running.client()
+    client.run(*load(1, np.ones((1, 32, 32, 64), np.float32)))
+    request = client.request(*[op("exp", input=1, output=1)] * 6000)
+    began = time.monotonic()
+    answers = [len(one.results) for one in client.stub.ExecuteStream(iter([request]))]
+    assert time.monotonic() - began > 1.3, "it runs for long"
+    assert answers == [6000]
+
+
 def test_memory_that_a_session_freed_goes_back() -> None:
     """What a living session has freed goes back to the system, once it is a gigabyte."""
     given = threading.Event()

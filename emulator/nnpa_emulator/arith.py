@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX, NINF, SIGN, from_fp32, from_fp64, to_fp32
-from nnpa_emulator.kernels.scan import code_range, find_codes
+from nnpa_emulator.kernels import scan
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.stick import geometry
 from nnpa_emulator.ztensor import (
@@ -89,7 +89,7 @@ def _explain_operand(
     if desc.type != DataTypes.ZDNN_DLFLOAT16 or tensor.buffer is None:
         return None
     indices = np.zeros((EXPLAINED_ELEMENTS, 4), np.int64)
-    count = int(find_codes(_cells(tensor), desc.dim1, least, indices))
+    count = int(scan.find_codes(_cells(tensor), desc.dim1, least, indices))
     if not count:
         return None
     elementwise = all(one.transformed_desc.dims == desc.dims for one in sources)
@@ -134,7 +134,7 @@ def _single(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 def code_range_of(tensor: Ztensor) -> tuple[int, int]:
     """Return the codes of the least element or -0 and of the greatest or +0 of a tensor."""
-    least, greatest = code_range(_cells(tensor), tensor.transformed_desc.dim1)
+    least, greatest = scan.code_range(_cells(tensor), tensor.transformed_desc.dim1)
     return int(least), int(greatest)
 
 

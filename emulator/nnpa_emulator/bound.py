@@ -29,10 +29,10 @@ def stickify_fp32(
     """
     shape, cells = geometry(desc), buffer.view(np.uint16)
     dims, pages = shape.dims, shape.pages
-    fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
     limit, end = (convert.MAX32, INFINITY) if saturate else (convert.LINE_HIGH32, OVERFLOW)
 
     def write(array: npt.NDArray[Any]) -> bool:
+        fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
         largest, _ = fill(flat(array, dims).view(_WORDS), cells, dims, pages, limit, True)
         return bool(largest < end)
 
@@ -47,10 +47,10 @@ def unstickify_fp32(desc: TensorDesc, buffer: Buffer, *, nchw: bool) -> Callable
     shape, cells = geometry(desc), buffer.view(np.uint16)
     dims, pages = shape.dims, shape.pages
     count = dims[0] * dims[1] * dims[2] * dims[3]
-    read = planar.unstickify_nchw if nchw else sticks.unstickify_fp32
 
     def line() -> Floats | None:
         words = np.empty(count, _WORDS)
+        read = planar.unstickify_nchw if nchw else sticks.unstickify_fp32
         largest = read(cells, words, dims, pages)
         return None if largest == dlfloat.NINF else words.view(_FLOATS)
 
@@ -65,9 +65,9 @@ def binary(
     The buffer of the result is zero but for its own elements. See `stick.binary`.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    cells, kernel = region(desc), elementwise.binary
+    cells = region(desc)
 
     def combine() -> bool:
-        return bool(kernel(operation, left, right, target, cells, True) == dlfloat.NINF)
+        return bool(elementwise.binary(operation, left, right, target, cells, True) == dlfloat.NINF)
 
     return combine

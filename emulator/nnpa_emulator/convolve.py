@@ -23,8 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
-from nnpa_emulator.kernels import correlation
-from nnpa_emulator.kernels.padding import clear_padding
+from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
@@ -96,7 +95,7 @@ def convolve(
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output one element per window.
     """
     target = stick.geometry(output.transformed_desc)
-    clear_padding(output.sticks.view(np.uint16), target.dims, target.pages)
+    padding.clear_padding(output.sticks.view(np.uint16), target.dims, target.pages)
     ends = np.float32(limits.low), np.float32(limits.high)
     work = _Work(input, kernel, bias, output, sliding.slide, ends)
     depth = math.prod(kernel.transformed_desc.dims[:3])

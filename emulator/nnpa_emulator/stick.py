@@ -163,7 +163,8 @@ def stickify_gate(
     halves = 2 if desc.layout in _HALVES else 1
     shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
     cells = buffer.view(np.uint16)[first * sticks.PAGE_CELLS :]
-    return _stickify_floats(flat(array, shape.dims), cells, shape, saturate, True)
+    line, fill = flat(array, shape.dims), sticks.stickify_fp32
+    return _stickify_floats(line, cells, shape, saturate, True, fill)
 
 
 def unstickify(
@@ -324,7 +325,7 @@ def _stickify_floats(
     shape: Geometry,
     saturate: bool,
     fresh: bool,
-    fill: Fill = sticks.stickify_fp32,
+    fill: Fill,
 ) -> Conversion:
     """Convert a flat float array into DLFLOAT16 sticks by its dtype; `fill` is for FP32."""
     if line.dtype != np.float32:

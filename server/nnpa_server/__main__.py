@@ -161,6 +161,7 @@ def main(
     )
     _require_safe(config)
     start_logging(log_level, as_json=config.json_log)
+    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
     if notice := kernel_cache():
         _log.warning("%s", notice)
     leave_out_scipy()
@@ -168,7 +169,6 @@ def main(
         from nnpa_server.warmup import compile_all  # after the cache is chosen
 
         sys.exit(compile_all())
-    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
     from nnpa_server.app import serve  # after the cache is chosen
 
     sys.exit(serve(config))

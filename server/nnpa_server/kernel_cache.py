@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where compiled kernels are kept, and for which processors: chosen before Numba is imported."""
+"""Where compiled kernels are kept, and for which processors: chosen before Numba is imported.
+
+What is to be changed in Numba itself is left to the emulator, which imports it when it must.
+"""
 
 import importlib
 import os
 import tempfile
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,7 @@ def leave_out_scipy() -> None:
     Numba looks in it for linear algebra, which no kernel uses; without, it goes on as where SciPy
     is not installed. Call it before a kernel is loaded.
     """
-    linalg: Any = importlib.import_module("numba.np.linalg")
-    linalg.ensure_blas = _refuse_blas
+    _replace("numba.np.linalg", ensure_blas=_refuse_blas)
 
 
 def _refuse_blas() -> None:
@@ -75,16 +77,26 @@ def _leave_foreign_kernels(environment: Environment) -> str:
 
 def _keep_nothing() -> None:
     """Have Numba compile without keeping: it refuses to start where it finds no place for files."""
-    dispatcher: Any = importlib.import_module("numba.core.dispatcher").Dispatcher
-    dispatcher.enable_caching = _do_nothing
+    _replace("numba.core.dispatcher", "Dispatcher", enable_caching=_do_nothing)
 
 
 def _only_read() -> None:
     """Have Numba read a cache without asking whether it could write there, and write nothing."""
-    caching: Any = importlib.import_module("numba.core.caching")
-    for locator in (caching._CacheLocator, caching.UserProvidedCacheLocator):
-        locator.ensure_cache_path = _do_nothing
-    caching.Cache.save_overload = _do_nothing
+    for locator in ("_CacheLocator", "UserProvidedCacheLocator"):
+        _replace("numba.core.caching", locator, ensure_cache_path=_do_nothing)
+    _replace("numba.core.caching", "Cache", save_overload=_do_nothing)
+
+
+def _replace(module: str, owner: str = "", **names: Callable[..., None]) -> None:
+    """Have names of a module of Numba, or of a class there, replaced when Numba is imported."""
+    from nnpa_emulator.kernels.compilation import when_loaded  # imports the emulator
+
+    def replace() -> None:
+        found: Any = importlib.import_module(module)
+        for name, value in names.items():
+            setattr(getattr(found, owner) if owner else found, name, value)
+
+    when_loaded(replace)
 
 
 def _do_nothing(*_arguments: object) -> None:

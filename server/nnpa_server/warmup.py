@@ -2,7 +2,8 @@
 """Have every kernel compiled, or loaded from the cache, before a client needs it.
 
 Each operation of the emulator runs once on small tensors, in a thread of its own; health checks are
-answered meanwhile, and a client that comes first just waits for its own kernel, for calls go first.
+answered meanwhile. The thread is the one that compiles: what has an early form never waits for it,
+a client that needs another kernel first waits for that alone, for calls go first.
 """
 
 import logging
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
+from nnpa_emulator.kernels.compilation import compile_in
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
 from nnpa_emulator.ztensor import generate_transformed_desc
@@ -50,11 +52,16 @@ _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading.Thread:
     """Warm up in the background until done or `stopped`.
 
-    `last_busy` tells when a call last ran, in seconds of the monotonic clock.
+    `last_busy` tells when a call last ran, in seconds of the monotonic clock. The start of a server
+    counts as one: the first calls are likely to come next.
     """
-    thread = threading.Thread(
-        target=_warm_up, args=(stopped, last_busy), name="warmup", daemon=True
-    )
+    began = time.monotonic()
+
+    def last() -> float:
+        return max(began, last_busy())
+
+    thread = threading.Thread(target=_warm_up, args=(stopped, last), name="warmup", daemon=True)
+    compile_in(thread)
     thread.start()
     return thread
 
@@ -83,6 +90,7 @@ def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
         if time.monotonic() - told > 1:
             told = time.monotonic()
             _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
+    compile_in(None)
     count = sum(1 for one in FUNCTIONS.values() if one.outputs) + 1
     _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
 

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator.kernels import tiles
+from nnpa_emulator.kernels import registers, tiles
 
 Singles = npt.NDArray[np.float32]
 COUNTS = 1, 3, 4, 7, 64, 130
@@ -65,7 +65,7 @@ def test_tiles_of_this_host(rows: int, width: int, count: int) -> None:
 @pytest.mark.parametrize(("lanes", "vectors"), [(16, 4), (16, 3), (8, 2), (4, 4), (4, 2)])
 def test_tiles_of_other_hosts(lanes: int, vectors: int) -> None:
     """Tiles for registers of AVX-512, AVX, NEON and SSE have the same bits."""
-    tile = tiles.make_tile(tiles.ROWS, vectors, lanes)
+    tile = registers.make_tile(tiles.ROWS, vectors, lanes)
 
     def work(
         sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles,

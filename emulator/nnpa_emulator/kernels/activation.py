@@ -11,7 +11,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64, inlined, kernel
+from nnpa_emulator.kernels.compilation import inlined, kernel
+from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
 from nnpa_emulator.kernels.order import LEAST_KEY, NINF16, from_ordered, ordered
 from nnpa_emulator.kernels.padding import clear_padding
 

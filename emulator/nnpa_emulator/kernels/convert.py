@@ -6,16 +6,13 @@ last kept place, truncate (ties away from zero); the line starts at the FP32 bit
 Source: z/Architecture VCRNF and VCLFNH; zDNN API Reference 1.2.0, "Data Type Conversion".
 """
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.kernels.compilation import inlined, kernel
+
 Words = npt.NDArray[np.uint32]
 Codes = npt.NDArray[np.uint16]
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 MAGNITUDE32 = np.uint32(0x7FFFFFFF)
 INFINITY32 = np.uint32(0x7F800000)
@@ -35,31 +32,6 @@ LINE_HIGH64 = np.uint64(0x41FFF80000000000)
 HALF_UNIT64 = np.uint64(0x40000000000)
 DROPPED_BITS64 = np.uint64(43)
 LINE_START64 = np.uint64(0x7C000)
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compile a kernel: no interpreter lock, cached on disk, one thread, IEEE division.
-
-    The cache notices a change of the kernel's own file only: after changing a kernel that others
-    call from another file, remove `kernels/__pycache__`.
-    """
-    return cast(Kernel, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-
-
-def contracted(function: Kernel) -> Kernel:
-    """Compile a kernel in which a product and a sum may be one operation with one rounding.
-
-    For arithmetic inside of a result that is far more precise than the result's own rounding.
-    """
-    return cast(
-        Kernel,
-        numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function),
-    )
-
-
-def inlined(function: Kernel) -> Kernel:
-    """Compile a part of kernels that is pasted into each of them, whatever its size."""
-    return cast(Kernel, numba.njit(nogil=True, inline="always", error_model="numpy")(function))
 
 
 @kernel

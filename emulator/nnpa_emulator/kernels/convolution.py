@@ -10,14 +10,8 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import (
-    Codes,
-    Words,
-    decode_bits,
-    decode_run,
-    encode_fp64,
-    kernel,
-)
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import Codes, Words, decode_bits, decode_run, encode_fp64
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]

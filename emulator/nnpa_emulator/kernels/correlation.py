@@ -9,14 +9,12 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d; "Stickified tensors".
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from nnpa_emulator.kernels.compilation import inlined, kernel, kernel_in
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
     MAGNITUDE32,
@@ -26,8 +24,6 @@ from nnpa_emulator.kernels.convert import (
     decode_run,
     encode,
     encode_result,
-    inlined,
-    kernel,
 )
 from nnpa_emulator.kernels.convolution import (
     PAGE_CELLS,
@@ -106,26 +102,7 @@ def patch(
             word = end
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
-def _prefetch(_typing: Any, codes: Any, index: Any) -> Any:
-    """Ask for the cache line of an element that is going to be read, inside the array or not."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, given[0])
-        address = builder.gep(array.data, [given[1]])
-        byte = builder.bitcast(address, ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte.type, number, number, number])
-        ask = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
-        read, soon, data = number(0), number(3), number(1)
-        builder.call(ask, [byte, read, soon, data])
-        return context.get_dummy_value()
-
-    del index
-    return types.void(codes, types.intp), generate
-
-
-_ask_for: Callable[..., None] = _prefetch
+_ask_for: Callable[..., None] = kernel_in("nnpa_emulator.kernels.registers", "prefetch")
 
 
 @kernel

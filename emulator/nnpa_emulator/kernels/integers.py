@@ -8,7 +8,8 @@ Source: zDNN API Reference 1.2.0, zdnn_transform_quantized_ztensor; zDNN library
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import INFINITY32, MAGNITUDE32, as_bits, kernel
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import INFINITY32, MAGNITUDE32, as_bits
 from nnpa_emulator.kernels.sticks import STICK_BYTES, Dims, Pages
 
 

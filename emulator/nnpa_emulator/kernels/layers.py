@@ -15,6 +15,7 @@ Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are t
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.kernels.compilation import contracted, inlined, kernel
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
     LINE_LOW32,
@@ -23,13 +24,10 @@ from nnpa_emulator.kernels.convert import (
     Codes,
     Words,
     as_bits,
-    contracted,
     decode,
     decode_bits,
     decode_run,
     encode_result,
-    inlined,
-    kernel,
 )
 from nnpa_emulator.kernels.matmul import clear_padding
 from nnpa_emulator.kernels.recurrent import encode_double, gru_cell, lstm_cell

@@ -11,12 +11,8 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op; "Stickified tensors".
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import (
-    Codes,
-    Words,
-    decode_run,
-    kernel,
-)
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import Codes, Words, decode_run
 
 Place = tuple[int, int, int, int]
 Span = tuple[int, int]

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.kernels.compilation import inlined, kernel
 from nnpa_emulator.kernels.convert import (
     MAGNITUDE16,
     Codes,
@@ -19,8 +20,6 @@ from nnpa_emulator.kernels.convert import (
     decode,
     encode_fp64,
     encode_result,
-    inlined,
-    kernel,
 )
 from nnpa_emulator.kernels.order import GREATEST_KEY, LEAST_KEY, from_ordered, greater, lesser
 from nnpa_emulator.kernels.padding import clear_padding

@@ -4,7 +4,8 @@
 Source: zDNN API Reference 1.2.0, "Stickified tensors".
 """
 
-from nnpa_emulator.kernels.convert import Codes, kernel
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import Codes
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]

@@ -10,7 +10,8 @@ Source: zDNN API Reference 1.2.0, zdnn_avgpool2d and zdnn_maxpool2d.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64, kernel
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
 from nnpa_emulator.kernels.order import LEAST_KEY, from_ordered, greater
 from nnpa_emulator.kernels.padding import clear_padding
 

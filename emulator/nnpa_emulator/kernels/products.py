@@ -10,15 +10,8 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op and zdnn_matmul_transpose_op; "
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import (
-    MAGNITUDE16,
-    Codes,
-    Words,
-    decode_run,
-    encode_result,
-    inlined,
-    kernel,
-)
+from nnpa_emulator.kernels.compilation import inlined, kernel
+from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, Words, decode_run, encode_result
 from nnpa_emulator.kernels.matmul import EQUAL, GREATER, LESS, NINF, ONE
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
 

@@ -9,7 +9,8 @@ Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op; the order of sums is
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.convert import Codes, decode, encode_result, kernel
+from nnpa_emulator.kernels.compilation import kernel
+from nnpa_emulator.kernels.convert import Codes, decode, encode_result
 from nnpa_emulator.kernels.matmul import Place, Span
 
 Bytes = npt.NDArray[np.int8]

@@ -10,6 +10,7 @@ Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are th
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.kernels.compilation import contracted, inlined, kernel
 from nnpa_emulator.kernels.convert import DROPPED_BITS64 as DROPPED
 from nnpa_emulator.kernels.convert import (
     HALF_UNIT64,
@@ -20,11 +21,8 @@ from nnpa_emulator.kernels.convert import (
     MAGNITUDE16,
     MAGNITUDE64,
     Codes,
-    contracted,
     decode,
     encode_result,
-    inlined,
-    kernel,
 )
 
 Singles = npt.NDArray[np.float32]

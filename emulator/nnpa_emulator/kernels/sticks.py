@@ -14,6 +14,8 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors"; offsets as the zDNN libr
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.kernels import early
+from nnpa_emulator.kernels.compilation import kernel, kernel_with
 from nnpa_emulator.kernels.convert import (
     INFINITY32,
     LINE_HIGH32,
@@ -24,7 +26,6 @@ from nnpa_emulator.kernels.convert import (
     encode,
     encode_masked,
     encode_run,
-    kernel,
 )
 
 Dims = tuple[int, int, int, int]
@@ -38,7 +39,7 @@ PAGE_CELLS = 2048
 STICK_BYTES = 128
 
 
-@kernel
+@kernel_with(early.stickify_fp32)
 def stickify_fp32(
     words: Words, sticks: Codes, dims: Dims, pages: Pages, limit: np.uint32, fresh: bool
 ) -> tuple[np.uint32, np.uint32]:
@@ -195,7 +196,7 @@ def _mark_nonfinite(
                 sticks[cell + row * STICK_CELLS + i] = encode(bits, LINE_HIGH32)
 
 
-@kernel
+@kernel_with(early.unstickify_fp32)
 def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np.uint16:
     """Widen DLFLOAT16 sticks to FP32 bits; return the largest magnitude of the codes."""
     d4, d3, d2, d1 = dims
@@ -219,7 +220,7 @@ def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np
     return largest
 
 
-@kernel
+@kernel_with(early.stickify_table)
 def stickify_table(
     source: Codes, table: Words, sticks: Codes, dims: Dims, pages: Pages, fresh: bool
 ) -> np.uint32:
@@ -245,7 +246,7 @@ def stickify_table(
     return np.uint32(seen >> np.uint32(16))
 
 
-@kernel
+@kernel_with(early.unstickify_table)
 def unstickify_table(
     sticks: Codes, table: Words, target: Codes, dims: Dims, pages: Pages
 ) -> np.uint32:
@@ -277,7 +278,7 @@ def _convert(
     return seen
 
 
-@kernel
+@kernel_with(early.stickify_copy)
 def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh: bool) -> None:
     """Copy cells of 1, 2 or 4 bytes from a dense array into feature or kernel sticks."""
     d4, d3, d2, d1 = dims
@@ -300,7 +301,7 @@ def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh:
                     sticks[cell + np.uintp(d2 * cells) : cell + end] = 0
 
 
-@kernel
+@kernel_with(early.unstickify_copy)
 def unstickify_copy(sticks: Cells, target: Cells, dims: Dims, pages: Pages) -> None:
     """Copy cells of 1, 2 or 4 bytes from feature or kernel sticks into a dense array."""
     d4, d3, d2, d1 = dims

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products of dense rows with a panel of columns, in the registers of the host.
+
+A panel holds `width` columns (64, or 48) of the right matrix for each row of it, one row after the
+other. A tile is up to `ROWS` rows of sums over the panel's columns; every sum is made in the order
+of the inner dimension, each addition rounded to FP32 once. Products of two DLFLOAT16 values are
+exact in FP32, so that fused operations change nothing: the bits of a sum are those of any host,
+whatever is computed beside it. `VECTORS` vectors of `LANES` sums fill the registers beside what is
+multiplied.
+Source: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM
+Transactions on Mathematical Software 34 (3), 2008: the kernel of panels and registers.
+"""
+
+import platform
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import binding, ir
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic
+
+from nnpa_emulator.kernels.compilation import inlined, kernel
+from nnpa_emulator.kernels.tiles import ROWS
+
+Singles = npt.NDArray[np.float32]
+
+
+def _features() -> frozenset[str]:
+    """Return what the processors can do that Numba compiles for: this one's, unless it was told."""
+    told: str | None = vars(config)["CPU_FEATURES"]
+    if told:
+        return frozenset(one[1:] for one in told.split(",") if one.startswith("+"))
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+_WIDE, _HALF = "avx512f" in _features(), "avx" in _features()
+_ARM = platform.machine().lower() in ("aarch64", "arm64")
+
+LANES: Final = 16 if _WIDE else 8 if _HALF else 4
+"""FP32 values of a vector register: AVX-512, AVX, or NEON and SSE."""
+VECTORS: Final = 4 if _WIDE or _ARM else 2
+"""Vectors of a row of a tile: with 6 rows 24 sums in 32 registers, or 12 in 16."""
+STEP: Final = LANES * VECTORS
+"""Columns of a tile."""
+UNROLLED: Final = 4
+"""Rows of the panel that are taken in one turn of the loop."""
+
+_FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
+_CONTRACT = ("contract",)
+
+
+class _Tile:
+    """The code of one tile: pointers to rows of sums and of the left matrix, and to the panel."""
+
+    def __init__(
+        self, builder: Any, rows: int, vectors: int, lanes: int, operands: list[Any]
+    ) -> None:
+        sums, at, left, start, stride, panels, panel, self.width, self.count, self.fresh = operands
+        self.builder, self.vectors, self.lanes = builder, vectors, lanes
+        self.vector = ir.VectorType(_FLOAT, lanes)
+        numbers = [ir.Constant(_INDEX, row) for row in range(rows)]
+        self.sums = [self._at(sums, at, builder.mul(row, self.width)) for row in numbers]
+        self.left = [self._at(left, start, builder.mul(row, stride)) for row in numbers]
+        self.panel = builder.gep(panels, [panel])
+
+    def _at(self, data: Any, *offsets: Any) -> Any:
+        """Return the address of an element."""
+        for offset in offsets:
+            data = self.builder.gep(data, [offset])
+        return data
+
+    def places(self) -> list[Any]:
+        """Return the addresses of all vectors of sums."""
+        columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
+        found = [self._at(row, column) for row in self.sums for column in columns]
+        return [self.builder.bitcast(one, self.vector.as_pointer()) for one in found]
+
+    def begin(self) -> list[Any]:
+        """Load the sums so far, or take zeros where they are fresh."""
+        zero = ir.Constant(self.vector, None)
+        loaded = [self.builder.load(one, align=4) for one in self.places()]
+        return [self.builder.select(self.fresh, zero, one) for one in loaded]
+
+    def add(self, sums: list[Any], k: Any) -> list[Any]:
+        """Add the products of one row of the panel."""
+        builder = self.builder
+        row = builder.gep(self.panel, [builder.mul(k, self.width)])
+        columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
+        pointers = [
+            builder.bitcast(builder.gep(row, [column]), self.vector.as_pointer())
+            for column in columns
+        ]
+        right = [builder.load(pointer, align=4) for pointer in pointers]
+        added: list[Any] = []
+        for number, left in enumerate(self.left):
+            factor = self._spread(builder.load(builder.gep(left, [k])))
+            for one, total in zip(right, sums[number * self.vectors :], strict=False):
+                product = builder.fmul(factor, one, flags=_CONTRACT)
+                added.append(builder.fadd(product, total, flags=_CONTRACT))
+        return added
+
+    def _spread(self, value: Any) -> Any:
+        """Put a value into every lane."""
+        nothing = ir.Constant(self.vector, ir.Undefined)
+        one = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+        first = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
+        return self.builder.shuffle_vector(one, nothing, first)
+
+    def loop(self, sums: list[Any], first: Any, limit: Any, step: int) -> tuple[list[Any], Any]:
+        """Add rows of the panel from `first` while `step` of them are left; return where it ended.
+
+        Code: a test at the head, a body of `step` rows.
+        """
+        builder, before = self.builder, self.builder.block
+        head, body, behind = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        k = builder.phi(_INDEX)
+        k.add_incoming(first, before)
+        totals = [builder.phi(self.vector) for _ in sums]
+        last = builder.add(k, ir.Constant(_INDEX, step))
+        builder.cbranch(builder.icmp_signed("<=", last, limit), body, behind)
+        builder.position_at_end(body)
+        added = list(totals)
+        for number in range(step):
+            added = self.add(added, builder.add(k, ir.Constant(_INDEX, number)))
+        builder.branch(head)
+        k.add_incoming(last, body)
+        for phi, one, total in zip(totals, sums, added, strict=True):
+            phi.add_incoming(one, before)
+            phi.add_incoming(total, body)
+        builder.position_at_end(behind)
+        return totals, k
+
+    def finish(self, sums: list[Any]) -> None:
+        """Store the sums."""
+        for one, place in zip(sums, self.places(), strict=True):
+            self.builder.store(one, place, align=4)
+
+
+def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None]:
+    """Return the code of a tile for kernels; arguments are those of `accumulate`, without rows."""
+
+    @intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
+    def tile(
+        _typing: Any, sums: Any, at: Any, left: Any, start: Any, stride: Any,
+        panels: Any, panel: Any, width: Any, count: Any, fresh: Any,
+    ) -> Any:  # fmt: skip
+        index = types.intp
+        operands = sums, index, left, index, index, panels, index, index, index, types.boolean
+        del at, start, stride, panel, width, count, fresh
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            values = list(given)
+            for number in (0, 2, 5):
+                array = context.make_array(signature.args[number])
+                values[number] = array(context, builder, values[number]).data
+            code = _Tile(builder, rows, vectors, lanes, values)
+            sums, k = code.loop(code.begin(), ir.Constant(_INDEX, 0), code.count, UNROLLED)
+            sums, _ = code.loop(sums, k, code.count, 1)
+            code.finish(sums)
+            return context.get_dummy_value()
+
+        return types.void(*operands), generate
+
+    found: Callable[..., None] = tile
+    return found
+
+
+_tile_1, _tile_2, _tile_3, _tile_4, _tile_5, _tile_6 = (
+    make_tile(n + 1, VECTORS) for n in range(ROWS)
+)
+_NARROW = min(VECTORS, 48 // LANES)
+_narrow_1, _narrow_2, _narrow_3, _narrow_4, _narrow_5, _narrow_6 = (
+    make_tile(n + 1, _NARROW) for n in range(ROWS)
+)
+
+
+@inlined
+def _add_full(
+    sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
+    width: int, count: int, rows: int, fresh: bool,
+) -> None:  # fmt: skip
+    """Add the products of a tile of `VECTORS` vectors."""
+    if rows == 6:
+        _tile_6(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 5:
+        _tile_5(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 4:
+        _tile_4(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 3:
+        _tile_3(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 2:
+        _tile_2(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    else:
+        _tile_1(sums, at, left, start, stride, panels, panel, width, count, fresh)
+
+
+@inlined
+def _add_narrow(
+    sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
+    width: int, count: int, rows: int, fresh: bool,
+) -> None:  # fmt: skip
+    """Add the products of a tile of at most 48 columns."""
+    if rows == 6:
+        _narrow_6(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 5:
+        _narrow_5(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 4:
+        _narrow_4(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 3:
+        _narrow_3(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    elif rows == 2:
+        _narrow_2(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    else:
+        _narrow_1(sums, at, left, start, stride, panels, panel, width, count, fresh)
+
+
+@kernel
+def accumulate(
+    sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
+    width: int, count: int, rows: int, fresh: bool,
+) -> None:  # fmt: skip
+    """Add the products of `rows` rows of the left matrix with a panel of `width` columns.
+
+    `sums` has its rows from index `at`, `width` apart; the left matrix begins at `start`, its rows
+    `stride` apart; the panel begins at `panel` and has `count` rows. With `fresh` the sums so far
+    are zero, whatever is stored. `rows` is 1 to 6, `width` 64 or 48; nothing is checked.
+    """
+    if width < STEP:
+        _add_narrow(sums, at, left, start, stride, panels, panel, width, count, rows, fresh)
+        return
+    for first in range(0, width, STEP):
+        _add_full(
+            sums, at + first, left, start, stride, panels, panel + first, width, count, rows, fresh
+        )
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
+def prefetch(_typing: Any, codes: Any, index: Any) -> Any:
+    """Ask for the cache line of an element that is going to be read, inside the array or not."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, given[0])
+        address = builder.gep(array.data, [given[1]])
+        byte = builder.bitcast(address, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte.type, number, number, number])
+        ask = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
+        read, soon, data = number(0), number(3), number(1)
+        builder.call(ask, [byte, read, soon, data])
+        return context.get_dummy_value()
+
+    del index
+    return types.void(codes, types.intp), generate

@@ -6,6 +6,7 @@ answered meanwhile. The thread is the one that compiles: what has an early form 
 a client that needs another kernel first waits for that alone, for calls go first.
 """
 
+import gc
 import logging
 import threading
 import time
@@ -57,10 +58,14 @@ def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading
     """
     began = time.monotonic()
 
-    def last() -> float:
-        return max(began, last_busy())
+    def work() -> None:
+        try:
+            _warm_up(stopped, lambda: max(began, last_busy()))
+        finally:
+            compile_in(None)
+            gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
 
-    thread = threading.Thread(target=_warm_up, args=(stopped, last), name="warmup", daemon=True)
+    thread = threading.Thread(target=work, name="warmup", daemon=True)
     compile_in(thread)
     thread.start()
     return thread
@@ -90,7 +95,6 @@ def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
         if time.monotonic() - told > 1:
             told = time.monotonic()
             _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
-    compile_in(None)
     count = sum(1 for one in FUNCTIONS.values() if one.outputs) + 1
     _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
 

@@ -43,9 +43,10 @@ class _Waiting:
 
     def compiled(self) -> Callable[..., Any]:
         """Return what Numba has of it; needs `_load`."""
-        if self._compiled is None:
-            self._compiled = self._make()
-        return self._compiled
+        with _lock:
+            if self._compiled is None:
+                self._compiled = self._make()
+            return self._compiled
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute, early if there is a form for that and a thread that compiles."""

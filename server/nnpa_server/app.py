@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from nnpa.mli.v1.mli_pb2_grpc import add_MliServiceServicer_to_server
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
@@ -35,8 +34,8 @@ from nnpa_server.accelerator import (
 )
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
 from nnpa_server.interceptor import Interceptor
+from nnpa_server.late import Late
 from nnpa_server.metrics import Metrics
-from nnpa_server.open_inference import Inference, Loader, OpenInferenceService, Regions
 from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 from nnpa_server.tokens import Tokens, TokensInvalid
@@ -89,41 +88,42 @@ class Server:
         add_to(self._grpc, accelerator)
         self.traces = accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
-        add_MliServiceServicer_to_server(
-            mli.MliService(config.limits, config.max_session_calls), self._grpc
-        )
+        self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
         self.exposition: Exposition | None = None
         self.listener: InferenceListener | None = None
         self.inference_address = ""
         self.repository = Repository(config.max_models)
-        self.regions = Regions() if config.shared_memory else None
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
-        config, limit = self.config, self.config.limits.max_session_bytes
-        self.loader = Loader(self.repository, open_inference.compile_onnx, config.models, limit)
-        inference = Inference(
-            self.repository, self.regions, config.max_response, limit, self.metrics
+        config, self.models_ready = self.config, threading.Event()
+        self.models = Late(
+            lambda: open_inference.make_models(
+                config, self.repository, self.metrics, self.models_ready
+            )
         )
-        loader = None if config.no_model_control else self.loader
-        self.inference = OpenInferenceService(self.repository, inference, loader, self.regions)
-        handlers = open_inference.handlers_of(self.inference)
+        handlers = open_inference.handlers_of(lambda: self.models.made().service)
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
         self._inference_handlers = handlers
-        self._quick = inference.is_quick
-        network.add_to(self._grpc, self.store, self.repository, loader)
+        network.add_to(
+            self._grpc,
+            self.store,
+            self.repository,
+            lambda: None if config.no_model_control else self.models.made().loader,
+        )
 
     def load_models(self) -> None:
         """Load the models of the operator's folder, then say that the server is ready for more."""
         try:
-            self.loader.load_folder()
+            if self.config.models is not None:
+                self.models.made().loader.load_folder()
         except Exception:
             _log.exception("the models of %s are not all loaded", self.config.models)
-        self.inference.ready = True
+        self.models_ready.set()
         self.health.set(open_inference.SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
     def start(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class Server:
             for name, one in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self._quick, _options(self.config)
+            handlers, self._pool, self.models.made().inference.is_quick, _options(self.config)
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
@@ -218,8 +218,9 @@ class Server:
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
-        if self.regions is not None:
-            self.regions.close()
+        models = self.models.made_already()
+        if models is not None and models.regions is not None:
+            models.regions.close()
         if self.exposition is not None:
             self.exposition.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -302,7 +303,6 @@ def tune_collector() -> None:
     Messages make many objects and hardly a cycle; sessions break their own when they end.
     Measured: lists of 100 small operations take a third of the time.
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 100)
@@ -358,6 +358,7 @@ def serve(config: Config) -> int:
         server = Server(config)
         if server.tokens is not None:
             signal.signal(signal.SIGHUP, lambda _number, _frame: server.reload_tokens())
+        warmup.start(ended, server.interceptor.last_busy, (server.models.made, server.mli.made))
         addresses = server.start()
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
@@ -370,7 +371,6 @@ def serve(config: Config) -> int:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
     if config.exit_with_parent:
         watch_parent(ended)
-    warmup.start(ended, server.interceptor.last_busy)
     tune_collector()
     ended.wait()
     _log.info("draining, for at most %g s", config.drain_timeout)

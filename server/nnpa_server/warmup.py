@@ -10,7 +10,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -50,8 +50,12 @@ _QUIET, _PATIENCE = 0.25, 10.0  # seconds without a call before a step; the long
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
-def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading.Thread:
-    """Warm up in the background until done or `stopped`.
+def start(
+    stopped: threading.Event,
+    last_busy: Callable[[], float],
+    services: Sequence[Callable[[], object]] = (),
+) -> threading.Thread:
+    """Warm up in the background until done or `stopped`; `services` are called to be made.
 
     `last_busy` tells when a call last ran, in seconds of the monotonic clock. The start of a server
     counts as one: the first calls are likely to come next.
@@ -60,7 +64,7 @@ def start(stopped: threading.Event, last_busy: Callable[[], float]) -> threading
 
     def work() -> None:
         try:
-            _warm_up(stopped, lambda: max(began, last_busy()))
+            _warm_up(stopped, lambda: max(began, last_busy()), services)
         finally:
             compile_in(None)
             gc.freeze()  # Numba and what it made stay: the cycle collector need not look at them
@@ -80,10 +84,14 @@ def compile_all() -> int:
     return 0
 
 
-def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
+def _warm_up(
+    stopped: threading.Event,
+    last_busy: Callable[[], float],
+    services: Sequence[Callable[[], object]],
+) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
     began = told = time.monotonic()
-    units = list(_units(guest))
+    units = [*(("services", one) for one in services), *_units(guest)]
     for done, (name, warm) in enumerate(units):
         _let_calls_pass(stopped, last_busy)
         if stopped.is_set():
@@ -91,7 +99,7 @@ def _warm_up(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
         try:
             warm()
         except Exception:
-            _log.warning("the kernels of %s are not warm", name, exc_info=True)
+            _log.warning("%s: not warm", name, exc_info=True)
         if time.monotonic() - told > 1:
             told = time.monotonic()
             _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
@@ -107,7 +115,7 @@ def _let_calls_pass(stopped: threading.Event, last_busy: Callable[[], float]) ->
             return
 
 
-def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], None]]]:
+def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is to be warmed, the likeliest first, in steps that end soon."""
     kinds = [(kind, width) for kind in _PLAIN_TYPES for width in (64, 3)]
     layouts = DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_HWCK

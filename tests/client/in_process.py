@@ -17,7 +17,7 @@ from nnpa_server.accelerator.service import AcceleratorService
 from nnpa_server.accelerator.transfer import parse_write
 from nnpa_server.config import Limits
 from nnpa_server.errors import from_exception
-from nnpa_server.mli import MliService
+from nnpa_server.mli.service import MliService
 from nnpa_server.network import make_service
 from nnpa_server.repository import Repository
 from nnpa_server.store import Store

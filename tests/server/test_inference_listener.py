@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
-from nnpa_server.open_inference import Inference
+from nnpa_server.open_inference.inference import Inference
 
 from tests.server.conftest import CONFIG, LIMITS, Running
 from tests.server.onnx_models import Caller, dense, offering, outputs_of, request

@@ -13,7 +13,7 @@ from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.mli.v1 import mli_pb2_grpc
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallCancelled, CallRefused
-from nnpa_server.mli import MAX_KERNELS, MliService
+from nnpa_server.mli.service import MAX_KERNELS, MliService
 
 from tests.server.conftest import LIMITS, Running
 from tests.server.mli_wire import (

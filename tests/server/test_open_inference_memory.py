@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
-from nnpa_server.open_inference import Regions
-from nnpa_server.open_inference.shared_memory import Region
+from nnpa_server.open_inference.shared_memory import Region, Regions
 
 from tests.server.conftest import Running
 from tests.server.onnx_models import LISTENERS, Array, Caller, binary, offering, refusal, request
@@ -146,8 +145,9 @@ def test_status_and_unregister(pair: Pair, memory: Object) -> None:
     _unregister(caller, "never")
     _unregister(caller)
     assert _status(caller) == {}
-    assert server.server.regions is not None
-    assert server.server.regions.count() == 0
+    regions = server.server.models.made().regions
+    assert regions is not None
+    assert regions.count() == 0
     assert not memory.is_open_elsewhere()
     one = pb.SystemSharedMemoryStatusRequest(name="r")
     refusal("REGION_NOT_FOUND", caller.stub.SystemSharedMemoryStatus, one)
@@ -273,8 +273,9 @@ def test_a_client_that_goes_leaves_nothing(memory: Object, tmp_path: Path, unix:
         while memory.is_open_elsewhere():
             assert time.monotonic() < until
             time.sleep(0.05)
-        assert server.server.regions is not None
-        assert server.server.regions.count() == 0
+        regions = server.server.models.made().regions
+        assert regions is not None
+        assert regions.count() == 0
 
 
 def test_a_region_in_use_stays_open(memory: Object) -> None:

@@ -1,7 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nnpa.mli.v1.MliService: embARC MLI kernels with their tensors, several in one call."""
+"""nnpa.mli.v1.MliService: embARC MLI kernels with their tensors, several in one call.
 
-from nnpa_server.mli.operands import Room
-from nnpa_server.mli.service import MAX_KERNELS, SERVICE, MliService
+The kernels are imported when the first call comes, or when nobody calls.
+"""
 
-__all__ = ["MAX_KERNELS", "SERVICE", "MliService", "Room"]
+from importlib import import_module
+from typing import Any
+
+import grpc
+from nnpa.mli.v1 import mli_pb2 as pb
+
+from nnpa_server import late
+from nnpa_server.config import Limits
+from nnpa_server.late import Late
+
+_DESCRIPTOR = pb.DESCRIPTOR.services_by_name["MliService"]
+SERVICE = _DESCRIPTOR.full_name
+
+__all__ = ["SERVICE", "add_to"]
+
+
+def add_to(server: grpc.Server, limits: Limits, calls: int) -> Late[Any]:
+    """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
+    service: Late[Any] = Late(
+        lambda: import_module("nnpa_server.mli.service").MliService(limits, calls)
+    )
+    late.add_to(server, _DESCRIPTOR, service.made)
+    return service

@@ -49,7 +49,7 @@ from nnpa_server.network.programs import refused_model, tell_program
 from nnpa_server.network.refusals import not_ready, refusing, require_message
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
-from nnpa_server.open_inference import Loader
+from nnpa_server.open_inference.loading import Loader
 from nnpa_server.pages import make_token, page_size, read_token
 from nnpa_server.patience import Context
 from nnpa_server.repository import Repository

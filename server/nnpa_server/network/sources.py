@@ -18,7 +18,7 @@ from nnpa_network.program import ModelRefused
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program
 from nnpa_server.network.uploads import receive_file
-from nnpa_server.open_inference import Loader
+from nnpa_server.open_inference.loading import Loader
 from nnpa_server.patience import Context
 from nnpa_server.repository import Repository
 from nnpa_server.store import Session

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""inference.GRPCInferenceService: the Open Inference Protocol, in Triton's dialect."""
+"""inference.GRPCInferenceService: the Open Inference Protocol, in Triton's dialect.
 
-from nnpa_server.open_inference.inference import Inference
-from nnpa_server.open_inference.loading import Loader, compile_onnx
-from nnpa_server.open_inference.service import SERVICE, OpenInferenceService, handlers_of
-from nnpa_server.open_inference.shared_memory import Regions
+What models run on is imported when the first call comes, or when nobody calls.
+"""
 
-__all__ = [
-    "SERVICE",
-    "Inference",
-    "Loader",
-    "OpenInferenceService",
-    "Regions",
-    "compile_onnx",
-    "handlers_of",
-]
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from nnpa_server.config import Config
+from nnpa_server.metrics import Metrics
+from nnpa_server.open_inference.handlers import SERVICE, handlers_of
+from nnpa_server.repository import Repository
+
+if TYPE_CHECKING:
+    from nnpa_server.open_inference.models import Models
+
+__all__ = ["SERVICE", "handlers_of", "make_models"]
+
+
+def make_models(
+    config: Config, repository: Repository, metrics: Metrics | None, ready: threading.Event
+) -> "Models":
+    """Return what runs models; `ready` is set when those of the operator's folder are loaded."""
+    models: type[Models] = import_module("nnpa_server.open_inference.models").Models
+    return models(config, repository, metrics, ready)

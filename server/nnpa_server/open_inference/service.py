@@ -2,30 +2,24 @@
 """GRPCInferenceService: each method of nnpa/oip/open_inference_grpc.proto in a few lines."""
 
 import logging
+import threading
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from typing import Any
 
-import grpc
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
+from nnpa_server.open_inference.handlers import SERVICE as SERVICE
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
-from nnpa_server.open_inference.messages import (
-    InferRequest,
-    InferResponse,
-    cut,
-    joined,
-    joined_for_stream,
-)
+from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
 from nnpa_server.repository import Repository, State
 
-SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 _failures = logging.getLogger("nnpa.failure")
 _EXTENSIONS = (
     "model_repository",
@@ -35,18 +29,13 @@ _EXTENSIONS = (
     "statistics",
 )
 _FINAL_WANTED, _FINAL = "triton_enable_empty_final_response", "triton_final_response"
-# Methods of the protocol that are not offered, and why.
-_NOT_OFFERED = {
-    "CudaSharedMemoryStatus": ("cuda_shared_memory", "there is no GPU"),
-    "CudaSharedMemoryRegister": ("cuda_shared_memory", "there is no GPU"),
-    "CudaSharedMemoryUnregister": ("cuda_shared_memory", "there is no GPU"),
-    "TraceSetting": ("trace", "the log has a line for each call"),
-    "LogSettings": ("logging", "the server's flags say what is logged"),
-}
 
 
 class OpenInferenceService:
-    """The service. `loader` is None where clients may not load models, `regions` likewise."""
+    """The service. `loader` is None where clients may not load models, `regions` likewise.
+
+    `ready` is set when the models of the folder have been loaded, once.
+    """
 
     def __init__(
         self,
@@ -54,12 +43,13 @@ class OpenInferenceService:
         inference: Inference,
         loader: Loader | None,
         regions: Regions | None,
+        ready: threading.Event,
     ) -> None:
         self._repository = repository
         self._inference = inference
         self._loader = loader
         self._regions = regions
-        self.ready = False
+        self._ready = ready
 
     def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
         """Tell that the server runs."""
@@ -67,7 +57,7 @@ class OpenInferenceService:
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
         """Tell whether the models of the folder have been loaded, once."""
-        return pb.ServerReadyResponse(ready=self.ready)
+        return pb.ServerReadyResponse(ready=self._ready.is_set())
 
     def ModelReady(self, request: Any, _context: object) -> pb.ModelReadyResponse:  # noqa: N802
         """Tell whether a model takes requests; of an unknown one: no."""
@@ -206,13 +196,6 @@ class OpenInferenceService:
         return self._regions
 
 
-def _refusing(extension: str, how: str) -> Any:
-    def refuse(_request: object, _context: object) -> None:
-        raise not_offered(extension, how)
-
-    return refuse
-
-
 def _final(request: InferRequest, response: InferResponse) -> InferResponse:
     """Mark a response as its request's last, where the client wants to be told."""
     if _FINAL_WANTED.encode() not in request.head:
@@ -233,23 +216,3 @@ def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStream
         error_message=f"[{refused.code.name}] {refused.message}",
         infer_response=pb.ModelInferResponse(id=request.id.decode()),
     )
-
-
-def handlers_of(service: OpenInferenceService) -> dict[str, Any]:
-    """Return a service's handlers by method; raw contents do not become parts of messages."""
-    methods: dict[str, Any] = {}
-    descriptor = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-    for name, method in descriptor.methods_by_name.items():
-        request: Any = getattr(pb, method.input_type.name)
-        response: Any = getattr(pb, method.output_type.name)
-        parse, serialize = request.FromString, response.SerializeToString
-        if name in ("ModelInfer", "ModelStreamInfer"):
-            parse, serialize = cut, joined_for_stream if method.client_streaming else joined
-        if name in _NOT_OFFERED:
-            behaviour = _refusing(*_NOT_OFFERED[name])
-        else:
-            behaviour = getattr(service, name)
-        kind = "stream_stream" if method.client_streaming else "unary_unary"
-        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-        methods[name] = make(behaviour, request_deserializer=parse, response_serializer=serialize)
-    return methods

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the methods of GRPCInferenceService look like on the wire."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nnpa.oip import open_inference_grpc_pb2 as pb
+
+from nnpa_server.late import make_handler, method_of
+from nnpa_server.open_inference.messages import cut, joined, joined_for_stream
+from nnpa_server.open_inference.requests import not_offered
+
+if TYPE_CHECKING:
+    from nnpa_server.open_inference.service import OpenInferenceService
+
+_DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+SERVICE = _DESCRIPTOR.full_name
+# Methods of the protocol that are not offered, and why.
+_NOT_OFFERED = {
+    "CudaSharedMemoryStatus": ("cuda_shared_memory", "there is no GPU"),
+    "CudaSharedMemoryRegister": ("cuda_shared_memory", "there is no GPU"),
+    "CudaSharedMemoryUnregister": ("cuda_shared_memory", "there is no GPU"),
+    "TraceSetting": ("trace", "the log has a line for each call"),
+    "LogSettings": ("logging", "the server's flags say what is logged"),
+}
+
+
+def handlers_of(service: Callable[[], "OpenInferenceService"]) -> dict[str, Any]:
+    """Return a service's handlers by method; raw contents do not become parts of messages.
+
+    The service is asked for when it is called.
+    """
+    methods: dict[str, Any] = {}
+    for name, method in _DESCRIPTOR.methods_by_name.items():
+        request: Any = getattr(pb, method.input_type.name)
+        response: Any = getattr(pb, method.output_type.name)
+        parse, serialize = request.FromString, response.SerializeToString
+        if name in ("ModelInfer", "ModelStreamInfer"):
+            parse, serialize = cut, joined_for_stream if method.client_streaming else joined
+        behaviour = method_of(method, service)
+        if name in _NOT_OFFERED:
+            behaviour = _refusing(*_NOT_OFFERED[name])
+        methods[name] = make_handler(method, behaviour, parse, serialize)
+    return methods
+
+
+def _refusing(extension: str, how: str) -> Any:
+    def refuse(_request: object, _context: object) -> None:
+        raise not_offered(extension, how)
+
+    return refuse

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that runs models for clients of the protocol, put together."""
+
+import threading
+
+from nnpa_server.config import Config
+from nnpa_server.metrics import Metrics
+from nnpa_server.open_inference.inference import Inference
+from nnpa_server.open_inference.loading import Loader, compile_onnx
+from nnpa_server.open_inference.service import OpenInferenceService
+from nnpa_server.open_inference.shared_memory import Regions
+from nnpa_server.repository import Repository
+
+
+class Models:
+    """A loader of models, the memory that clients share, inference, and the service over them."""
+
+    def __init__(
+        self,
+        config: Config,
+        repository: Repository,
+        metrics: Metrics | None,
+        ready: threading.Event,
+    ) -> None:
+        limit = config.limits.max_session_bytes
+        self.loader = Loader(repository, compile_onnx, config.models, limit)
+        self.regions = Regions() if config.shared_memory else None
+        self.inference = Inference(repository, self.regions, config.max_response, limit, metrics)
+        loader = None if config.no_model_control else self.loader
+        self.service = OpenInferenceService(repository, self.inference, loader, self.regions, ready)

@@ -263,7 +263,8 @@ compilation.compile_in(thread)
 run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
 thread.start()
-thread.join()
+while thread.is_alive():
+    run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
 compilation.compile_in(None)
 run()
@@ -273,7 +274,10 @@ print([name for one in names for name in one if isinstance(one[name], compilatio
 
 
 def test_first_calls_need_no_compiler() -> None:
-    """First calls import no Numba while a thread is to compile; behind it kernels are compiled."""
+    """First calls import no Numba while a thread is to compile, nor wait for it; then all have it.
+
+    Bits are the vectors' before, while and after kernels take the places of their early forms.
+    """
     assert told_by(SCRIPT) == ["False False", "True True", "[]"]
 
 

@@ -46,7 +46,9 @@ _SHAPES: Mapping[str, Mapping[str, Dims]] = {
 }  # fmt: skip
 _SCALARS = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
 _LIKELY = frozenset(("add", "relu", "matmul_op"))
-_QUIET, _PATIENCE = 0.25, 10.0  # seconds without a call before a step; the longest wait for them
+_FIRST_TRANSFORMS = 2
+_FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
+_QUIET, _PATIENCE = 0.25, 10.0  # seconds without a call before a step; until none is waited for
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
@@ -91,9 +93,10 @@ def _warm_up(
 ) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
     began = told = time.monotonic()
-    units = [*(("services", one) for one in services), *_units(guest)]
+    units = [*_units(guest)]
+    units[_FIRST:_FIRST] = [("services", one) for one in services]
     for done, (name, warm) in enumerate(units):
-        _let_calls_pass(stopped, last_busy)
+        _let_calls_pass(stopped, last_busy, began + _PATIENCE)
         if stopped.is_set():
             return
         try:
@@ -107,9 +110,10 @@ def _warm_up(
     _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
 
 
-def _let_calls_pass(stopped: threading.Event, last_busy: Callable[[], float]) -> None:
+def _let_calls_pass(
+    stopped: threading.Event, last_busy: Callable[[], float], give_up: float
+) -> None:
     """Wait for a moment without calls: a compiler at work slows them down, and they may need it."""
-    give_up = time.monotonic() + _PATIENCE
     while last_busy() + _QUIET > time.monotonic() and time.monotonic() < give_up:
         if stopped.wait(_QUIET / 4):
             return
@@ -127,10 +131,10 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
     functions = sorted(
         (one for one in FUNCTIONS.values() if one.outputs), key=lambda one: one.name not in _LIKELY
     )
-    yield from transforms[:2]
+    yield from transforms[:_FIRST_TRANSFORMS]
     for one in functions:
         yield one.name, partial(_warm, guest, one)
-    yield from transforms[2:]
+    yield from transforms[_FIRST_TRANSFORMS:]
 
 
 def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:

@@ -297,3 +297,23 @@ for pages in (80, 90):
 def test_large_operands_are_for_the_compiled_kernel() -> None:
     """Operands of more than 1 MiB together do not take an early form's time and memory."""
     assert told_by(LARGE) == ["False", "True"]
+
+
+MANY = """
+import sys, threading
+import numpy as np
+from nnpa_emulator.kernels import compilation, elementwise
+
+compilation.compile_in(threading.Thread())
+codes = np.zeros(2048, np.uint16)
+for count in range(1, 2000):
+    elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
+    if "numba" in sys.modules:
+        print(count)
+        break
+"""
+
+
+def test_many_calls_are_for_the_compiled_kernel() -> None:
+    """A process that goes on calling waits for Numba once, and has the quicker kernel then."""
+    assert told_by(MANY) == ["1025"]

@@ -21,6 +21,12 @@ Adjustment = Callable[[], None]
 EARLY_BYTES: Final = 1 << 20
 """Most bytes of operands that an early form is for: compiled kernels work with less memory."""
 
+EARLY_WORK: Final = 1 << 26
+"""Bytes of operands, of all calls of a kernel, that its early form is for: they take it about as
+long as Numba's import, which a process that makes more calls rather waits for, once."""
+
+_LEAST_WORK: Final = 1 << 16  # bytes that a call is counted as, for what it costs by itself
+
 _PACKAGE: Final = __name__.rpartition(".")[0]
 
 _lock = threading.RLock()
@@ -38,6 +44,7 @@ class _Waiting:
     ) -> None:
         self._make = make
         self.early = early
+        self._left = EARLY_WORK
         self._compiled: Callable[..., Any] | None = None
         _waiting.add(self)
 
@@ -52,7 +59,8 @@ class _Waiting:
         """Compute, early if there is a form for that and a thread that compiles."""
         if self.early is not None and _compiler not in (None, threading.current_thread()):
             size = sum(getattr(one, "nbytes", 0) for one in arguments)
-            if size <= EARLY_BYTES:
+            if size <= EARLY_BYTES and self._left > 0:
+                self._left -= max(size, _LEAST_WORK)
                 return self.early(*arguments)
         _load()
         result = self.compiled()(*arguments)

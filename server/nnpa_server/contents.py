@@ -22,7 +22,7 @@ class Contents:
 
     def put(self, key: tuple[bytes, int], memory: Memory) -> None:
         """Hold `memory`, which nobody writes to from here on, unless it is too large."""
-        self._drop(key)
+        self.drop(key)
         if memory.nbytes <= self._limit:
             self._by_key[key] = memory
             self.held += memory.nbytes
@@ -39,14 +39,15 @@ class Contents:
     def shrink(self, most: int) -> None:
         """Forget until at most `most` bytes are held."""
         while self._by_key and self.held > most:
-            self._drop(next(iter(self._by_key)))
+            self.drop(next(iter(self._by_key)))
 
     def clear(self) -> None:
         """Forget everything."""
         self._by_key.clear()
         self.held = 0
 
-    def _drop(self, key: tuple[bytes, int]) -> None:
+    def drop(self, key: tuple[bytes, int]) -> None:
+        """Forget what is held under a key, if anything is."""
         memory = self._by_key.pop(key, None)
         if memory is not None:
             self.held -= memory.nbytes

@@ -84,6 +84,36 @@ def test_nothing_writes_to_what_is_cached(client: Client) -> None:
     assert added(client, named, named) == added(client, sent, sent)
 
 
+@pytest.mark.parametrize("order", [0, BIG])
+def test_what_was_overwritten_is_forgotten(client: Client, order: int) -> None:
+    """An output takes the place of the one before it: that is gone, and others are not."""
+    sticks = sticks_of(client, order)
+    kept = ztensor(sticks=sticks, cache_as=A, byte_order=order)
+    added(client, kept, kept, cache_as=OUT, byte_order=order)
+    named = ztensor(cached=OUT, byte_order=order)
+    again = added(client, named, named, cache_as=B, cache_instead_of=OUT, byte_order=order)
+    with refused(CODE.NOT_FOUND, "CACHE_MISS"):
+        added(client, named, named, byte_order=order)
+    new = ztensor(cached=B, byte_order=order)
+    sent = ztensor(sticks=again, byte_order=order)
+    assert added(client, new, new, byte_order=order) == added(client, sent, sent, byte_order=order)
+    first = ztensor(cached=A, byte_order=order)
+    added(
+        client, first, first, cache_as=OUT, cache_instead_of=b"was never there!", byte_order=order
+    )
+
+
+def test_nothing_is_forgotten_for_what_is_not_kept(client: Client) -> None:
+    """An output without a name of its own, and one of a call that fails, replace nothing."""
+    kept = ztensor(sticks=sticks_of(client), cache_as=A)
+    added(client, kept, kept, cache_instead_of=A)
+    named = ztensor(cached=A)
+    wrong = tensor_pb2.Ztensor(transformed_desc=desc(2, 2, 2, 3), cache_as=B, cache_instead_of=A)
+    with refused(CODE.ABORTED, "PROGRAM_CHECK"):
+        client.run(op("add", input_a=named, input_b=named, output=wrong))
+    added(client, named, named)
+
+
 def test_missing_contents_are_told_where(client: Client) -> None:
     """A name that the cache does not have is CACHE_MISS with the operand and the operation."""
     field = "operations[0].add.input_a.inline_ztensor.cached"
@@ -116,6 +146,8 @@ def test_names_are_16_to_64_bytes(client: Client, name: bytes) -> None:
     if name:
         with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", value=f"{len(name)} bytes"):
             client.run(op("exp", input=ztensor(), output=ztensor(cache_as=name)))
+        with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", value=f"{len(name)} bytes"):
+            client.run(op("exp", input=ztensor(), output=ztensor(cache_instead_of=name)))
         client.run(*init(1, 1, 2, 2, 3))
         with refused(CODE.INVALID_ARGUMENT, "FIELD_INVALID", field="sticks.cache_as"):
             client.read(sticks=pb.ReadSticks(id=1, cache_as=name))

@@ -22,6 +22,8 @@ const LEAST_COPIED: usize = 64 << 10;
 /// Bytes of all copies, at most.
 const MOST_COPIED: usize = 16 << 20;
 const MOST_COPIES: usize = 4;
+/// Buffers whose last output is known.
+const MOST_PLACES: usize = 4096;
 
 /// Returns the digest of sticks of a transformed type. Their bytes mean the same for all types
 /// where they travel as they lie in memory; big-endian ones are swapped by type on arrival.
@@ -65,6 +67,8 @@ struct Known {
     size: u64,
     /// All of them are held; what was used last is the last.
     copies: Vec<Copied>,
+    /// The last output by the address of its buffer.
+    by_place: HashMap<usize, Bytes>,
 }
 
 impl Known {
@@ -194,8 +198,38 @@ impl Contents {
         known.shrink(self.limit);
     }
 
-    /// Takes note of an output that the server keeps.
-    pub fn note_output(&self, name: Bytes, sticks: &[u8], kind: u32) {
+    /// Returns the name of the output that was last written to a place, if it is held: the next one
+    /// there is held in its stead. Else the server's memory for outputs that nobody can see any more
+    /// would grow to all of its cache, and be cold.
+    pub fn written_to(&self, place: usize) -> Bytes {
+        let known = self.known();
+        let name = known.by_place.get(&place);
+        let held = name.filter(|one| known.by_name.contains_key(*one));
+        held.cloned().unwrap_or_default()
+    }
+
+    /// Takes note of an output that the server keeps, and of the one that it forgets for it.
+    pub fn note_output(
+        &self,
+        name: Bytes,
+        place: usize,
+        instead_of: &Bytes,
+        sticks: &[u8],
+        kind: u32,
+    ) {
+        self.note_kept(name.clone(), sticks, kind);
+        let mut known = self.known();
+        if *instead_of != name {
+            known.forget(instead_of);
+            known.copies.retain(|one| one.name != *instead_of);
+        }
+        if known.by_place.len() >= MOST_PLACES {
+            known.by_place.clear();
+        }
+        known.by_place.insert(place, name);
+    }
+
+    fn note_kept(&self, name: Bytes, sticks: &[u8], kind: u32) {
         let size = sticks.len() as u64;
         if !(LEAST_COPIED..=MOST_COPIED).contains(&sticks.len()) {
             let digest = digest(sticks, kind);

@@ -33,6 +33,8 @@ struct Output {
     id: u64,
     /// What the server's cache calls what is written; empty where it keeps nothing.
     name_there: Bytes,
+    /// What it calls what was written there before; empty where it holds nothing of that.
+    instead_of: Bytes,
     /// Where it goes in shared memory; none where it travels.
     place: Option<wire::Extent>,
 }
@@ -286,22 +288,19 @@ impl<'a> Operands<'a> {
         let fits = guards::dims_fit(&desc, &self.session.query).is_ok();
         message.null_buffer |= large && !fits;
         let size = stick_bytes(&desc);
-        let is_kept = self
-            .session
-            .contents
-            .as_ref()
-            .is_some_and(|known| fits && known.takes(size));
-        let name_there = if is_kept {
-            contents::new_name()
-        } else {
-            Bytes::new()
-        };
+        let known = self.session.contents.as_ref();
+        let keeper = known.filter(|known| fits && known.takes(size));
+        let name_there = keeper.map_or_else(Bytes::new, |_| contents::new_name());
         message.cache_as = name_there.clone();
         if fits && !stored && !ztensor.buffer.is_null() {
             message.sticks_to = self.beside.as_mut().and_then(|room| room.place(size));
         }
         let place = message.sticks_to;
         let chunked = (large && place.is_none()) || stored;
+        let whole_in_answer = keeper.filter(|_| !chunked);
+        let before = whole_in_answer.map(|known| known.written_to(ztensor.buffer as usize));
+        let instead_of = before.unwrap_or_default();
+        message.cache_instead_of = instead_of.clone();
         let reference = match chunked && fits && !ztensor.buffer.is_null() {
             true => self.uploaded(message, &[]),
             false => inline(message),
@@ -315,6 +314,7 @@ impl<'a> Operands<'a> {
             ztensor: target,
             id,
             name_there,
+            instead_of,
             place,
         });
         reference
@@ -384,8 +384,13 @@ impl<'a> Operands<'a> {
         if let Some(known) = &self.session.contents
             && !output.name_there.is_empty()
         {
-            let kind = unsafe { (*output.ztensor).transformed() }.kind;
-            known.note_output(output.name_there.clone(), sticks, kind);
+            let ztensor = unsafe { &*output.ztensor };
+            let (kind, place) = (
+                unsafe { ztensor.transformed() }.kind,
+                ztensor.buffer as usize,
+            );
+            let name = output.name_there.clone();
+            known.note_output(name, place, &output.instead_of, sticks, kind);
         }
     }
 

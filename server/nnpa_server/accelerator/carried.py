@@ -205,4 +205,5 @@ def bare_ztensor(message: tensor_pb2.Ztensor) -> None:
     """Take the contents out of a tensor's message."""
     message.ClearField("contents")
     message.ClearField("cache_as")
+    message.ClearField("cache_instead_of")
     message.ClearField("sticks_to")

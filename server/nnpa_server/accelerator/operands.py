@@ -188,6 +188,12 @@ def keep(session: Session, tensor: Ztensor, memory: Memory, name: bytes, order: 
         session.contents.put(_key(tensor, name, order), memory)
 
 
+def forget(session: Session, tensor: Ztensor, message: tensor_pb2.Ztensor) -> None:
+    """Have the session's cache forget what sticks that it is to hold were written over."""
+    if message.cache_as and message.cache_instead_of:
+        session.contents.drop(_key(tensor, message.cache_instead_of, message.byte_order))
+
+
 def check_name(name: bytes, path: str) -> None:
     """Refuse a name of contents that is too short to be the only one of its kind, or too long."""
     if not _NAME_BYTES[0] <= len(name) <= _NAME_BYTES[1]:
@@ -200,6 +206,8 @@ def check_names(message: tensor_pb2.Ztensor, path: str) -> None:
         check_name(message.cached, f"{path}.cached")
     if message.cache_as:
         check_name(message.cache_as, f"{path}.cache_as")
+    if message.cache_instead_of:
+        check_name(message.cache_instead_of, f"{path}.cache_instead_of")
 
 
 def _key(tensor: Ztensor, name: bytes, order: int) -> tuple[bytes, int]:

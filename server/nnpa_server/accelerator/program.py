@@ -23,6 +23,7 @@ from nnpa_server.accelerator.checked import Step
 from nnpa_server.accelerator.counting import counting
 from nnpa_server.accelerator.operands import (
     dense_bytes,
+    forget,
     keep,
     read_inline,
     too_large,
@@ -280,6 +281,7 @@ def _report(
                 apart[len(result.outputs)] = sticks
             result.outputs.add(operand=name, ztensor=message)
             if tensor.buffer is not None and filled:
+                forget(session, tensor, value)
                 keep(session, tensor, tensor.buffer, value.cache_as, value.byte_order)
         else:
             number = value or step.ids.get(name) or step.creates

@@ -516,6 +516,10 @@ type Ztensor struct {
 	// cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
 	// the session needs the room; what does not fit is not kept. Default empty: do not keep.
 	CacheAs []byte `protobuf:"bytes,11,opt,name=cache_as,json=cacheAs,proto3" json:"cache_as,omitempty"`
+	// Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache forgets when it
+	// takes these, because these overwrote them. Nothing is wrong if it has no such name. Default
+	// empty: forget nothing.
+	CacheInsteadOf []byte `protobuf:"bytes,14,opt,name=cache_instead_of,json=cacheInsteadOf,proto3" json:"cache_instead_of,omitempty"`
 	// Where the result's sticks are to go in the session's shared memory, for an inline output; the
 	// result then has `shared` in the place of `sticks`. A server that has no storage behind the place
 	// answers with `sticks` nevertheless. Of any size. Default: they travel.
@@ -647,6 +651,13 @@ func (x *Ztensor) GetByteOrder() ByteOrder {
 func (x *Ztensor) GetCacheAs() []byte {
 	if x != nil {
 		return x.CacheAs
+	}
+	return nil
+}
+
+func (x *Ztensor) GetCacheInsteadOf() []byte {
+	if x != nil {
+		return x.CacheInsteadOf
 	}
 	return nil
 }
@@ -951,7 +962,7 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x04dim1\x18\a \x01(\rR\x04dim1B\t\n" +
 	"\a_layoutB\t\n" +
 	"\a_formatB\a\n" +
-	"\x05_type\"\xc3\x04\n" +
+	"\x05_type\"\xed\x04\n" +
 	"\aZtensor\x12J\n" +
 	"\x14pre_transformed_desc\x18\x01 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x12preTransformedDesc\x12C\n" +
 	"\x10transformed_desc\x18\x02 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc\x12$\n" +
@@ -968,7 +979,8 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x06shared\x18\f \x01(\v2\x14.nnpa.zdnn.v1.ExtentH\x00R\x06shared\x126\n" +
 	"\n" +
 	"byte_order\x18\t \x01(\x0e2\x17.nnpa.zdnn.v1.ByteOrderR\tbyteOrder\x12\x19\n" +
-	"\bcache_as\x18\v \x01(\fR\acacheAs\x121\n" +
+	"\bcache_as\x18\v \x01(\fR\acacheAs\x12(\n" +
+	"\x10cache_instead_of\x18\x0e \x01(\fR\x0ecacheInsteadOf\x121\n" +
 	"\tsticks_to\x18\r \x01(\v2\x14.nnpa.zdnn.v1.ExtentR\bsticksToB\n" +
 	"\n" +
 	"\bcontentsB\x0e\n" +

@@ -630,8 +630,8 @@ func (x *TracedSession) GetStartNs() uint64 {
 // Tells one call of a session: a list of operations, or a tensor written or read in chunks.
 //
 // Operations are as the client sent them but for contents: `data`, `sticks`, `cached`, `cache_as`,
-// `shared`, `sticks_to` and `shared_data` are left out, and `contents` tells of them. Results are as
-// the client got them, without contents as well.
+// `cache_instead_of`, `shared`, `sticks_to` and `shared_data` are left out, and `contents` tells of
+// them. Results are as the client got them, without contents as well.
 type TracedCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Results that no earlier call of the session has, in order of their first use. The first of a

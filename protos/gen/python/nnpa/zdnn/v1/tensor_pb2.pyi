@@ -308,6 +308,7 @@ class Ztensor(_message.Message):
     SHARED_FIELD_NUMBER: _builtins.int
     BYTE_ORDER_FIELD_NUMBER: _builtins.int
     CACHE_AS_FIELD_NUMBER: _builtins.int
+    CACHE_INSTEAD_OF_FIELD_NUMBER: _builtins.int
     STICKS_TO_FIELD_NUMBER: _builtins.int
     buffer_size: _builtins.int
     """The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
@@ -346,6 +347,11 @@ class Ztensor(_message.Message):
     bytes (128 bits or more of BLAKE3 or SHA-256), what it gets by a name never used before. The
     cache forgets what was used longest ago once it holds Session.limits.max_cache_bytes, or when
     the session needs the room; what does not fit is not kept. Default empty: do not keep.
+    """
+    cache_instead_of: _builtins.bytes
+    """Beside `cache_as` of an output: a name, 16 to 64 bytes, whose contents the cache forgets when it
+    takes these, because these overwrote them. Nothing is wrong if it has no such name. Default
+    empty: forget nothing.
     """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
@@ -387,11 +393,12 @@ class Ztensor(_message.Message):
         shared: Global___Extent | None = ...,
         byte_order: Global___ByteOrder.ValueType = ...,
         cache_as: _builtins.bytes = ...,
+        cache_instead_of: _builtins.bytes = ...,
         sticks_to: Global___Extent | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "cached", b"cached", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cache_instead_of", b"cache_instead_of", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buffer_size: _TypeAlias = _typing.Literal["buffer_size"]  # noqa: Y015
     _WhichOneofArgType__buffer_size: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size"]  # noqa: Y015

@@ -327,8 +327,8 @@ class TracedCall(_message.Message):
     """Tells one call of a session: a list of operations, or a tensor written or read in chunks.
 
     Operations are as the client sent them but for contents: `data`, `sticks`, `cached`, `cache_as`,
-    `shared`, `sticks_to` and `shared_data` are left out, and `contents` tells of them. Results are as
-    the client got them, without contents as well.
+    `cache_instead_of`, `shared`, `sticks_to` and `shared_data` are left out, and `contents` tells of
+    them. Results are as the client got them, without contents as well.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How sticks travel, ZDNN_TRANSFER: fewer bytes, the same results, whatever is forgotten."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def repeat(prefix: Prefix, tmp_path: Path) -> Repeat:
     source, program = PROGRAMS / "repeat.c", tmp_path / "repeat"
     toolchain.compiled(source, program, prefix, "-std=gnu11", *SANITIZERS)
 
-    def run(server: str, transfer: str, rows: int = ROWS) -> list[str]:
-        command = [str(program), str(rows), str(ROUNDS)]
+    def run(server: str, transfer: str, rows: int = ROWS, rounds: int = ROUNDS) -> list[str]:
+        command = [str(program), str(rows), str(rounds)]
         return toolchain.run(command, ZDNN_SERVER=server, ZDNN_TRANSFER=transfer).splitlines()
 
     return run
@@ -76,6 +77,20 @@ def test_forgotten_contents_are_sent_again(
         assert repeat(small.address, "cache", rows) == repeat(server, "sticks", rows)
         small.stop()
         assert "CACHE_MISS" in small.log_text()
+
+
+@pytest.mark.parametrize("transfer", ["cache", "shm"])
+def test_what_was_overwritten_takes_no_room(repeat: Repeat, tmp_path: Path, transfer: str) -> None:
+    """An output in the buffer of another one takes its room on the server, too."""
+    flags = ("--listen", f"unix:{tmp_path}/one.sock", "--shared-memory")
+    rounds = 90
+    with serving(tmp_path, *flags, "--log-format", "json") as one:
+        repeat(one.address, transfer, ROWS, rounds)
+        one.stop()
+        lines = [json.loads(line) for line in one.log_text().splitlines()]
+    (ended,) = (line for line in lines if line.get("event") == "session_ended")
+    sent = 2 + rounds // 3  # versions of the operand that the program changes itself
+    assert ended["most_bytes"] < (sent + 8) * STICKS
 
 
 def test_server_without_a_cache(repeat: Repeat, server: str, tmp_path: Path) -> None:

@@ -31,8 +31,10 @@ LATE = ("numba", "llvmlite", "scipy", "onnx", "onnxruntime", "mli_emulator", "nn
         "nnpa_server.mli.service", "nnpa_server.open_inference.service")
 SOCKET = sys.argv[1]
 
+told = []  # printed at the end: the server's line must not come in between
+
 def tell():
-    print([name for name in LATE if name in sys.modules], flush=True)
+    told.append([name for name in LATE if name in sys.modules])
 
 def call():
     while not Path(SOCKET).exists():
@@ -69,12 +71,13 @@ def call():
             if "dimension_too_large" not in str(vector):
                 vector_runner.run(vector, target)
                 count += 1
-    print(count > 200, flush=True)
+    told.append(count > 200)
     tell()
 
 def call_and_end():
     try:
         call()
+        print(*told, sep="\n", flush=True)
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 

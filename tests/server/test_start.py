@@ -77,7 +77,8 @@ def call():
 def call_and_end():
     try:
         call()
-        print(*told, sep="\n", flush=True)
+        for line in told:
+            print(line, flush=True)
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 

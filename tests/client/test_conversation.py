@@ -30,8 +30,11 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def lines(server: ServerProcess, method: str) -> list[str]:
     """Return the log's lines of a method; they are written ten times a second."""
-    time.sleep(0.3)
-    return [one for one in server.log_text().splitlines() if f"method={method} " in one]
+    before, text = None, ""
+    while text != before:
+        time.sleep(0.4)
+        before, text = text, server.log_text()
+    return [one for one in text.splitlines() if f"method={method} " in one]
 
 
 def sums(session: Session, count: int) -> None:

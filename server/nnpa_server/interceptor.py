@@ -14,13 +14,10 @@ their own, have a bound of their own; each of their messages has its line in the
 """
 
 import logging
-import random
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -28,18 +25,17 @@ from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.access_log import AccessLog
+from nnpa_server.call import Call, Garbage, begun, last_words, noted
 from nnpa_server.config import Limits
 from nnpa_server.errors import (
     CallCancelled,
     CallRefused,
     MessageTooLong,
     from_exception,
-    invalid,
     too_many_calls,
 )
 from nnpa_server.metrics import Metrics
-from nnpa_server.store import session_tag
-from nnpa_server.tokens import Token, Tokens, set_caller
+from nnpa_server.tokens import Tokens, set_caller
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
 if TYPE_CHECKING:
@@ -48,50 +44,9 @@ else:
     _ServerInterceptor = grpc.ServerInterceptor
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
-_REQUEST_ID = "x-request-id"
-_ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
-_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = ("/nnpa.", "/inference.")
 # Streams that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
-# Streams whose messages are calls of their own: one that waits for its next has none under way.
-_CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
-_SESSIONLESS: set[type] = set()  # types of requests that have no field for a session's name
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call: what is told about it, filled in while it runs.
-
-    `touched` is when its client last sent or took a message, `waiting` whether it waits for the
-    next one of a stream, both of use for streams only. In a conversation `started` is when its
-    last message came, `told` whether all are answered and in the log. `entered` is whether it was
-    let in, `refused` the error that it ended with.
-    """
-
-    method: str
-    context: Any
-    streaming: bool
-    request_id: str
-    token: Token | None = None
-    started: float = field(default_factory=time.perf_counter)
-    session: str = "-"
-    operations: int = 0
-    status: str = "OK"
-    touched: float = field(default_factory=time.monotonic)
-    waiting: bool = False
-    told: bool = False
-    entered: bool = False
-    refused: CallRefused | None = None
-
-    @property
-    def converses(self) -> bool:
-        """Whether it is a stream whose messages are calls of their own."""
-        return self.method in _CONVERSATIONS
-
-
-class Garbage:
-    """A request whose bytes are no message of its type."""
 
 
 class Interceptor(_ServerInterceptor):
@@ -193,7 +148,7 @@ class Interceptor(_ServerInterceptor):
     def _wrap(self, handler: Handler, method: str) -> Handler:
         reads, writes = handler.request_streaming, handler.response_streaming
         kind = f"{'stream' if reads else 'unary'}_{'stream' if writes else 'unary'}"
-        told = self._requests if reads else _note
+        told = self._requests if reads else noted
         answer = self._answering_stream if writes else self._answering_once
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
@@ -246,7 +201,7 @@ class Interceptor(_ServerInterceptor):
         told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Any:
-            call = _begun(method, context, streaming)
+            call = begun(method, context, streaming)
             try:
                 self._let_in(call)
                 response = behaviour(told(call, request), context)
@@ -268,7 +223,7 @@ class Interceptor(_ServerInterceptor):
         told: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Generator[Any]:
-            call = _begun(method, context, streaming)
+            call = begun(method, context, streaming)
             try:
                 self._let_in(call)
                 responses = behaviour(told(call, request), context)
@@ -319,7 +274,7 @@ class Interceptor(_ServerInterceptor):
             if self._tokens is not None and call.token is not None:
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
-            yield _note(call, request)
+            yield noted(call, request)
 
     def _let_in(self, call: Call) -> None:
         if self._tokens is not None:
@@ -343,7 +298,7 @@ class Interceptor(_ServerInterceptor):
         """End a call with the gRPC error for what it raised."""
         if isinstance(error, CallCancelled):
             call.status = error.code.name
-            call.context.set_trailing_metadata(_last_words(call))
+            call.context.set_trailing_metadata(last_words(call))
             call.context.abort(error.code, str(error))
         elif isinstance(error, GeneratorExit):
             call.status = grpc.StatusCode.CANCELLED.name
@@ -352,7 +307,7 @@ class Interceptor(_ServerInterceptor):
             call.status = refused.name
             if refused.reason == wire.ERROR_REASON_INTERNAL:
                 _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
-            call.context.abort_with_status(refused.status(*_last_words(call)))
+            call.context.abort_with_status(refused.status(*last_words(call)))
 
     def _leave(self, call: Call) -> None:
         if call.entered:
@@ -401,45 +356,3 @@ class Interceptor(_ServerInterceptor):
 def _draining() -> CallRefused:
     text = "the server is shutting down: retry against another one"
     return CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text)
-
-
-def _begun(method: str, context: Any, streaming: bool) -> Call:
-    """Return a call that has just come, and have its id go back if it brings one."""
-    for key, value in context.invocation_metadata():
-        if key == _REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):
-            context.set_trailing_metadata(((_REQUEST_ID, value),))
-            return Call(method, context, streaming, value)
-    return Call(method, context, streaming, f"{_ids.getrandbits(64):016x}")
-
-
-def _last_words(call: Call) -> tuple[tuple[str, str], ...]:
-    """Return the trailing metadata of a call that fails: its id, and what it has already."""
-    there: Any = call.context.trailing_metadata() or ()
-    known = any(key == _REQUEST_ID for key, _ in there)
-    return tuple(there) if known else ((_REQUEST_ID, call.request_id), *there)
-
-
-def _note(call: Call, request: Any) -> Any:
-    """Note whose session a request is about, and return it; refuse one that is none."""
-    if type(request) in _SESSIONLESS:
-        return request
-    if isinstance(request, MessageTooLong):
-        raise request
-    if isinstance(request, Garbage):
-        raise invalid("request", "no message of its type", "protocol buffer wire format")
-    if call.session == "-":
-        name = _session_name(request)
-        if name.startswith("sessions/"):
-            call.session = session_tag(name)
-    return request
-
-
-def _session_name(request: Any) -> str:
-    """Return the session that a request names, in the field where its type has it, or ""."""
-    if not any(hasattr(request, name) for name in ("session", "header", "name")):
-        _SESSIONLESS.add(type(request))
-    about: Any = getattr(request, "session", None)
-    if about is None:
-        header = getattr(request, "header", None)
-        about = getattr(request, "name", "") if header is None else header.session
-    return about if isinstance(about, str) else str(about.name)

@@ -41,6 +41,7 @@ from nnpa_server.accelerator.transfer import (
 from nnpa_server.audit import Trail
 from nnpa_server.errors import CallRefused
 from nnpa_server.faults import attend, change_faults, faults_of, read_rules
+from nnpa_server.late import make_handler
 from nnpa_server.pages import make_token, page_size, read_token
 from nnpa_server.patience import Context, Patience
 from nnpa_server.shared import open_for
@@ -230,10 +231,6 @@ def add_to(server: grpc.Server, service: AcceleratorService) -> None:
                 behaviour, serialize = service.read_parts, serialize_read
             case _:
                 pass
-        kind = ("stream" if method.client_streaming else "unary") + (
-            "_stream" if method.server_streaming else "_unary"
-        )
-        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-        methods[name] = make(behaviour, request_deserializer=parse, response_serializer=serialize)
+        methods[name] = make_handler(method, behaviour, parse, serialize)
     handler = grpc.method_handlers_generic_handler(SERVICE, methods)
     server.add_generic_rpc_handlers((handler,))

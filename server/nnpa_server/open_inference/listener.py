@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
+from nnpa_server.open_inference.handlers import SERVICE
 from nnpa_server.open_inference.messages import InferRequest
-from nnpa_server.open_inference.service import SERVICE
 
 Handlers: TypeAlias = Mapping[str, Any]
 """grpc.RpcMethodHandlers by the method's name; their behaviours take the context of a thread."""

@@ -12,7 +12,6 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
-from nnpa_server.open_inference.handlers import SERVICE as SERVICE
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import InferRequest, InferResponse

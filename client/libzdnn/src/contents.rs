@@ -219,10 +219,8 @@ impl Contents {
     ) {
         self.note_kept(name.clone(), sticks, kind);
         let mut known = self.known();
-        if *instead_of != name {
-            known.forget(instead_of);
-            known.copies.retain(|one| one.name != *instead_of);
-        }
+        known.forget(instead_of);
+        known.copies.retain(|one| one.name != *instead_of);
         if known.by_place.len() >= MOST_PLACES {
             known.by_place.clear();
         }

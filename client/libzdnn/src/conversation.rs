@@ -16,8 +16,8 @@ use crate::failure::{Failure, failure};
 use crate::rpc::Link;
 
 const METHOD: &str = "ExecuteStream";
-/// Fields of CALL_QUOTA_EXCEEDED that are about streams: a call by itself needs none.
-const STREAM_LIMITS: [&str; 2] = ["max_conversations", "max_streams"];
+/// Field of CALL_QUOTA_EXCEEDED where streams of lists are taken: a call by itself needs none.
+const STREAM_LIMIT: &str = "max_conversations";
 
 /// A stream on which the last request has its answer.
 struct Open {
@@ -38,7 +38,7 @@ pub struct Conversation(Mutex<Line>);
 /// Tells whether a server has no stream for a session; then nothing has run.
 fn is_about_streams(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { reason, field, .. }
-        if reason == "CALL_QUOTA_EXCEEDED" && STREAM_LIMITS.contains(&field.as_str()))
+        if reason == "CALL_QUOTA_EXCEEDED" && field == STREAM_LIMIT)
 }
 
 impl Line {

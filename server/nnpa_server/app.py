@@ -31,11 +31,13 @@ from nnpa_server.accelerator import (
     AcceleratorService,
     TraceService,
     add_to,
+    conversation_of,
 )
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
 from nnpa_server.interceptor import Interceptor
 from nnpa_server.late import Late
 from nnpa_server.metrics import Metrics
+from nnpa_server.plain_socket import SUFFIX, PlainListener
 from nnpa_server.repository import Repository
 from nnpa_server.store import Store
 from nnpa_server.tokens import Tokens, TokensInvalid
@@ -84,9 +86,15 @@ class Server:
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
         )
-        accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
-        add_to(self._grpc, accelerator)
-        self.traces = accelerator.traces
+        self.accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
+        add_to(self._grpc, self.accelerator)
+        self.plain = PlainListener(
+            self.interceptor.around(f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)),
+            config.max_conversations,
+            config.limits.max_message,
+            config.limits.idle_timeout,
+        )
+        self.traces = self.accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
         self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
         self.exposition: Exposition | None = None
@@ -129,6 +137,7 @@ class Server:
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
         addresses = tuple(self._listen(address) for address in self.config.listen)
+        self._listen_plainly([Path(one[5:]) for one in addresses if one.startswith("unix:")])
         self._expose()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
@@ -140,6 +149,21 @@ class Server:
         else:
             threading.Thread(target=self.load_models, name="models", daemon=True).start()
         return addresses
+
+    def _listen_plainly(self, sockets: Sequence[Path]) -> None:
+        """Open a plain socket beside each of gRPC's; without all of them clients are told of none.
+
+        It is a help and no promise: what hinders it is told in the log.
+        """
+        for path in sockets:
+            beside = path.with_name(path.name + SUFFIX)
+            try:
+                _make_way(f"unix:{beside}")
+                self.plain.start(beside)
+            except (OSError, CannotListen) as error:
+                _log.info("no plain socket beside %s: %s", path, error)
+                return
+        self.accelerator.plain_socket_suffix = SUFFIX
 
     def _expose(self) -> None:
         """Open the endpoint of the metrics; over TLS where others can reach it."""
@@ -214,6 +238,7 @@ class Server:
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)
+        self.plain.stop(_GRACE)
         stopped.wait()
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())

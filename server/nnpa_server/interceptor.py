@@ -137,15 +137,12 @@ class Interceptor(_ServerInterceptor):
             handler = continuation(handler_call_details)
             if handler is None or not method.startswith(_OURS):
                 return handler
-            wrapped = self.around(method, handler)
+            wrapped = self._handlers[method] = self.around(method, handler)
         return wrapped
 
     def around(self, method: str, handler: Handler) -> Handler:
         """Return the handler of a method of ours, wrapped."""
-        wrapped = self._handlers[method] = self._wrap(handler, method.rpartition("/")[2])
-        return wrapped
-
-    def _wrap(self, handler: Handler, method: str) -> Handler:
+        method = method.rpartition("/")[2]
         reads, writes = handler.request_streaming, handler.response_streaming
         kind = f"{'stream' if reads else 'unary'}_{'stream' if writes else 'unary'}"
         told = self._requests if reads else noted
@@ -181,14 +178,15 @@ class Interceptor(_ServerInterceptor):
 
         return read
 
-    def _counting_out(self, serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def _counting_out(self, serialize: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a serializer that counts the bytes it returns, in one piece or in several."""
         metrics = self._metrics
         if metrics is None:
             return serialize
 
-        def write(message: Any) -> bytes:
+        def write(message: Any) -> Any:
             raw = serialize(message)
-            metrics.moved("sent", len(raw))
+            metrics.moved("sent", len(raw) if isinstance(raw, bytes) else sum(map(len, raw)))
             return raw
 
         return write

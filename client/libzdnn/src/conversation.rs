@@ -1,33 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls of one session over one stream, each when the one before has its answer: the server has a
 //! thread for them already. It is opened by the first call, and again by the call that finds it
-//! ended. What cannot have it is made by itself: a call beside another one, and all calls of a
-//! session that the server lends no stream.
+//! ended: on the server's plain socket, if it has one here, else over HTTP/2. What cannot have it is
+//! made by itself: a call beside another one, and all calls of a session that the server lends no
+//! stream.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
+use prost::Message;
 use tonic::body::Body;
 
 use crate::exchange::Answers;
 use crate::failure::{Failure, failure};
+use crate::pieces::Pieces;
+use crate::plain_socket::PlainSocket;
 use crate::rpc::Link;
+use crate::session::PATIENCE;
 
 const METHOD: &str = "ExecuteStream";
 /// Field of CALL_QUOTA_EXCEEDED where streams of lists are taken: a call by itself needs none.
 const STREAM_LIMIT: &str = "max_conversations";
 
 /// A stream on which the last request has its answer.
-struct Open {
-    requests: Sender<Bytes, Infallible>,
-    answers: Answers,
+enum Open {
+    Plain(PlainSocket),
+    Http {
+        requests: Sender<Bytes, Infallible>,
+        answers: Answers,
+    },
 }
 
 #[derive(Default)]
 struct Line {
     open: Option<Open>,
+    /// Where the server's plain socket is; none where there is none, or it cannot be reached.
+    plain: Option<PathBuf>,
     refused: bool,
 }
 
@@ -41,42 +52,74 @@ fn is_about_streams(failure: &Failure) -> bool {
         if reason == "CALL_QUOTA_EXCEEDED" && field == STREAM_LIMIT)
 }
 
-impl Line {
-    /// Opens a stream with its first request, and waits for the answer.
-    async fn begin(&mut self, link: &Link, framed: Bytes) -> Result<Bytes, Failure> {
+fn pieces(message: &impl Message) -> Result<Pieces, Failure> {
+    Pieces::of(message).map_err(|status| failure(&status))
+}
+
+impl Open {
+    /// Opens a stream with its first request.
+    async fn over_http(link: &Link, framed: Bytes) -> Result<Self, Failure> {
         let channel = link.ready().await?;
         let (mut requests, body) = Channel::new(1);
         drop(requests.send_data(framed).await);
         let answers = link.call(channel, METHOD, Body::new(body)).await;
         let answers = answers.map_err(|status| failure(&status))?;
-        self.open = Some(Open { requests, answers });
-        self.answer(link).await
+        Ok(Self::Http { requests, answers })
     }
 
-    /// Sends over the stream that is open; tells whether there is one, else nothing was sent.
-    async fn send(&mut self, framed: Bytes) -> bool {
-        let Some(open) = &mut self.open else {
-            return false;
-        };
-        open.answers.is_quiet().await && open.requests.send_data(framed).await.is_ok()
+    /// Sends a request if the stream still stands; else nothing was sent that could run.
+    fn send(&mut self, link: &Link, message: &impl Message) -> Result<bool, Failure> {
+        Ok(match self {
+            Self::Plain(socket) => {
+                let pieces = pieces(message)?;
+                socket.is_quiet() && socket.send(&mut pieces.slices()).is_ok()
+            }
+            Self::Http { requests, answers } => {
+                let framed = link.framed(message)?;
+                link.drive(async {
+                    link.look().await;
+                    answers.is_quiet().await && requests.send_data(framed).await.is_ok()
+                })
+            }
+        })
     }
 
-    async fn answer(&mut self, link: &Link) -> Result<Bytes, Failure> {
+    fn answer(&mut self, link: &Link) -> Result<Bytes, Failure> {
         let ended = || Failure::Lost("the server has ended the conversation".to_owned());
-        let open = self.open.as_mut().ok_or_else(ended)?;
-        let answer = open.answers.next(link.pool()).await;
+        let answer = match self {
+            Self::Plain(socket) => socket.next(link.pool()),
+            Self::Http { answers, .. } => link.drive(answers.next(link.pool())),
+        };
         answer.map_err(|status| failure(&status))?.ok_or_else(ended)
     }
+}
 
-    async fn ask(&mut self, link: &Link, framed: &Bytes) -> Result<Option<Bytes>, Failure> {
-        link.look().await;
-        let stood = self.send(framed.clone()).await;
-        let answer = match stood {
-            true => self.answer(link).await,
-            false => {
-                self.open = None;
-                self.begin(link, framed.clone()).await
+impl Line {
+    /// Opens a stream with its first request, and waits for the answer.
+    fn begin(&mut self, link: &Link, message: &impl Message) -> Result<Bytes, Failure> {
+        let plain = self.plain.as_deref();
+        let socket = plain.and_then(|path| PlainSocket::open(path, link.token().as_ref()).ok());
+        let open = match socket {
+            Some(socket) => {
+                drop(socket.send(&mut pieces(message)?.slices())); // what hinders it, the answer tells
+                Open::Plain(socket)
             }
+            None => {
+                self.plain = None;
+                link.drive(Open::over_http(link, link.framed(message)?))?
+            }
+        };
+        self.open.insert(open).answer(link)
+    }
+
+    fn ask(&mut self, link: &Link, message: &impl Message) -> Result<Option<Bytes>, Failure> {
+        let stood = match &mut self.open {
+            Some(open) => open.send(link, message)?,
+            None => false,
+        };
+        let answer = match &mut self.open {
+            Some(open) if stood => open.answer(link),
+            _ => self.begin(link, message),
         };
         if answer.is_err() {
             self.open = None;
@@ -94,6 +137,14 @@ impl Line {
 }
 
 impl Conversation {
+    /// Starts with no stream; the first may be on a plain socket.
+    pub fn on(plain: Option<PathBuf>) -> Self {
+        Self(Mutex::new(Line {
+            plain,
+            ..Line::default()
+        }))
+    }
+
     fn line(&self) -> Option<MutexGuard<'_, Line>> {
         match self.0.try_lock() {
             Ok(line) => Some(line),
@@ -102,11 +153,11 @@ impl Conversation {
         }
     }
 
-    /// Sends a framed message and returns its answer; none if the call must be made by itself:
+    /// Sends a message and returns its answer; none if the call must be made by itself:
     /// then nothing has run.
-    pub fn ask(&self, link: &Link, framed: &Bytes) -> Result<Option<Bytes>, Failure> {
+    pub fn ask(&self, link: &Link, message: &impl Message) -> Result<Option<Bytes>, Failure> {
         match self.line() {
-            Some(mut line) if !line.refused => link.drive(line.ask(link, framed)),
+            Some(mut line) if !line.refused => line.ask(link, message),
             _ => Ok(None),
         }
     }
@@ -114,11 +165,23 @@ impl Conversation {
     /// Lets a last call go out, with word that there are no more requests; waits until the server
     /// has heard both.
     pub async fn close<T>(&self, link: &Link, last: impl Future<Output = T>) {
+        let pool = link.pool();
         let open = self.line().and_then(|mut line| line.open.take());
-        let answers = open.map(|open| open.answers); // without its other half it is half closed
-        last.await;
-        if let Some(mut answers) = answers {
-            drop(answers.next(link.pool()).await);
+        match open {
+            Some(Open::Plain(socket)) => {
+                socket.finish();
+                last.await;
+                socket.wait_for_end(pool, PATIENCE);
+            }
+            Some(Open::Http {
+                requests,
+                mut answers,
+            }) => {
+                drop(requests);
+                last.await;
+                drop(answers.next(pool).await);
+            }
+            None => drop(last.await),
         }
     }
 }

@@ -19,10 +19,18 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 /// A message's prefix: one byte that says whether it is compressed, four with its length.
-const PREFIX_BYTES: usize = 5;
+pub const PREFIX_BYTES: usize = 5;
 /// Memory beyond this is given back after the call, bytes: twice the largest inline tensor.
-const KEPT_BYTES: usize = 32 << 20;
+pub const KEPT_BYTES: usize = 32 << 20;
 const MOST_KEPT: usize = 4;
+
+/// Returns what goes before a message of so many bytes.
+pub fn prefix(size: usize) -> Result<[u8; PREFIX_BYTES], Status> {
+    let told = u32::try_from(size);
+    let told = told.map_err(|_| Status::resource_exhausted("a message has 4 GiB or more"))?;
+    let [a, b, c, d] = told.to_be_bytes();
+    Ok([0, a, b, c, d])
+}
 
 /// Memory of calls that have ended, for those that come.
 #[derive(Clone, Default)]
@@ -50,7 +58,8 @@ impl Drop for Lent {
 }
 
 impl Pool {
-    fn take(&self, size: usize) -> Vec<u8> {
+    /// Returns empty memory for so many bytes.
+    pub fn take(&self, size: usize) -> Vec<u8> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = free.iter().position(|one| one.capacity() >= size);
         let at = fits.or_else(|| free.len().checked_sub(1));
@@ -60,7 +69,8 @@ impl Pool {
         memory
     }
 
-    fn lend(&self, memory: Vec<u8>) -> Bytes {
+    /// Returns a view of memory, which comes back to the pool when nobody looks at it any more.
+    pub fn lend(&self, memory: Vec<u8>) -> Bytes {
         let pool = self.clone();
         Bytes::from_owner(Lent { memory, pool })
     }
@@ -68,18 +78,16 @@ impl Pool {
     /// Returns a message as it travels, with its prefix.
     pub fn framed(&self, message: &impl Message) -> Result<Bytes, Status> {
         let size = message.encoded_len();
-        let told = u32::try_from(size);
-        let told = told.map_err(|_| Status::resource_exhausted("a message has 4 GiB or more"))?;
         let mut memory = self.take(PREFIX_BYTES + size);
-        memory.put_u8(0);
-        memory.put_u32(told);
+        memory.put_slice(&prefix(size)?);
         let encoded = message.encode(&mut memory);
         encoded.map_err(|error| Status::internal(error.to_string()))?;
         Ok(self.lend(memory))
     }
 }
 
-fn told(headers: &HeaderMap) -> Option<Result<(), Status>> {
+/// Returns the status of a call that metadata tell, if they do.
+pub fn told(headers: &HeaderMap) -> Option<Result<(), Status>> {
     let status = Status::from_header_map(headers)?;
     Some(match status.code() {
         Code::Ok => Ok(()),

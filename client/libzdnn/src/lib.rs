@@ -37,6 +37,8 @@ mod network_weights;
 mod network_wire;
 mod operand;
 mod operation;
+mod pieces;
+mod plain_socket;
 mod query;
 mod rpc;
 mod sanitizer;

@@ -208,14 +208,14 @@ impl Link {
         method: &str,
         message: &impl Message,
     ) -> Result<R, Failure> {
-        let framed = self.framed(message)?;
-        match conversation.ask(self, &framed)? {
+        match conversation.ask(self, message)? {
             Some(answer) => parsed(answer),
-            None => parsed(self.drive(self.single(method, framed))?),
+            None => self.unary(method, message),
         }
     }
 
-    fn framed(&self, message: &impl Message) -> Result<Bytes, Failure> {
+    /// Returns a message as it travels over HTTP/2.
+    pub fn framed(&self, message: &impl Message) -> Result<Bytes, Failure> {
         let framed = self.pool.framed(message);
         framed.map_err(|status| failure(&status))
     }
@@ -247,9 +247,13 @@ impl Link {
         method: &str,
         body: Body,
     ) -> Result<Answers, Status> {
+        exchange::call(channel, &route(method), self.token().as_ref(), body).await
+    }
+
+    /// What calls show that they may come in.
+    pub fn token(&self) -> Option<HeaderValue> {
         let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
-        let token = token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok());
-        exchange::call(channel, &route(method), token.as_ref(), body).await
+        token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok())
     }
 
     /// Makes one call whose answer nobody needs, ends a conversation, and gives up at the deadline.

@@ -131,6 +131,11 @@ impl Session {
             }
         };
         let has_faults = !told.fault_rules.is_empty();
+        let socket = settings.place.target.strip_prefix("unix:");
+        let suffix = Some(told.plain_socket_suffix).filter(|one| !one.is_empty());
+        let plain = socket
+            .zip(suffix)
+            .map(|(path, suffix)| format!("{path}{suffix}").into());
         let spoken = before.and_then(|one| one.conversation.clone());
         Self {
             link: Arc::clone(link),
@@ -145,7 +150,8 @@ impl Session {
                 Transfer::Shared => before.and_then(|one| one.shared.clone()),
                 _ => None,
             },
-            conversation: (!has_faults).then(|| spoken.unwrap_or_default()),
+            conversation: (!has_faults)
+                .then(|| spoken.unwrap_or_else(|| Arc::new(Conversation::on(plain)))),
             has_faults,
         }
     }

@@ -2,7 +2,12 @@
 """nnpa.zdnn.v1: AcceleratorService with sessions, lists of operations, transfers; TraceService."""
 
 from nnpa_server.accelerator.arms import ARMS, Arm
-from nnpa_server.accelerator.service import SERVICE, AcceleratorService, add_to
+from nnpa_server.accelerator.service import (
+    SERVICE,
+    AcceleratorService,
+    add_to,
+    conversation_of,
+)
 from nnpa_server.accelerator.trace_service import TRACE_SERVICE, TraceService
 
 __all__ = [
@@ -13,4 +18,5 @@ __all__ = [
     "Arm",
     "TraceService",
     "add_to",
+    "conversation_of",
 ]

@@ -74,16 +74,17 @@ class Answered:
     )
 
 
-def parse(raw: bytes) -> Listed:
-    """Return the list that gRPC received; raises DecodeError as a message would."""
+def parse(raw: bytes | memoryview) -> Listed:
+    """Return the list that was received; raises DecodeError as a message would."""
     if len(raw) < APART:
+        raw = bytes(raw)
         return Listed(pb.ExecuteRequest.FromString(raw), raw=raw)
     kept: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
     for count, one in enumerate(fields(view)):
         if count >= _FIELDS:
-            return Listed(pb.ExecuteRequest.FromString(raw))
+            return Listed(pb.ExecuteRequest.FromString(bytes(raw)))
         part: bytes | memoryview = view[one.start : one.end]
         if one.number == _OPERATIONS:
             if one.kind == BYTES and one.end - one.value >= APART:
@@ -124,8 +125,13 @@ def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
 
 def serialize(answered: Answered) -> bytes:
     """Return the wire form of ExecuteResponse."""
+    return b"".join(pieces(answered))
+
+
+def pieces(answered: Answered) -> Sequence[bytes | memoryview]:
+    """Return the wire form of ExecuteResponse in pieces, large contents being views of them."""
     if not answered.arrays and not answered.sticks:
-        return pb.ExecuteResponse(results=answered.results).SerializeToString()
+        return (pb.ExecuteResponse(results=answered.results).SerializeToString(),)
     parts: list[bytes | memoryview] = []
     for index, result in enumerate(answered.results):
         sticks = answered.sticks.get(index)
@@ -134,7 +140,7 @@ def serialize(answered: Answered) -> bytes:
         if array is not None:
             contents += head(_DATA, array.nbytes), array.data
         parts += head(_RESULTS, sum(map(len, contents))), *contents
-    return b"".join(parts)
+    return parts
 
 
 def _with_sticks(

@@ -66,6 +66,8 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         self._allow_faults = allow_faults
         self._shares_memory = shares_memory
         self.traces = traces or Traces()
+        self.plain_socket_suffix = ""
+        """What clients on this host are told, once there are such sockets."""
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -107,12 +109,12 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             wanted = request.session.shared_memory
             session.shared = open_for(context.peer(), wanted.name, wanted.size)
         join(session, self.traces)
-        return _describe(session)
+        return self._describe(session, context)
 
-    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802, ARG002
+    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Get a session with its present use."""
         with self.store.using(request.name) as session:
-            return _describe(session)
+            return self._describe(session, context)
 
     def UpdateSession(self, request: pb.UpdateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Change options of a session; the library's query result stays as it is."""
@@ -124,7 +126,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             session.options = options
             session.trail.machine = model_name(options.machine_spec)
             join(session, self.traces)
-            return _describe(session)
+            return self._describe(session, context)
 
     def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002
         """Delete a session and all its tensors."""
@@ -175,6 +177,17 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         """Read one tensor: a header message, then the bytes of each chunk."""
         return read_tensor(self.store, request, context)
 
+    def _describe(self, session: Session, context: Any) -> pb.Session:
+        there = session.guest.machine.name  # a fault may have moved the guest
+        model = there if there in MACHINES else model_name(session.options.machine_spec)
+        traced(session)  # so that a trace that has ended is not told
+        message = describe_session(session, model, time.time())
+        is_near = context.peer().startswith("unix:")
+        message.plain_socket_suffix = self.plain_socket_suffix if is_near else ""
+        if (faults := faults_of(session)) is not None:
+            message.injected_faults.extend(list(faults.injected))  # calls may add to it
+        return message
+
     def ListTensors(self, request: pb.ListTensorsRequest, context: Any) -> pb.ListTensorsResponse:  # noqa: N802
         """List the tensors of a session by ascending id."""
         last = read_token(request.session, request.page_token)
@@ -196,18 +209,14 @@ def _execute(session: Session, listed: Listed, context: Context) -> Answered:
         return run(session, steps, Patience(context, session))
 
 
-def _describe(session: Session) -> pb.Session:
-    there = session.guest.machine.name  # a fault may have moved the guest
-    model = there if there in MACHINES else model_name(session.options.machine_spec)
-    traced(session)  # so that a trace that has ended is not told
-    message = describe_session(session, model, time.time())
-    if (faults := faults_of(session)) is not None:
-        message.injected_faults.extend(list(faults.injected))  # calls may add to it
-    return message
-
-
 def _running(session: Session, context: Context) -> Any:
     return session.running(context.time_remaining())
+
+
+def conversation_of(service: AcceleratorService) -> Any:
+    """Return a handler of ExecuteStream whose answers are serialized in pieces."""
+    method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
+    return make_handler(method, service.execute_each, apart.parse, apart.pieces)
 
 
 def add_to(server: grpc.Server, service: AcceleratorService) -> None:

@@ -782,9 +782,13 @@ type Session struct {
 	// The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
 	// does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
 	// nothing told. Default: none. May be updated.
-	Trace         string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Trace string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
+	// What follows the path of the Unix socket that the call came over in that of the plain socket
+	// beside it, ".plain", on which ExecuteStream travels without HTTP/2; see protos/README.md, "Plain
+	// sockets". Empty over TCP, and where there is none. Output only.
+	PlainSocketSuffix string `protobuf:"bytes,25,opt,name=plain_socket_suffix,json=plainSocketSuffix,proto3" json:"plain_socket_suffix,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -974,6 +978,13 @@ func (x *Session) GetInjectedFaults() []*InjectedFault {
 func (x *Session) GetTrace() string {
 	if x != nil {
 		return x.Trace
+	}
+	return ""
+}
+
+func (x *Session) GetPlainSocketSuffix() string {
+	if x != nil {
+		return x.PlainSocketSuffix
 	}
 	return ""
 }
@@ -2436,7 +2447,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\xcd\b\n" +
+	"\x15_parmblk_formats_mask\"\xfd\b\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2469,7 +2480,8 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vfault_rules\x18\x14 \x03(\v2\x17.nnpa.zdnn.v1.FaultRuleR\n" +
 	"faultRules\x12D\n" +
 	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaults\x12\x14\n" +
-	"\x05trace\x18\x18 \x01(\tR\x05traceB\x0e\n" +
+	"\x05trace\x18\x18 \x01(\tR\x05trace\x12.\n" +
+	"\x13plain_socket_suffix\x18\x19 \x01(\tR\x11plainSocketSuffixB\x0e\n" +
 	"\f_status_diag\"6\n" +
 	"\fSharedMemory\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

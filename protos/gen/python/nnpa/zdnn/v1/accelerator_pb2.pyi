@@ -448,6 +448,7 @@ class Session(_message.Message):
     FAULT_RULES_FIELD_NUMBER: _builtins.int
     INJECTED_FAULTS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    PLAIN_SOCKET_SUFFIX_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -490,6 +491,11 @@ class Session(_message.Message):
     """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
     does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
     nothing told. Default: none. May be updated.
+    """
+    plain_socket_suffix: _builtins.str
+    """What follows the path of the Unix socket that the call came over in that of the plain socket
+    beside it, ".plain", on which ExecuteStream travels without HTTP/2; see protos/README.md, "Plain
+    sockets". Empty over TCP, and where there is none. Output only.
     """
     @_builtins.property
     def machine_spec(self) -> Global___MachineSpec:
@@ -556,10 +562,11 @@ class Session(_message.Message):
         fault_rules: _abc.Iterable[_fault_pb2.FaultRule] | None = ...,
         injected_faults: _abc.Iterable[_fault_pb2.InjectedFault] | None = ...,
         trace: _builtins.str = ...,
+        plain_socket_suffix: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "plain_socket_suffix", b"plain_socket_suffix", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015

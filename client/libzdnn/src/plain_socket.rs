@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The plain socket beside a Unix socket of gRPC: the messages of one call without HTTP/2, written
+//! and read by the calling thread. Sources: protos/README.md, "Plain sockets"; gRPC over HTTP2,
+//! "Length-Prefixed-Message"; gRPC-Web, doc/PROTOCOL-WEB.md, "Message framing".
+
+use std::io::{self, IoSlice, Read};
+use std::mem::zeroed;
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tonic::Status;
+
+use crate::exchange::{KEPT_BYTES, PREFIX_BYTES, Pool, told};
+
+/// The flag of a frame that is no message.
+const METADATA: u8 = 0x80;
+/// Bytes of the socket's buffer: what one side writes while the other does not read.
+static BUFFER_BYTES: libc::c_int = 1 << 20;
+
+/// Pieces that one system call takes, fewer than IOV_MAX.
+const MOST_PIECES: usize = 64;
+
+/// One call: messages go and come until either side ends it.
+pub struct PlainSocket(UnixStream);
+
+fn lost(error: &io::Error) -> Status {
+    Status::unavailable(format!("connection lost: {error}"))
+}
+
+/// Returns what the last frame says.
+fn read_metadata(lines: &[u8]) -> HeaderMap {
+    let pairs = lines.split(|byte| *byte == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+        Some((name, value))
+    });
+    pairs.collect()
+}
+
+impl PlainSocket {
+    /// Connects, and sends the metadata of a call.
+    pub fn open(path: &Path, token: Option<&HeaderValue>) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
+            let value = (&raw const BUFFER_BYTES).cast();
+            let size = size_of_val(&BUFFER_BYTES).try_into().unwrap_or(0);
+            // Less than wanted is slower and no error.
+            unsafe {
+                libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, value, size);
+            }
+        }
+        let socket = Self(stream);
+        let mut lines = Vec::new();
+        if let Some(token) = token {
+            lines = [b"authorization: ", token.as_bytes(), b"\r\n"].concat();
+        }
+        let size = u32::try_from(lines.len()).map_err(io::Error::other)?;
+        let mut frame = vec![METADATA];
+        frame.extend(size.to_be_bytes());
+        frame.extend(lines);
+        socket.send(&mut [IoSlice::new(&frame)])?;
+        Ok(socket)
+    }
+
+    /// Sends all of some pieces. SIGPIPE is never raised in the host process.
+    pub fn send(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut left = pieces;
+        IoSlice::advance_slices(&mut left, 0); // so that no empty one is first
+        while !left.is_empty() {
+            let mut message: libc::msghdr = unsafe { zeroed() };
+            message.msg_iov = left.as_mut_ptr().cast(); // an `IoSlice` is an iovec
+            message.msg_iovlen = left.len().min(MOST_PIECES);
+            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
+            match usize::try_from(sent) {
+                Ok(count) => IoSlice::advance_slices(&mut left, count),
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message; none when the server says that all is well, and no more.
+    pub fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Status> {
+        let mut prefix = [0; PREFIX_BYTES];
+        self.0
+            .read_exact(&mut prefix)
+            .map_err(|error| lost(&error))?;
+        let [flag, size @ ..] = prefix;
+        let size = u32::from_be_bytes(size) as usize;
+        let memory = self.read(pool, size).map_err(|error| lost(&error))?;
+        match flag {
+            0 => Ok(Some(pool.lend(memory))),
+            METADATA => match told(&read_metadata(&memory)) {
+                Some(status) => status.map(|()| None),
+                None => Err(Status::internal("the answer ends without a status")),
+            },
+            _ => Err(Status::internal("the answer is not one plain message")),
+        }
+    }
+
+    fn read(&mut self, pool: &Pool, size: usize) -> io::Result<Vec<u8>> {
+        let mut memory = pool.take(size.min(KEPT_BYTES));
+        while memory.len() < size {
+            memory.reserve((size - memory.len()).min(KEPT_BYTES));
+            let left = size - memory.len();
+            let room = memory.spare_capacity_mut();
+            let (address, wanted) = (room.as_mut_ptr().cast(), room.len().min(left));
+            let flags = libc::MSG_WAITALL;
+            let got = unsafe { libc::recv(self.0.as_raw_fd(), address, wanted, flags) };
+            match usize::try_from(got) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => unsafe { memory.set_len(memory.len() + count) },
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Tells, without waiting, whether nothing has come since the last message: no end either.
+    pub fn is_quiet(&self) -> bool {
+        let mut byte = 0_u8;
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let address = (&raw mut byte).cast();
+        let got = unsafe { libc::recv(self.0.as_raw_fd(), address, 1, flags) };
+        got < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
+    }
+
+    /// Tells the server that there are no more messages.
+    pub fn finish(&self) {
+        drop(self.0.shutdown(Shutdown::Write));
+    }
+
+    /// Waits, not for long, until the server has said its last.
+    pub fn wait_for_end(mut self, pool: &Pool, patience: Duration) {
+        drop(self.0.set_read_timeout(Some(patience)));
+        drop(self.next(pool));
+    }
+}

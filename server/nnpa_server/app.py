@@ -163,7 +163,7 @@ class Server:
             except (OSError, CannotListen) as error:
                 _log.info("no plain socket beside %s: %s", path, error)
                 return
-        self.accelerator.plain_socket_suffix = SUFFIX
+        self.accelerator.plain_suffix = SUFFIX
 
     def _expose(self) -> None:
         """Open the endpoint of the metrics; over TLS where others can reach it."""

@@ -32,6 +32,14 @@ class Context(Protocol):
         ...
 
 
+class PlainContext(Context, Protocol):
+    """What the service asks of a call on a plain socket."""
+
+    def take_memory(self) -> int | None:
+        """Return the descriptor that came with the call, once."""
+        ...
+
+
 class Patience:
     """Asked between operations: raises when the client or the session is gone."""
 

@@ -11,6 +11,7 @@ of megabytes a quarter. Sources: protos/README.md, "Plain sockets"; gRPC, PROTOC
 
 import base64
 import logging
+import os
 import select
 import socket
 import struct
@@ -136,6 +137,7 @@ class _Connection:
         self._trailing: Metadata = ()
         self._callbacks: list[Callable[[], None]] = []
         self._cancelled = False
+        self._memory: int | None = None
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         seconds = struct.pack("ll", max(1, int(idle_timeout)), 0)  # source: socket(7), SO_SNDTIMEO
@@ -167,6 +169,8 @@ class _Connection:
     def close(self) -> None:
         """Let the client go, and tell those who wait for it."""
         self._socket.close()
+        if (memory := self.take_memory()) is not None:
+            os.close(memory)
         for callback in self._callbacks:
             callback()
 
@@ -195,6 +199,11 @@ class _Connection:
         watched.register(self._socket, 0)  # that the other end is closed is told unasked
         return not (self._cancelled or watched.poll(0))
 
+    def take_memory(self) -> int | None:
+        """Return the descriptor that came with the metadata, once."""
+        memory, self._memory = self._memory, None
+        return memory
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Have something called when the call ends."""
         self._callbacks.append(callback)
@@ -218,6 +227,12 @@ class _Connection:
     def _read_metadata(self) -> Metadata:
         limit = struct.pack("ll", _PATIENCE, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        there, files, *_ = socket.recv_fds(
+            self._socket, len(self._buffer), 1, socket.MSG_CMSG_CLOEXEC
+        )
+        self._memory = files[0] if files else None
+        self._buffer[: len(there)] = there
+        self._end = len(there)
         flag, size = self._head() or (0, 0)
         if flag != _METADATA or size > _MOST_METADATA:
             wanted = f"a frame of metadata of at most {_MOST_METADATA} bytes"

@@ -4,24 +4,61 @@
 The client makes an object of POSIX shared memory and names it; the server opens it once. Contents
 are read and written through the file, not mapped: what a client does to its object meanwhile can
 spoil its own data, or be an error, and nothing else. What is read is a copy before it is looked at.
-Source: shm_overview(7): objects are files in /dev/shm.
+Or the client sends a descriptor over a plain socket, of memory whose size is sealed: it cannot be
+taken away from under the server, which maps it.
+Sources: shm_overview(7): objects are files in /dev/shm; memfd_create(2), "File sealing".
 """
 
+import fcntl
+import mmap
 import os
 import re
 import stat
+from typing import Protocol
 
+import numpy as np
 from nnpa_emulator.machine import Memory
 
 from nnpa_server.errors import CallRefused, invalid
 
 _OBJECTS = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ALIGNMENT = 8  # bytes, of the largest numbers that arrays hold
 _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
+class Sharing(Protocol):
+    """Memory that a session shares, of `size` bytes; used and closed under its session's lock.
+
+    `name` is that of a POSIX object, empty for what has none.
+    """
+
+    name: str
+    size: int
+
+    def close(self) -> None:
+        """Release it."""
+        ...
+
+    def require(self, offset: int, size: int, path: str) -> None:
+        """Refuse a place that is not in the memory."""
+        ...
+
+    def read(self, offset: int, target: Memory, path: str) -> None:
+        """Fill `target`."""
+        ...
+
+    def view(self, offset: int, size: int, path: str) -> Memory | None:
+        """Return numbers to be read where they are; None where they must be copied first."""
+        ...
+
+    def write(self, offset: int, source: Memory, path: str) -> bool:
+        """Write `source`, and tell whether there was storage for all of it."""
+        ...
+
+
 class SharedMemory:
-    """An open object of `size` bytes; used and closed under its session's lock."""
+    """An open object of POSIX shared memory."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
@@ -39,9 +76,10 @@ class SharedMemory:
 
     def require(self, offset: int, size: int, path: str) -> None:
         """Refuse a place that is not in the memory."""
-        if offset + size > self.size:
-            limit = f"inside the {self.size} bytes of shared memory"
-            raise invalid(path, f"{size} bytes at {offset}", limit)
+        _require(self, offset, size, path)
+
+    def view(self, offset: int, size: int, path: str) -> None:
+        """Return None: the object may be shortened at any time."""
 
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`; the object may have been shortened since it was opened."""
@@ -65,6 +103,60 @@ class SharedMemory:
             )
         except OSError:
             return False
+
+
+class MappedMemory:
+    """Memory that came as a descriptor, which is taken over; at most `most` bytes.
+
+    An array is read where it is: the client may change its numbers meanwhile, and then has others.
+    """
+
+    def __init__(self, file: int, most: int) -> None:
+        self.name, path = "", "memory"
+        try:
+            found = os.fstat(file)
+            seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
+            if not seals & fcntl.F_SEAL_SHRINK or found.st_uid != os.geteuid():
+                raise invalid(path, "of another kind", "of this user and sealed by F_SEAL_SHRINK")
+            if not 0 < found.st_size <= most:
+                raise invalid(path, f"{found.st_size} bytes", f"1 to {most} bytes")
+            self.size = found.st_size
+            self._all = np.frombuffer(mmap.mmap(file, self.size), np.uint8)
+        except OSError as error:
+            text = error.strerror or "unusable"
+            raise invalid(path, text, "memory of memfd_create, sealed by F_SEAL_SHRINK") from error
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Release the memory, once nobody looks at it any more."""
+        self.size, self._all = 0, np.empty(0, np.uint8)
+
+    def require(self, offset: int, size: int, path: str) -> None:
+        """Refuse a place that is not in the memory."""
+        _require(self, offset, size, path)
+
+    def read(self, offset: int, target: Memory, path: str) -> None:
+        """Fill `target`."""
+        self.require(offset, target.nbytes, path)
+        np.copyto(target, self._all[offset : offset + target.nbytes])
+
+    def view(self, offset: int, size: int, path: str) -> Memory | None:
+        """Return what is at a place that an array can be at."""
+        self.require(offset, size, path)
+        return self._all[offset : offset + size] if offset % _ALIGNMENT == 0 else None
+
+    def write(self, offset: int, source: Memory, path: str) -> bool:
+        """Write `source`: there is storage, or the system finds some."""
+        self.require(offset, source.nbytes, path)
+        np.copyto(self._all[offset : offset + source.nbytes], source)
+        return True
+
+
+def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
+    if offset + size > memory.size:
+        limit = f"inside the {memory.size} bytes of shared memory"
+        raise invalid(path, f"{size} bytes at {offset}", limit)
 
 
 def _open(name: str) -> int:

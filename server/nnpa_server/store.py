@@ -34,7 +34,7 @@ from nnpa_server.metrics import Metrics
 from nnpa_server.padding import fill
 from nnpa_server.remembered import Remembered
 from nnpa_server.sanitizer import Sanitizer
-from nnpa_server.shared import SharedMemory
+from nnpa_server.shared import Sharing
 from nnpa_server.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
@@ -109,7 +109,7 @@ class Session:
         self.staged_bytes = 0
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
-        self.shared: SharedMemory | None = None
+        self.shared: Sharing | None = None
         self.sanitizer = Sanitizer() if options.sanitize else None
         self.told: dict[tuple[str, int], Told] = {}
         self.lists = Remembered()

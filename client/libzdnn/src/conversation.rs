@@ -6,6 +6,7 @@
 //! stream.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -98,7 +99,8 @@ impl Line {
     /// Opens a stream with its first request, and waits for the answer.
     fn begin(&mut self, link: &Link, message: &impl Message) -> Result<Bytes, Failure> {
         let plain = self.plain.as_deref();
-        let socket = plain.and_then(|path| PlainSocket::open(path, link.token().as_ref()).ok());
+        let token = link.token();
+        let socket = plain.and_then(|path| PlainSocket::open(path, token.as_ref(), None).ok());
         let open = match socket {
             Some(socket) => {
                 drop(socket.send(&mut pieces(message)?.slices())); // what hinders it, the answer tells
@@ -143,6 +145,27 @@ impl Conversation {
             plain,
             ..Line::default()
         }))
+    }
+
+    /// Opens a stream on the plain socket whose first message, for the session that it names, brings
+    /// memory; tells whether the session has that now.
+    pub fn bring(&self, link: &Link, memory: &File, message: &impl Message) -> bool {
+        let Some(mut line) = self.line() else {
+            return false;
+        };
+        let token = link.token();
+        let plain = line.plain.as_deref();
+        let socket = plain.map(|path| PlainSocket::open(path, token.as_ref(), Some(memory)));
+        let (Some(Ok(socket)), Ok(pieces)) = (socket, pieces(message)) else {
+            return false;
+        };
+        drop(socket.send(&mut pieces.slices())); // what hinders it, the answer tells
+        let open = line.open.insert(Open::Plain(socket));
+        let taken = open.answer(link).is_ok();
+        if !taken {
+            line.open = None;
+        }
+        taken
     }
 
     fn line(&self) -> Option<MutexGuard<'_, Line>> {

@@ -3,6 +3,7 @@
 //! and read by the calling thread. Sources: protos/README.md, "Plain sockets"; gRPC over HTTP2,
 //! "Length-Prefixed-Message"; gRPC-Web, doc/PROTOCOL-WEB.md, "Message framing".
 
+use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::zeroed;
 use std::net::Shutdown;
@@ -44,8 +45,12 @@ fn read_metadata(lines: &[u8]) -> HeaderMap {
 }
 
 impl PlainSocket {
-    /// Connects, and sends the metadata of a call.
-    pub fn open(path: &Path, token: Option<&HeaderValue>) -> io::Result<Self> {
+    /// Connects, and sends the metadata of a call; with a descriptor of memory, if there is one.
+    pub fn open(
+        path: &Path,
+        token: Option<&HeaderValue>,
+        memory: Option<&File>,
+    ) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
             let value = (&raw const BUFFER_BYTES).cast();
@@ -64,8 +69,40 @@ impl PlainSocket {
         let mut frame = vec![METADATA];
         frame.extend(size.to_be_bytes());
         frame.extend(lines);
-        socket.send(&mut [IoSlice::new(&frame)])?;
+        match memory {
+            Some(memory) => socket.send_with(&frame, memory)?,
+            None => socket.send(&mut [IoSlice::new(&frame)])?,
+        }
         Ok(socket)
+    }
+
+    /// Sends a small frame with a descriptor. Source: unix(7), SCM_RIGHTS.
+    fn send_with(&self, frame: &[u8], file: &File) -> io::Result<()> {
+        #[repr(align(8))]
+        struct Control([u8; 64]); // room for a header and one descriptor
+        let descriptor = file.as_raw_fd();
+        let size = size_of_val(&descriptor) as u32;
+        let mut control = Control([0; 64]);
+        let mut pieces = [IoSlice::new(frame)];
+        let sent = unsafe {
+            let mut message: libc::msghdr = zeroed();
+            message.msg_iov = pieces.as_mut_ptr().cast();
+            message.msg_iovlen = 1;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(size) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size) as _;
+            libc::CMSG_DATA(header)
+                .cast::<libc::c_int>()
+                .write_unaligned(descriptor);
+            libc::sendmsg(self.0.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        };
+        match usize::try_from(sent) {
+            Ok(count) => self.send(&mut [IoSlice::new(&frame[count..])]),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Sends all of some pieces. SIGPIPE is never raised in the host process.

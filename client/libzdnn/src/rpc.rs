@@ -259,7 +259,7 @@ impl Link {
     /// Makes one call whose answer nobody needs, ends a conversation, and gives up at the deadline.
     pub fn farewell(
         &self,
-        conversation: Option<&Conversation>,
+        conversation: &Conversation,
         method: &str,
         message: &impl Message,
         deadline: Instant,
@@ -269,12 +269,7 @@ impl Link {
         };
         self.drive(async {
             let call = self.single(method, framed);
-            let all = async {
-                match conversation {
-                    Some(one) => one.close(self, call).await,
-                    None => drop(call.await),
-                }
-            };
+            let all = conversation.close(self, call);
             drop(tokio::time::timeout_at(deadline.into(), all).await);
         });
     }

@@ -44,9 +44,10 @@ pub struct Session {
     pub contents: Option<Arc<Contents>>,
     /// What passes beside the wire; none with a server elsewhere, or one that does not share.
     pub shared: Option<Arc<Shared>>,
-    /// What operations go over; none where faults are injected: those end the calls that they meet.
-    pub conversation: Option<Arc<Conversation>>,
-    /// Whether the server injects faults: then local functions that can fail ask it.
+    /// What operations go over, unless faults are injected.
+    pub conversation: Arc<Conversation>,
+    /// Whether the server injects faults: those end the calls that they meet, so that each operation
+    /// is one, and local functions that can fail ask the server.
     pub has_faults: bool,
 }
 
@@ -91,28 +92,38 @@ impl Session {
         wanted.trace.clone_from(&settings.trace);
         wanted.fault_rules = faults::wanted(settings)?;
         wanted.sanitize = settings.sanitize;
-        let is_near = settings.place.target.starts_with("unix:");
-        let shared = match settings.transfer {
-            Transfer::Shared if is_near && cfg!(target_endian = "little") => Shared::create(),
-            _ => None,
-        };
-        wanted.shared_memory = shared.as_ref().map(Shared::message);
         let request = wire::CreateSessionRequest {
             session: Some(wanted),
         };
-        let made: Result<wire::Session, Failure> = link.unary("CreateSession", &request);
-        if let Some(shared) = &shared {
-            shared.unlink();
-        }
-        let made = made?;
+        let made: wire::Session = link.unary("CreateSession", &request)?;
         sanitizer::enable(made.sanitize);
         if settings.sanitize && !made.sanitize {
             text::explain("ZDNN_SANITIZE", "this server cannot");
         }
-        let shared = shared.filter(|_| made.shared_memory.is_some());
+        let takes_memory = made
+            .plain_socket
+            .as_ref()
+            .is_some_and(|one| one.takes_memory);
         let mut session = Self::opened(link, settings, made, None);
-        session.shared = shared.map(Arc::new);
+        if takes_memory {
+            session.share();
+        }
         Ok(session)
+    }
+
+    /// Has the server map memory of this process, if both can.
+    fn share(&mut self) {
+        if self.transfer != Transfer::Shared || cfg!(target_endian = "big") {
+            return;
+        }
+        let nothing = wire::ExecuteRequest {
+            session: self.name.clone(),
+            operations: Vec::new(),
+        };
+        let shared = Shared::create();
+        let file = shared.as_ref().map(Shared::descriptor);
+        let taken = file.is_some_and(|file| self.conversation.bring(&self.link, file, &nothing));
+        self.shared = shared.filter(|_| taken).map(Arc::new);
     }
 
     /// Takes over what the server tells of a session, and from `before` what it has cached.
@@ -132,11 +143,9 @@ impl Session {
         };
         let has_faults = !told.fault_rules.is_empty();
         let socket = settings.place.target.strip_prefix("unix:");
-        let suffix = Some(told.plain_socket_suffix).filter(|one| !one.is_empty());
-        let plain = socket
-            .zip(suffix)
-            .map(|(path, suffix)| format!("{path}{suffix}").into());
-        let spoken = before.and_then(|one| one.conversation.clone());
+        let plain = socket.zip(told.plain_socket);
+        let plain = plain.map(|(path, one)| format!("{path}{}", one.suffix).into());
+        let spoken = before.map(|one| Arc::clone(&one.conversation));
         Self {
             link: Arc::clone(link),
             place: settings.place.clone(),
@@ -150,8 +159,7 @@ impl Session {
                 Transfer::Shared => before.and_then(|one| one.shared.clone()),
                 _ => None,
             },
-            conversation: (!has_faults)
-                .then(|| spoken.unwrap_or_else(|| Arc::new(Conversation::on(plain)))),
+            conversation: spoken.unwrap_or_else(|| Arc::new(Conversation::on(plain))),
             has_faults,
         }
     }
@@ -217,7 +225,7 @@ impl Session {
             name: self.name.clone(),
         };
         let deadline = Instant::now() + PATIENCE;
-        let conversation = self.conversation.as_deref();
+        let conversation = &self.conversation;
         self.link
             .farewell(conversation, "DeleteSession", &request, deadline);
     }
@@ -248,9 +256,11 @@ impl Session {
             session,
             operations,
         };
-        let answer: wire::ExecuteResponse = match &self.conversation {
-            Some(one) => self.link.conversed(one, "Execute", &request)?,
-            None => self.link.unary("Execute", &request)?,
+        let answer: wire::ExecuteResponse = match self.has_faults {
+            true => self.link.unary("Execute", &request)?,
+            false => self
+                .link
+                .conversed(&self.conversation, "Execute", &request)?,
         };
         Ok(answer.results)
     }

@@ -1,71 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that a session shares with a server on the same host: what passes through it does not
-//! travel. It is read and written as a file, so that no missing page ever ends the host process.
-//! Source: shm_overview(7): objects of POSIX shared memory are files in /dev/shm.
+//! travel. Its size is sealed and its storage taken before it is used, so that no missing page ever
+//! ends either process. Sources: memfd_create(2), "File sealing"; fallocate(2).
 
-use std::fs::{File, OpenOptions, remove_file};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::wire::{Extent, SharedMemory};
+use crate::wire::Extent;
 
-const OBJECTS: &str = "/dev/shm";
-/// Bytes of an object. It takes storage only where something was written.
-const SIZE: u64 = 1 << 30;
+/// Bytes of the memory. It takes storage only as far as it is used.
+const SIZE: usize = 1 << 30;
 const ALIGNMENT: u64 = 4096;
 
-/// An object that this process made, and who has it for a call.
+/// Memory of this process, and who has it for a call.
 pub struct Shared {
     file: File,
-    name: String,
-    busy: Mutex<()>,
+    memory: *mut u8,
+    /// Bytes from the beginning that have storage.
+    stored: Mutex<u64>,
+}
+
+// The memory is touched by whoever has the lock.
+unsafe impl Send for Shared {}
+unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        unsafe { libc::munmap(self.memory.cast(), SIZE) };
+    }
 }
 
 impl Shared {
-    /// Makes an object that only this user can open; none where the host has no such thing.
+    /// Makes memory; none where the host has no such thing.
     pub fn create() -> Option<Self> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .ok()?
-            .as_nanos();
-        let name = format!("nnpa-libzdnn-{}-{now:x}", std::process::id());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW)
-            .open(format!("{OBJECTS}/{name}"))
-            .ok()?;
-        let one = Self {
-            file,
-            name,
-            busy: Mutex::new(()),
-        };
-        if one.file.set_len(SIZE).is_err() {
-            one.unlink();
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let file = unsafe { libc::memfd_create(c"nnpa-libzdnn".as_ptr(), flags) };
+        if file < 0 {
             return None;
         }
-        Some(one)
-    }
-
-    /// What the server is asked to open.
-    pub fn message(&self) -> SharedMemory {
-        SharedMemory {
-            name: self.name.clone(),
-            size: SIZE,
+        let file = unsafe { File::from_raw_fd(file) };
+        file.set_len(SIZE as u64).ok()?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+            return None;
         }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let descriptor = file.as_raw_fd();
+        let memory = unsafe { libc::mmap(ptr::null_mut(), SIZE, access, flags, descriptor, 0) };
+        if memory == libc::MAP_FAILED {
+            return None;
+        }
+        unsafe { libc::madvise(memory, SIZE, libc::MADV_DONTFORK) }; // a child has none of this
+        Some(Self {
+            file,
+            memory: memory.cast(),
+            stored: Mutex::default(),
+        })
     }
 
-    /// Takes the name away: who has opened the object keeps it, nobody else will.
-    pub fn unlink(&self) {
-        drop(remove_file(format!("{OBJECTS}/{}", self.name)));
+    /// What the server maps.
+    pub fn descriptor(&self) -> &File {
+        &self.file
     }
 
     /// Gives all of it to one call; none while another has it.
     pub fn room(&self) -> Option<Room<'_>> {
-        let guard = match self.busy.try_lock() {
+        let stored = match self.stored.try_lock() {
             Ok(guard) => guard,
             Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(std::sync::TryLockError::WouldBlock) => return None,
@@ -73,7 +76,7 @@ impl Shared {
         Some(Room {
             shared: self,
             next: 0,
-            _guard: guard,
+            stored,
         })
     }
 }
@@ -82,35 +85,49 @@ impl Shared {
 pub struct Room<'a> {
     shared: &'a Shared,
     next: u64,
-    _guard: MutexGuard<'a, ()>,
+    stored: MutexGuard<'a, u64>,
 }
 
 impl Room<'_> {
-    /// Returns a place for so many bytes; none where it is full.
+    /// Returns a place for so many bytes; none where it is full, or the host has no storage.
     pub fn place(&mut self, size: u64) -> Option<Extent> {
         let offset = self.next;
-        let end = offset.checked_add(size)?;
-        if size == 0 || end > SIZE {
+        let end = offset.checked_add(size)?.next_multiple_of(ALIGNMENT);
+        if size == 0 || end > SIZE as u64 {
             return None;
         }
-        self.next = end.next_multiple_of(ALIGNMENT);
+        if end > *self.stored {
+            let file = self.shared.file.as_raw_fd();
+            let (from, more) = (*self.stored, end - *self.stored);
+            let (from, more) = (from.try_into().ok()?, more.try_into().ok()?);
+            if unsafe { libc::fallocate(file, 0, from, more) } != 0 {
+                return None;
+            }
+            *self.stored = end;
+        }
+        self.next = end;
         Some(Extent { offset, size })
+    }
+
+    fn at(&self, place: &Extent) -> *mut u8 {
+        let offset = usize::try_from(place.offset).unwrap_or(0);
+        self.shared.memory.wrapping_add(offset)
     }
 
     /// Returns a place that holds these bytes now; none where there is no storage for them.
     pub fn put(&mut self, bytes: &[u8]) -> Option<Extent> {
         let place = self.place(bytes.len() as u64)?;
-        self.shared.file.write_all_at(bytes, place.offset).ok()?;
+        let target = self.at(&place);
+        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(place)
     }
 
     /// Copies what the server put into a place.
     ///
     /// # Safety
-    /// `target` is valid for the place's bytes.
-    pub unsafe fn take(&self, place: &Extent, target: *mut u8) -> std::io::Result<()> {
+    /// `target` is valid for the place's bytes, and the place was given out for this call.
+    pub unsafe fn take(&self, place: &Extent, target: *mut u8) {
         let size = usize::try_from(place.size).unwrap_or(0);
-        let target = unsafe { std::slice::from_raw_parts_mut(target, size) };
-        self.shared.file.read_exact_at(target, place.offset)
+        unsafe { target.copy_from_nonoverlapping(self.at(place), size) };
     }
 }

@@ -202,7 +202,7 @@ def describe_session(session: Session, model: str, now: float) -> accelerator_pb
     message.create_time.CopyFrom(timestamp(session.created))
     message.expire_time.CopyFrom(timestamp(now + session.limits.idle_timeout))
     message.server_version = SERVER_VERSION
-    if session.shared is not None:
+    if session.shared is not None and session.shared.name:
         message.shared_memory.name = session.shared.name
         message.shared_memory.size = session.shared.size
     return message

@@ -13,6 +13,7 @@ from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
 from nnpa_server.accelerator.arms import Arm, read_desc
 from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.shared import Sharing
 from nnpa_server.store import Session
 
 BIG_ENDIAN = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
@@ -115,10 +116,10 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
     size, limit = getsize_ztensor(tensor.transformed_desc), session.limits.max_inline
     if contents == "shared" or (room and message.HasField("sticks_to")):
         extent, field = (message.shared, "shared") if contents else (message.sticks_to, "sticks_to")
-        check_extent(session, extent, size, f"{path}.{field}")
+        there = check_extent(session, extent, size, f"{path}.{field}")
         tensor.buffer = session.allocate(size)
         if contents and tensor.buffer is not None:
-            read_shared(session, extent, tensor.buffer, f"{path}.{field}")
+            there.read(extent.offset, tensor.buffer, f"{path}.{field}")
             _arrived(session, tensor, tensor.buffer, message, room)
         return tensor
     sticks = message.sticks
@@ -142,19 +143,17 @@ def _arrived(
         keep(session, tensor, buffer, message.cache_as, message.byte_order)
 
 
-def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> None:
-    """Refuse a part of shared memory that is not there, or not as large as it must be."""
+def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> Sharing:
+    """Refuse a part of shared memory that is not there, or not as large as it must be.
+
+    Return the memory.
+    """
     if session.shared is None:
         raise invalid(path, "set", "unset: the session shares no memory")
     if extent.size != size:
         raise size_mismatch(path, extent.size, size)
     session.shared.require(extent.offset, size, path)
-
-
-def read_shared(session: Session, extent: tensor_pb2.Extent, target: Memory, path: str) -> None:
-    """Copy a part of shared memory that was checked."""
-    if session.shared is not None:
-        session.shared.read(extent.offset, target, path)
+    return session.shared
 
 
 def _copy(session: Session, held: Memory) -> Memory | None:

@@ -5,6 +5,7 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 """
 
 import heapq
+import os
 import time
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -39,12 +40,12 @@ from nnpa_server.accelerator.transfer import (
     write_tensor,
 )
 from nnpa_server.audit import Trail
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import attend, change_faults, faults_of, read_rules
 from nnpa_server.late import make_handler
 from nnpa_server.pages import make_token, page_size, read_token
-from nnpa_server.patience import Context, Patience
-from nnpa_server.shared import open_for
+from nnpa_server.patience import Context, Patience, PlainContext
+from nnpa_server.shared import MappedMemory, open_for
 from nnpa_server.store import Session, Store
 from nnpa_server.tokens import caller_name
 from nnpa_server.trace import Traces
@@ -66,8 +67,8 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         self._allow_faults = allow_faults
         self._shares_memory = shares_memory
         self.traces = traces or Traces()
-        self.plain_socket_suffix = ""
-        """What clients on this host are told, once there are such sockets."""
+        self.plain_suffix = ""
+        """What clients on this host are told of plain sockets, once there are some."""
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -157,6 +158,28 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         for listed in lists:
             yield self.execute(listed, context)
 
+    def converse(self, lists: Iterator[Listed], context: PlainContext) -> Generator[Answered]:
+        """Do as `execute_each`; memory that came with the call is the first list's session's."""
+        for listed in lists:
+            if (memory := context.take_memory()) is not None:
+                self._share(listed.session, memory)
+            yield self.execute(listed, context)
+
+    def _share(self, name: str, file: int) -> None:
+        """Have a session share the memory of a descriptor, which is taken over."""
+        try:
+            if not self._shares_memory:
+                raise invalid("memory", "sent", "none: this server does not share memory")
+            with self.store.using(name) as session, session.running(None):
+                file, taken = -1, file
+                memory = MappedMemory(taken, session.limits.max_session_bytes)
+                if session.shared is not None:
+                    session.shared.close()
+                session.shared = memory
+        finally:
+            if file >= 0:
+                os.close(file)
+
     def WriteTensor(  # noqa: N802
         self, request_iterator: Iterator[Upload], context: Any
     ) -> pb.WriteTensorResponse:
@@ -182,8 +205,9 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         model = there if there in MACHINES else model_name(session.options.machine_spec)
         traced(session)  # so that a trace that has ended is not told
         message = describe_session(session, model, time.time())
-        is_near = context.peer().startswith("unix:")
-        message.plain_socket_suffix = self.plain_socket_suffix if is_near else ""
+        if self.plain_suffix and context.peer().startswith("unix:"):
+            message.plain_socket.suffix = self.plain_suffix
+            message.plain_socket.takes_memory = self._shares_memory
         if (faults := faults_of(session)) is not None:
             message.injected_faults.extend(list(faults.injected))  # calls may add to it
         return message
@@ -216,7 +240,7 @@ def _running(session: Session, context: Context) -> Any:
 def conversation_of(service: AcceleratorService) -> Any:
     """Return a handler of ExecuteStream whose answers are serialized in pieces."""
     method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
-    return make_handler(method, service.execute_each, apart.parse, apart.pieces)
+    return make_handler(method, service.converse, apart.parse, apart.pieces)
 
 
 def add_to(server: grpc.Server, service: AcceleratorService) -> None:

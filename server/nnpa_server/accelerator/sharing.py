@@ -7,7 +7,7 @@ from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_emulator import Ztensor, stick
 
 from nnpa_server.accelerator.answers import dense, describe_inline, describe_ztensor, in_order
-from nnpa_server.accelerator.operands import check_extent, read_shared
+from nnpa_server.accelerator.operands import check_extent
 from nnpa_server.staging import staging
 from nnpa_server.store import Session
 
@@ -15,14 +15,17 @@ from nnpa_server.store import Session
 def read_arrays(
     session: Session, extents: Iterable[tensor_pb2.Extent], path: str
 ) -> list[memoryview]:
-    """Return copies of user arrays in shared memory, once the quota has room for all of them."""
+    """Return user arrays in shared memory; copies once the quota has room for all of them."""
     arrays: list[memoryview] = []
     for index, extent in enumerate(extents):
-        check_extent(session, extent, extent.size, f"{path}[{index}]")
+        there = check_extent(session, extent, extent.size, f"{path}[{index}]")
+        if (array := there.view(extent.offset, extent.size, path)) is not None:
+            arrays.append(array.data)
+            continue
         session.reserve(extent.size)
         array = staging(extent.size)
         session.pending_bytes += extent.size
-        read_shared(session, extent, array, f"{path}[{index}]")
+        there.read(extent.offset, array, f"{path}[{index}]")
         arrays.append(array.data)
     return arrays
 

@@ -765,7 +765,7 @@ type Session struct {
 	ServerVersion string `protobuf:"bytes,18,opt,name=server_version,json=serverVersion,proto3" json:"server_version,omitempty"`
 	// Memory that client and server share. Wanted at creation by a client that made it; told if the
 	// server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-	// there is none. Cannot be updated; released with the session.
+	// there is none, or it came over a plain socket. Cannot be updated; released with the session.
 	SharedMemory *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	// Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
 	// sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations are
@@ -783,12 +783,11 @@ type Session struct {
 	// does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
 	// nothing told. Default: none. May be updated.
 	Trace string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
-	// What follows the path of the Unix socket that the call came over in that of the plain socket
-	// beside it, ".plain", on which ExecuteStream travels without HTTP/2; see protos/README.md, "Plain
-	// sockets". Empty over TCP, and where there is none. Output only.
-	PlainSocketSuffix string `protobuf:"bytes,25,opt,name=plain_socket_suffix,json=plainSocketSuffix,proto3" json:"plain_socket_suffix,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The socket beside the Unix socket that the call came over, on which ExecuteStream travels without
+	// HTTP/2. Absent over TCP, and where there is none. Output only.
+	PlainSocket   *PlainSocket `protobuf:"bytes,25,opt,name=plain_socket,json=plainSocket,proto3" json:"plain_socket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -982,11 +981,66 @@ func (x *Session) GetTrace() string {
 	return ""
 }
 
-func (x *Session) GetPlainSocketSuffix() string {
+func (x *Session) GetPlainSocket() *PlainSocket {
 	if x != nil {
-		return x.PlainSocketSuffix
+		return x.PlainSocket
+	}
+	return nil
+}
+
+// A plain socket; protos/README.md, "Plain sockets", says what travels on it.
+type PlainSocket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What follows the path of the other socket in this one's: ".plain".
+	Suffix string `protobuf:"bytes,1,opt,name=suffix,proto3" json:"suffix,omitempty"`
+	// Whether the server maps memory that comes with a call there: it was told to share memory.
+	TakesMemory   bool `protobuf:"varint,2,opt,name=takes_memory,json=takesMemory,proto3" json:"takes_memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlainSocket) Reset() {
+	*x = PlainSocket{}
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlainSocket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlainSocket) ProtoMessage() {}
+
+func (x *PlainSocket) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlainSocket.ProtoReflect.Descriptor instead.
+func (*PlainSocket) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PlainSocket) GetSuffix() string {
+	if x != nil {
+		return x.Suffix
 	}
 	return ""
+}
+
+func (x *PlainSocket) GetTakesMemory() bool {
+	if x != nil {
+		return x.TakesMemory
+	}
+	return false
 }
 
 // An object of POSIX shared memory, which belongs to the user of both client and server. Once the
@@ -1003,7 +1057,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1069,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[3]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1082,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{3}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SharedMemory) GetName() string {
@@ -1068,7 +1122,7 @@ type SessionLimits struct {
 
 func (x *SessionLimits) Reset() {
 	*x = SessionLimits{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1134,7 @@ func (x *SessionLimits) String() string {
 func (*SessionLimits) ProtoMessage() {}
 
 func (x *SessionLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[4]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1147,7 @@ func (x *SessionLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLimits.ProtoReflect.Descriptor instead.
 func (*SessionLimits) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{4}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SessionLimits) GetMaxInlineBytes() uint64 {
@@ -1151,7 +1205,7 @@ type ListMachinesRequest struct {
 
 func (x *ListMachinesRequest) Reset() {
 	*x = ListMachinesRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1217,7 @@ func (x *ListMachinesRequest) String() string {
 func (*ListMachinesRequest) ProtoMessage() {}
 
 func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[5]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1230,7 @@ func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ListMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{5}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListMachinesRequest) GetPageSize() int32 {
@@ -1206,7 +1260,7 @@ type ListMachinesResponse struct {
 
 func (x *ListMachinesResponse) Reset() {
 	*x = ListMachinesResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1272,7 @@ func (x *ListMachinesResponse) String() string {
 func (*ListMachinesResponse) ProtoMessage() {}
 
 func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[6]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1285,7 @@ func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesResponse.ProtoReflect.Descriptor instead.
 func (*ListMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{6}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListMachinesResponse) GetMachines() []*Machine {
@@ -1259,7 +1313,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1325,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[7]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1338,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{7}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetMachineRequest) GetName() string {
@@ -1305,7 +1359,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1371,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1384,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{8}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateSessionRequest) GetSession() *Session {
@@ -1351,7 +1405,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1417,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1430,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{9}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetSessionRequest) GetName() string {
@@ -1402,7 +1456,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1468,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1481,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{10}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateSessionRequest) GetSession() *Session {
@@ -1455,7 +1509,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1521,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1534,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{11}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteSessionRequest) GetName() string {
@@ -1503,7 +1557,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1569,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1582,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{12}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecuteRequest) GetSession() string {
@@ -1557,7 +1611,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1623,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[13]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1636,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{13}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecuteResponse) GetResults() []*OperationResult {
@@ -1608,7 +1662,7 @@ type WriteTensorRequest struct {
 
 func (x *WriteTensorRequest) Reset() {
 	*x = WriteTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1674,7 @@ func (x *WriteTensorRequest) String() string {
 func (*WriteTensorRequest) ProtoMessage() {}
 
 func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1687,7 @@ func (x *WriteTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorRequest.ProtoReflect.Descriptor instead.
 func (*WriteTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{14}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WriteTensorRequest) GetMessage() isWriteTensorRequest_Message {
@@ -1697,7 +1751,7 @@ type WriteTensorHeader struct {
 
 func (x *WriteTensorHeader) Reset() {
 	*x = WriteTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1763,7 @@ func (x *WriteTensorHeader) String() string {
 func (*WriteTensorHeader) ProtoMessage() {}
 
 func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1776,7 @@ func (x *WriteTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorHeader.ProtoReflect.Descriptor instead.
 func (*WriteTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{15}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteTensorHeader) GetSession() string {
@@ -1790,7 +1844,7 @@ type WriteArrays struct {
 
 func (x *WriteArrays) Reset() {
 	*x = WriteArrays{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1856,7 @@ func (x *WriteArrays) String() string {
 func (*WriteArrays) ProtoMessage() {}
 
 func (x *WriteArrays) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1869,7 @@ func (x *WriteArrays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArrays.ProtoReflect.Descriptor instead.
 func (*WriteArrays) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{16}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteArrays) GetOperation() *Operation {
@@ -1857,7 +1911,7 @@ type WriteSticks struct {
 
 func (x *WriteSticks) Reset() {
 	*x = WriteSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1923,7 @@ func (x *WriteSticks) String() string {
 func (*WriteSticks) ProtoMessage() {}
 
 func (x *WriteSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1936,7 @@ func (x *WriteSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteSticks.ProtoReflect.Descriptor instead.
 func (*WriteSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{17}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WriteSticks) GetId() uint64 {
@@ -1938,7 +1992,7 @@ type WriteTensorResponse struct {
 
 func (x *WriteTensorResponse) Reset() {
 	*x = WriteTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2004,7 @@ func (x *WriteTensorResponse) String() string {
 func (*WriteTensorResponse) ProtoMessage() {}
 
 func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2017,7 @@ func (x *WriteTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteTensorResponse.ProtoReflect.Descriptor instead.
 func (*WriteTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{18}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WriteTensorResponse) GetResult() *OperationResult {
@@ -1991,7 +2045,7 @@ type ReadTensorRequest struct {
 
 func (x *ReadTensorRequest) Reset() {
 	*x = ReadTensorRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2057,7 @@ func (x *ReadTensorRequest) String() string {
 func (*ReadTensorRequest) ProtoMessage() {}
 
 func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2070,7 @@ func (x *ReadTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorRequest.ProtoReflect.Descriptor instead.
 func (*ReadTensorRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{19}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadTensorRequest) GetSession() string {
@@ -2084,7 +2138,7 @@ type ReadSticks struct {
 
 func (x *ReadSticks) Reset() {
 	*x = ReadSticks{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2150,7 @@ func (x *ReadSticks) String() string {
 func (*ReadSticks) ProtoMessage() {}
 
 func (x *ReadSticks) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2163,7 @@ func (x *ReadSticks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSticks.ProtoReflect.Descriptor instead.
 func (*ReadSticks) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{20}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadSticks) GetId() uint64 {
@@ -2149,7 +2203,7 @@ type ReadTensorResponse struct {
 
 func (x *ReadTensorResponse) Reset() {
 	*x = ReadTensorResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2215,7 @@ func (x *ReadTensorResponse) String() string {
 func (*ReadTensorResponse) ProtoMessage() {}
 
 func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2228,7 @@ func (x *ReadTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorResponse.ProtoReflect.Descriptor instead.
 func (*ReadTensorResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{21}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadTensorResponse) GetMessage() isReadTensorResponse_Message {
@@ -2233,7 +2287,7 @@ type ReadTensorHeader struct {
 
 func (x *ReadTensorHeader) Reset() {
 	*x = ReadTensorHeader{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2299,7 @@ func (x *ReadTensorHeader) String() string {
 func (*ReadTensorHeader) ProtoMessage() {}
 
 func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2312,7 @@ func (x *ReadTensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadTensorHeader.ProtoReflect.Descriptor instead.
 func (*ReadTensorHeader) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{22}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadTensorHeader) GetResult() *OperationResult {
@@ -2290,7 +2344,7 @@ type ListTensorsRequest struct {
 
 func (x *ListTensorsRequest) Reset() {
 	*x = ListTensorsRequest{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2356,7 @@ func (x *ListTensorsRequest) String() string {
 func (*ListTensorsRequest) ProtoMessage() {}
 
 func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[23]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2369,7 @@ func (x *ListTensorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsRequest.ProtoReflect.Descriptor instead.
 func (*ListTensorsRequest) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{23}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTensorsRequest) GetSession() string {
@@ -2352,7 +2406,7 @@ type ListTensorsResponse struct {
 
 func (x *ListTensorsResponse) Reset() {
 	*x = ListTensorsResponse{}
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2418,7 @@ func (x *ListTensorsResponse) String() string {
 func (*ListTensorsResponse) ProtoMessage() {}
 
 func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[24]
+	mi := &file_nnpa_zdnn_v1_accelerator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2431,7 @@ func (x *ListTensorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTensorsResponse.ProtoReflect.Descriptor instead.
 func (*ListTensorsResponse) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{24}
+	return file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTensorsResponse) GetTensors() []*ZtensorInfo {
@@ -2447,7 +2501,7 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\x10_max_tensor_sizeB\x12\n" +
 	"\x10_data_types_maskB\x16\n" +
 	"\x14_layout_formats_maskB\x17\n" +
-	"\x15_parmblk_formats_mask\"\xfd\b\n" +
+	"\x15_parmblk_formats_mask\"\x8b\t\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
 	"\fmachine_spec\x18\x02 \x01(\v2\x19.nnpa.zdnn.v1.MachineSpecR\vmachineSpec\x12/\n" +
@@ -2480,9 +2534,12 @@ const file_nnpa_zdnn_v1_accelerator_proto_rawDesc = "" +
 	"\vfault_rules\x18\x14 \x03(\v2\x17.nnpa.zdnn.v1.FaultRuleR\n" +
 	"faultRules\x12D\n" +
 	"\x0finjected_faults\x18\x15 \x03(\v2\x1b.nnpa.zdnn.v1.InjectedFaultR\x0einjectedFaults\x12\x14\n" +
-	"\x05trace\x18\x18 \x01(\tR\x05trace\x12.\n" +
-	"\x13plain_socket_suffix\x18\x19 \x01(\tR\x11plainSocketSuffixB\x0e\n" +
-	"\f_status_diag\"6\n" +
+	"\x05trace\x18\x18 \x01(\tR\x05trace\x12<\n" +
+	"\fplain_socket\x18\x19 \x01(\v2\x19.nnpa.zdnn.v1.PlainSocketR\vplainSocketB\x0e\n" +
+	"\f_status_diag\"H\n" +
+	"\vPlainSocket\x12\x16\n" +
+	"\x06suffix\x18\x01 \x01(\tR\x06suffix\x12!\n" +
+	"\ftakes_memory\x18\x02 \x01(\bR\vtakesMemory\"6\n" +
 	"\fSharedMemory\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\"\x89\x02\n" +
@@ -2631,7 +2688,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_accelerator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_nnpa_zdnn_v1_accelerator_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(MachineModel)(0),             // 0: nnpa.zdnn.v1.MachineModel
 	(ProgramCheckAction)(0),       // 1: nnpa.zdnn.v1.ProgramCheckAction
@@ -2641,114 +2698,116 @@ var file_nnpa_zdnn_v1_accelerator_proto_goTypes = []any{
 	(*Machine)(nil),               // 5: nnpa.zdnn.v1.Machine
 	(*MachineSpec)(nil),           // 6: nnpa.zdnn.v1.MachineSpec
 	(*Session)(nil),               // 7: nnpa.zdnn.v1.Session
-	(*SharedMemory)(nil),          // 8: nnpa.zdnn.v1.SharedMemory
-	(*SessionLimits)(nil),         // 9: nnpa.zdnn.v1.SessionLimits
-	(*ListMachinesRequest)(nil),   // 10: nnpa.zdnn.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),  // 11: nnpa.zdnn.v1.ListMachinesResponse
-	(*GetMachineRequest)(nil),     // 12: nnpa.zdnn.v1.GetMachineRequest
-	(*CreateSessionRequest)(nil),  // 13: nnpa.zdnn.v1.CreateSessionRequest
-	(*GetSessionRequest)(nil),     // 14: nnpa.zdnn.v1.GetSessionRequest
-	(*UpdateSessionRequest)(nil),  // 15: nnpa.zdnn.v1.UpdateSessionRequest
-	(*DeleteSessionRequest)(nil),  // 16: nnpa.zdnn.v1.DeleteSessionRequest
-	(*ExecuteRequest)(nil),        // 17: nnpa.zdnn.v1.ExecuteRequest
-	(*ExecuteResponse)(nil),       // 18: nnpa.zdnn.v1.ExecuteResponse
-	(*WriteTensorRequest)(nil),    // 19: nnpa.zdnn.v1.WriteTensorRequest
-	(*WriteTensorHeader)(nil),     // 20: nnpa.zdnn.v1.WriteTensorHeader
-	(*WriteArrays)(nil),           // 21: nnpa.zdnn.v1.WriteArrays
-	(*WriteSticks)(nil),           // 22: nnpa.zdnn.v1.WriteSticks
-	(*WriteTensorResponse)(nil),   // 23: nnpa.zdnn.v1.WriteTensorResponse
-	(*ReadTensorRequest)(nil),     // 24: nnpa.zdnn.v1.ReadTensorRequest
-	(*ReadSticks)(nil),            // 25: nnpa.zdnn.v1.ReadSticks
-	(*ReadTensorResponse)(nil),    // 26: nnpa.zdnn.v1.ReadTensorResponse
-	(*ReadTensorHeader)(nil),      // 27: nnpa.zdnn.v1.ReadTensorHeader
-	(*ListTensorsRequest)(nil),    // 28: nnpa.zdnn.v1.ListTensorsRequest
-	(*ListTensorsResponse)(nil),   // 29: nnpa.zdnn.v1.ListTensorsResponse
-	(NnpaFunctionCode)(0),         // 30: nnpa.zdnn.v1.NnpaFunctionCode
-	(NnpaParmblkFormat)(0),        // 31: nnpa.zdnn.v1.NnpaParmblkFormat
-	(NnpaDataType)(0),             // 32: nnpa.zdnn.v1.NnpaDataType
-	(NnpaLayoutFormat)(0),         // 33: nnpa.zdnn.v1.NnpaLayoutFormat
-	(NnpaBfpFormat)(0),            // 34: nnpa.zdnn.v1.NnpaBfpFormat
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*FaultRule)(nil),             // 36: nnpa.zdnn.v1.FaultRule
-	(*InjectedFault)(nil),         // 37: nnpa.zdnn.v1.InjectedFault
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 39: google.protobuf.FieldMask
-	(*Operation)(nil),             // 40: nnpa.zdnn.v1.Operation
-	(*OperationResult)(nil),       // 41: nnpa.zdnn.v1.OperationResult
-	(*Ztensor)(nil),               // 42: nnpa.zdnn.v1.Ztensor
-	(ByteOrder)(0),                // 43: nnpa.zdnn.v1.ByteOrder
-	(*ZtensorInfo)(nil),           // 44: nnpa.zdnn.v1.ZtensorInfo
-	(*emptypb.Empty)(nil),         // 45: google.protobuf.Empty
+	(*PlainSocket)(nil),           // 8: nnpa.zdnn.v1.PlainSocket
+	(*SharedMemory)(nil),          // 9: nnpa.zdnn.v1.SharedMemory
+	(*SessionLimits)(nil),         // 10: nnpa.zdnn.v1.SessionLimits
+	(*ListMachinesRequest)(nil),   // 11: nnpa.zdnn.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),  // 12: nnpa.zdnn.v1.ListMachinesResponse
+	(*GetMachineRequest)(nil),     // 13: nnpa.zdnn.v1.GetMachineRequest
+	(*CreateSessionRequest)(nil),  // 14: nnpa.zdnn.v1.CreateSessionRequest
+	(*GetSessionRequest)(nil),     // 15: nnpa.zdnn.v1.GetSessionRequest
+	(*UpdateSessionRequest)(nil),  // 16: nnpa.zdnn.v1.UpdateSessionRequest
+	(*DeleteSessionRequest)(nil),  // 17: nnpa.zdnn.v1.DeleteSessionRequest
+	(*ExecuteRequest)(nil),        // 18: nnpa.zdnn.v1.ExecuteRequest
+	(*ExecuteResponse)(nil),       // 19: nnpa.zdnn.v1.ExecuteResponse
+	(*WriteTensorRequest)(nil),    // 20: nnpa.zdnn.v1.WriteTensorRequest
+	(*WriteTensorHeader)(nil),     // 21: nnpa.zdnn.v1.WriteTensorHeader
+	(*WriteArrays)(nil),           // 22: nnpa.zdnn.v1.WriteArrays
+	(*WriteSticks)(nil),           // 23: nnpa.zdnn.v1.WriteSticks
+	(*WriteTensorResponse)(nil),   // 24: nnpa.zdnn.v1.WriteTensorResponse
+	(*ReadTensorRequest)(nil),     // 25: nnpa.zdnn.v1.ReadTensorRequest
+	(*ReadSticks)(nil),            // 26: nnpa.zdnn.v1.ReadSticks
+	(*ReadTensorResponse)(nil),    // 27: nnpa.zdnn.v1.ReadTensorResponse
+	(*ReadTensorHeader)(nil),      // 28: nnpa.zdnn.v1.ReadTensorHeader
+	(*ListTensorsRequest)(nil),    // 29: nnpa.zdnn.v1.ListTensorsRequest
+	(*ListTensorsResponse)(nil),   // 30: nnpa.zdnn.v1.ListTensorsResponse
+	(NnpaFunctionCode)(0),         // 31: nnpa.zdnn.v1.NnpaFunctionCode
+	(NnpaParmblkFormat)(0),        // 32: nnpa.zdnn.v1.NnpaParmblkFormat
+	(NnpaDataType)(0),             // 33: nnpa.zdnn.v1.NnpaDataType
+	(NnpaLayoutFormat)(0),         // 34: nnpa.zdnn.v1.NnpaLayoutFormat
+	(NnpaBfpFormat)(0),            // 35: nnpa.zdnn.v1.NnpaBfpFormat
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*FaultRule)(nil),             // 37: nnpa.zdnn.v1.FaultRule
+	(*InjectedFault)(nil),         // 38: nnpa.zdnn.v1.InjectedFault
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 40: google.protobuf.FieldMask
+	(*Operation)(nil),             // 41: nnpa.zdnn.v1.Operation
+	(*OperationResult)(nil),       // 42: nnpa.zdnn.v1.OperationResult
+	(*Ztensor)(nil),               // 43: nnpa.zdnn.v1.Ztensor
+	(ByteOrder)(0),                // 44: nnpa.zdnn.v1.ByteOrder
+	(*ZtensorInfo)(nil),           // 45: nnpa.zdnn.v1.ZtensorInfo
+	(*emptypb.Empty)(nil),         // 46: google.protobuf.Empty
 }
 var file_nnpa_zdnn_v1_accelerator_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.Machine.model:type_name -> nnpa.zdnn.v1.MachineModel
-	30, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	31, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
-	32, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
-	33, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
-	34, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
+	31, // 1: nnpa.zdnn.v1.Machine.functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	32, // 2: nnpa.zdnn.v1.Machine.parmblk_formats:type_name -> nnpa.zdnn.v1.NnpaParmblkFormat
+	33, // 3: nnpa.zdnn.v1.Machine.data_types:type_name -> nnpa.zdnn.v1.NnpaDataType
+	34, // 4: nnpa.zdnn.v1.Machine.layout_formats:type_name -> nnpa.zdnn.v1.NnpaLayoutFormat
+	35, // 5: nnpa.zdnn.v1.Machine.conversions:type_name -> nnpa.zdnn.v1.NnpaBfpFormat
 	0,  // 6: nnpa.zdnn.v1.MachineSpec.model:type_name -> nnpa.zdnn.v1.MachineModel
-	30, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
-	30, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	31, // 7: nnpa.zdnn.v1.MachineSpec.removed_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
+	31, // 8: nnpa.zdnn.v1.MachineSpec.added_functions:type_name -> nnpa.zdnn.v1.NnpaFunctionCode
 	6,  // 9: nnpa.zdnn.v1.Session.machine_spec:type_name -> nnpa.zdnn.v1.MachineSpec
 	5,  // 10: nnpa.zdnn.v1.Session.machine:type_name -> nnpa.zdnn.v1.Machine
 	1,  // 11: nnpa.zdnn.v1.Session.program_check_action:type_name -> nnpa.zdnn.v1.ProgramCheckAction
 	2,  // 12: nnpa.zdnn.v1.Session.log_level:type_name -> nnpa.zdnn.v1.LogLevel
 	3,  // 13: nnpa.zdnn.v1.Session.numerics:type_name -> nnpa.zdnn.v1.Numerics
 	4,  // 14: nnpa.zdnn.v1.Session.accumulate:type_name -> nnpa.zdnn.v1.Accumulate
-	9,  // 15: nnpa.zdnn.v1.Session.limits:type_name -> nnpa.zdnn.v1.SessionLimits
-	35, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	35, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
-	8,  // 18: nnpa.zdnn.v1.Session.shared_memory:type_name -> nnpa.zdnn.v1.SharedMemory
-	36, // 19: nnpa.zdnn.v1.Session.fault_rules:type_name -> nnpa.zdnn.v1.FaultRule
-	37, // 20: nnpa.zdnn.v1.Session.injected_faults:type_name -> nnpa.zdnn.v1.InjectedFault
-	38, // 21: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 22: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
-	7,  // 23: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	7,  // 24: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
-	39, // 25: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	40, // 26: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
-	41, // 27: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
-	20, // 28: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
-	21, // 29: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
-	22, // 30: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
-	40, // 31: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
-	42, // 32: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	43, // 33: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	41, // 34: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
-	40, // 35: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
-	25, // 36: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
-	43, // 37: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
-	27, // 38: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
-	41, // 39: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
-	44, // 40: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	10, // 41: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
-	12, // 42: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
-	13, // 43: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
-	14, // 44: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
-	15, // 45: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
-	16, // 46: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
-	17, // 47: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	17, // 48: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
-	19, // 49: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
-	24, // 50: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
-	28, // 51: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
-	11, // 52: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
-	5,  // 53: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
-	7,  // 54: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 55: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
-	7,  // 56: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
-	45, // 57: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
-	18, // 58: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	18, // 59: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
-	23, // 60: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
-	26, // 61: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
-	29, // 62: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
-	52, // [52:63] is the sub-list for method output_type
-	41, // [41:52] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	10, // 15: nnpa.zdnn.v1.Session.limits:type_name -> nnpa.zdnn.v1.SessionLimits
+	36, // 16: nnpa.zdnn.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	36, // 17: nnpa.zdnn.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	9,  // 18: nnpa.zdnn.v1.Session.shared_memory:type_name -> nnpa.zdnn.v1.SharedMemory
+	37, // 19: nnpa.zdnn.v1.Session.fault_rules:type_name -> nnpa.zdnn.v1.FaultRule
+	38, // 20: nnpa.zdnn.v1.Session.injected_faults:type_name -> nnpa.zdnn.v1.InjectedFault
+	8,  // 21: nnpa.zdnn.v1.Session.plain_socket:type_name -> nnpa.zdnn.v1.PlainSocket
+	39, // 22: nnpa.zdnn.v1.SessionLimits.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 23: nnpa.zdnn.v1.ListMachinesResponse.machines:type_name -> nnpa.zdnn.v1.Machine
+	7,  // 24: nnpa.zdnn.v1.CreateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	7,  // 25: nnpa.zdnn.v1.UpdateSessionRequest.session:type_name -> nnpa.zdnn.v1.Session
+	40, // 26: nnpa.zdnn.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	41, // 27: nnpa.zdnn.v1.ExecuteRequest.operations:type_name -> nnpa.zdnn.v1.Operation
+	42, // 28: nnpa.zdnn.v1.ExecuteResponse.results:type_name -> nnpa.zdnn.v1.OperationResult
+	21, // 29: nnpa.zdnn.v1.WriteTensorRequest.header:type_name -> nnpa.zdnn.v1.WriteTensorHeader
+	22, // 30: nnpa.zdnn.v1.WriteTensorHeader.arrays:type_name -> nnpa.zdnn.v1.WriteArrays
+	23, // 31: nnpa.zdnn.v1.WriteTensorHeader.sticks:type_name -> nnpa.zdnn.v1.WriteSticks
+	41, // 32: nnpa.zdnn.v1.WriteArrays.operation:type_name -> nnpa.zdnn.v1.Operation
+	43, // 33: nnpa.zdnn.v1.WriteSticks.new_ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	44, // 34: nnpa.zdnn.v1.WriteSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	42, // 35: nnpa.zdnn.v1.WriteTensorResponse.result:type_name -> nnpa.zdnn.v1.OperationResult
+	41, // 36: nnpa.zdnn.v1.ReadTensorRequest.operation:type_name -> nnpa.zdnn.v1.Operation
+	26, // 37: nnpa.zdnn.v1.ReadTensorRequest.sticks:type_name -> nnpa.zdnn.v1.ReadSticks
+	44, // 38: nnpa.zdnn.v1.ReadSticks.byte_order:type_name -> nnpa.zdnn.v1.ByteOrder
+	28, // 39: nnpa.zdnn.v1.ReadTensorResponse.header:type_name -> nnpa.zdnn.v1.ReadTensorHeader
+	42, // 40: nnpa.zdnn.v1.ReadTensorHeader.result:type_name -> nnpa.zdnn.v1.OperationResult
+	45, // 41: nnpa.zdnn.v1.ListTensorsResponse.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	11, // 42: nnpa.zdnn.v1.AcceleratorService.ListMachines:input_type -> nnpa.zdnn.v1.ListMachinesRequest
+	13, // 43: nnpa.zdnn.v1.AcceleratorService.GetMachine:input_type -> nnpa.zdnn.v1.GetMachineRequest
+	14, // 44: nnpa.zdnn.v1.AcceleratorService.CreateSession:input_type -> nnpa.zdnn.v1.CreateSessionRequest
+	15, // 45: nnpa.zdnn.v1.AcceleratorService.GetSession:input_type -> nnpa.zdnn.v1.GetSessionRequest
+	16, // 46: nnpa.zdnn.v1.AcceleratorService.UpdateSession:input_type -> nnpa.zdnn.v1.UpdateSessionRequest
+	17, // 47: nnpa.zdnn.v1.AcceleratorService.DeleteSession:input_type -> nnpa.zdnn.v1.DeleteSessionRequest
+	18, // 48: nnpa.zdnn.v1.AcceleratorService.Execute:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	18, // 49: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:input_type -> nnpa.zdnn.v1.ExecuteRequest
+	20, // 50: nnpa.zdnn.v1.AcceleratorService.WriteTensor:input_type -> nnpa.zdnn.v1.WriteTensorRequest
+	25, // 51: nnpa.zdnn.v1.AcceleratorService.ReadTensor:input_type -> nnpa.zdnn.v1.ReadTensorRequest
+	29, // 52: nnpa.zdnn.v1.AcceleratorService.ListTensors:input_type -> nnpa.zdnn.v1.ListTensorsRequest
+	12, // 53: nnpa.zdnn.v1.AcceleratorService.ListMachines:output_type -> nnpa.zdnn.v1.ListMachinesResponse
+	5,  // 54: nnpa.zdnn.v1.AcceleratorService.GetMachine:output_type -> nnpa.zdnn.v1.Machine
+	7,  // 55: nnpa.zdnn.v1.AcceleratorService.CreateSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 56: nnpa.zdnn.v1.AcceleratorService.GetSession:output_type -> nnpa.zdnn.v1.Session
+	7,  // 57: nnpa.zdnn.v1.AcceleratorService.UpdateSession:output_type -> nnpa.zdnn.v1.Session
+	46, // 58: nnpa.zdnn.v1.AcceleratorService.DeleteSession:output_type -> google.protobuf.Empty
+	19, // 59: nnpa.zdnn.v1.AcceleratorService.Execute:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	19, // 60: nnpa.zdnn.v1.AcceleratorService.ExecuteStream:output_type -> nnpa.zdnn.v1.ExecuteResponse
+	24, // 61: nnpa.zdnn.v1.AcceleratorService.WriteTensor:output_type -> nnpa.zdnn.v1.WriteTensorResponse
+	27, // 62: nnpa.zdnn.v1.AcceleratorService.ReadTensor:output_type -> nnpa.zdnn.v1.ReadTensorResponse
+	30, // 63: nnpa.zdnn.v1.AcceleratorService.ListTensors:output_type -> nnpa.zdnn.v1.ListTensorsResponse
+	53, // [53:64] is the sub-list for method output_type
+	42, // [42:53] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_accelerator_proto_init() }
@@ -2761,20 +2820,20 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[1].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[2].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[14].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15].OneofWrappers = []any{
 		(*WriteTensorRequest_Header)(nil),
 		(*WriteTensorRequest_Chunk)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[15].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[16].OneofWrappers = []any{
 		(*WriteTensorHeader_Arrays)(nil),
 		(*WriteTensorHeader_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[17].OneofWrappers = []any{}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[19].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[18].OneofWrappers = []any{}
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[20].OneofWrappers = []any{
 		(*ReadTensorRequest_Operation)(nil),
 		(*ReadTensorRequest_Sticks)(nil),
 	}
-	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[21].OneofWrappers = []any{
+	file_nnpa_zdnn_v1_accelerator_proto_msgTypes[22].OneofWrappers = []any{
 		(*ReadTensorResponse_Header)(nil),
 		(*ReadTensorResponse_Chunk)(nil),
 	}
@@ -2784,7 +2843,7 @@ func file_nnpa_zdnn_v1_accelerator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_accelerator_proto_rawDesc), len(file_nnpa_zdnn_v1_accelerator_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -448,7 +448,7 @@ class Session(_message.Message):
     FAULT_RULES_FIELD_NUMBER: _builtins.int
     INJECTED_FAULTS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
-    PLAIN_SOCKET_SUFFIX_FIELD_NUMBER: _builtins.int
+    PLAIN_SOCKET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name "sessions/{session}". Output only. {session} cannot be guessed: who knows the
     name has the session.
@@ -492,11 +492,6 @@ class Session(_message.Message):
     does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
     nothing told. Default: none. May be updated.
     """
-    plain_socket_suffix: _builtins.str
-    """What follows the path of the Unix socket that the call came over in that of the plain socket
-    beside it, ".plain", on which ExecuteStream travels without HTTP/2; see protos/README.md, "Plain
-    sockets". Empty over TCP, and where there is none. Output only.
-    """
     @_builtins.property
     def machine_spec(self) -> Global___MachineSpec:
         """The machine wanted. Default: telum2. May be updated."""
@@ -521,7 +516,7 @@ class Session(_message.Message):
     def shared_memory(self) -> Global___SharedMemory:
         """Memory that client and server share. Wanted at creation by a client that made it; told if the
         server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-        there is none. Cannot be updated; released with the session.
+        there is none, or it came over a plain socket. Cannot be updated; released with the session.
         """
 
     @_builtins.property
@@ -535,6 +530,12 @@ class Session(_message.Message):
     @_builtins.property
     def injected_faults(self) -> _containers.RepeatedCompositeFieldContainer[_fault_pb2.InjectedFault]:
         """The last 1000 faults that were injected. Output only."""
+
+    @_builtins.property
+    def plain_socket(self) -> Global___PlainSocket:
+        """The socket beside the Unix socket that the call came over, on which ExecuteStream travels without
+        HTTP/2. Absent over TCP, and where there is none. Output only.
+        """
 
     def __init__(
         self,
@@ -562,17 +563,43 @@ class Session(_message.Message):
         fault_rules: _abc.Iterable[_fault_pb2.FaultRule] | None = ...,
         injected_faults: _abc.Iterable[_fault_pb2.InjectedFault] | None = ...,
         trace: _builtins.str = ...,
-        plain_socket_suffix: _builtins.str = ...,
+        plain_socket: Global___PlainSocket | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "create_time", b"create_time", "expire_time", b"expire_time", "limits", b"limits", "machine", b"machine", "machine_spec", b"machine_spec", "plain_socket", b"plain_socket", "shared_memory", b"shared_memory", "status_diag", b"status_diag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "plain_socket_suffix", b"plain_socket_suffix", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag", "accumulate", b"accumulate", "create_time", b"create_time", "expire_time", b"expire_time", "fault_rules", b"fault_rules", "injected_faults", b"injected_faults", "jitter_seed", b"jitter_seed", "library_version", b"library_version", "limits", b"limits", "log_level", b"log_level", "log_module", b"log_module", "machine", b"machine", "machine_spec", b"machine_spec", "name", b"name", "numerics", b"numerics", "plain_socket", b"plain_socket", "precheck", b"precheck", "program_check_action", b"program_check_action", "sanitize", b"sanitize", "server_version", b"server_version", "shared_memory", b"shared_memory", "status_diag", b"status_diag", "stored_bytes", b"stored_bytes", "tensor_count", b"tensor_count", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_diag: _TypeAlias = _typing.Literal["status_diag"]  # noqa: Y015
     _WhichOneofArgType__status_diag: _TypeAlias = _typing.Literal["_status_diag", b"_status_diag"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__status_diag) -> _WhichOneofReturnType__status_diag | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class PlainSocket(_message.Message):
+    """A plain socket; protos/README.md, "Plain sockets", says what travels on it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUFFIX_FIELD_NUMBER: _builtins.int
+    TAKES_MEMORY_FIELD_NUMBER: _builtins.int
+    suffix: _builtins.str
+    """What follows the path of the other socket in this one's: ".plain"."""
+    takes_memory: _builtins.bool
+    """Whether the server maps memory that comes with a call there: it was told to share memory."""
+    def __init__(
+        self,
+        *,
+        suffix: _builtins.str = ...,
+        takes_memory: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["suffix", b"suffix", "takes_memory", b"takes_memory"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlainSocket: _TypeAlias = PlainSocket  # noqa: Y015
 
 @_typing.final
 class SharedMemory(_message.Message):

@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/accelerator.proto.
  */
 export const file_nnpa_zdnn_v1_accelerator: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2si2QYKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5EhAKCHNhbml0aXplGBYgASgIEiwKC2ZhdWx0X3J1bGVzGBQgAygLMhcubm5wYS56ZG5uLnYxLkZhdWx0UnVsZRI0Cg9pbmplY3RlZF9mYXVsdHMYFSADKAsyGy5ubnBhLnpkbm4udjEuSW5qZWN0ZWRGYXVsdBINCgV0cmFjZRgYIAEoCRIbChNwbGFpbl9zb2NrZXRfc3VmZml4GBkgASgJQg4KDF9zdGF0dXNfZGlhZyIqCgxTaGFyZWRNZW1vcnkSDAoEbmFtZRgBIAEoCRIMCgRzaXplGAIgASgEIrYBCg1TZXNzaW9uTGltaXRzEhgKEG1heF9pbmxpbmVfYnl0ZXMYASABKAQSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYAiABKAQSEwoLbWF4X3RlbnNvcnMYAyABKAQSEQoJbWF4X2J5dGVzGAQgASgEEi8KDGlkbGVfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIXCg9tYXhfY2FjaGVfYnl0ZXMYBiABKAQiPAoTTGlzdE1hY2hpbmVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCSJYChRMaXN0TWFjaGluZXNSZXNwb25zZRInCghtYWNoaW5lcxgBIAMoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIhChFHZXRNYWNoaW5lUmVxdWVzdBIMCgRuYW1lGAEgASgJIj4KFENyZWF0ZVNlc3Npb25SZXF1ZXN0EiYKB3Nlc3Npb24YASABKAsyFS5ubnBhLnpkbm4udjEuU2Vzc2lvbiIhChFHZXRTZXNzaW9uUmVxdWVzdBIMCgRuYW1lGAEgASgJIm8KFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EiYKB3Nlc3Npb24YASABKAsyFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siJAoURGVsZXRlU2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJOCg5FeGVjdXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEisKCm9wZXJhdGlvbnMYAiADKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uIkEKD0V4ZWN1dGVSZXNwb25zZRIuCgdyZXN1bHRzGAEgAygLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCJjChJXcml0ZVRlbnNvclJlcXVlc3QSMQoGaGVhZGVyGAEgASgLMh8ubm5wYS56ZG5uLnYxLldyaXRlVGVuc29ySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIJCgdtZXNzYWdlIogBChFXcml0ZVRlbnNvckhlYWRlchIPCgdzZXNzaW9uGAEgASgJEisKBmFycmF5cxgCIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZUFycmF5c0gAEisKBnN0aWNrcxgDIAEoCzIZLm5ucGEuemRubi52MS5Xcml0ZVN0aWNrc0gAQggKBnRhcmdldCJOCgtXcml0ZUFycmF5cxIqCglvcGVyYXRpb24YASABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uEhMKC2FycmF5X2J5dGVzGAIgAygEIsUBCgtXcml0ZVN0aWNrcxIKCgJpZBgBIAEoBBIqCgtuZXdfenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yEhMKC3RvdGFsX2J5dGVzGAMgASgEEisKCmJ5dGVfb3JkZXIYBCABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhsKDmlzX3RyYW5zZm9ybWVkGAUgASgISACIAQESDAoEc2l0ZRgGIAEoCUIRCg9faXNfdHJhbnNmb3JtZWQiRAoTV3JpdGVUZW5zb3JSZXNwb25zZRItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0IogBChFSZWFkVGVuc29yUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEiwKCW9wZXJhdGlvbhgCIAEoCzIXLm5ucGEuemRubi52MS5PcGVyYXRpb25IABIqCgZzdGlja3MYAyABKAsyGC5ubnBhLnpkbm4udjEuUmVhZFN0aWNrc0gAQggKBnNvdXJjZSJXCgpSZWFkU3RpY2tzEgoKAmlkGAEgASgEEisKCmJ5dGVfb3JkZXIYAiABKA4yFy5ubnBhLnpkbm4udjEuQnl0ZU9yZGVyEhAKCGNhY2hlX2FzGAMgASgMImIKElJlYWRUZW5zb3JSZXNwb25zZRIwCgZoZWFkZXIYASABKAsyHi5ubnBhLnpkbm4udjEuUmVhZFRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSJWChBSZWFkVGVuc29ySGVhZGVyEi0KBnJlc3VsdBgBIAEoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQSEwoLdG90YWxfYnl0ZXMYAiABKAQiTAoSTGlzdFRlbnNvcnNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiWgoTTGlzdFRlbnNvcnNSZXNwb25zZRIqCgd0ZW5zb3JzGAEgAygLMhkubm5wYS56ZG5uLnYxLlp0ZW5zb3JJbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSq6AQoMTWFjaGluZU1vZGVsEh0KGU1BQ0hJTkVfTU9ERUxfVU5TUEVDSUZJRUQQABIYChRNQUNISU5FX01PREVMX1RFTFVNMRABEhgKFE1BQ0hJTkVfTU9ERUxfVEVMVU0yEAISFQoRTUFDSElORV9NT0RFTF9aMTUQAxIfChtNQUNISU5FX01PREVMX1RFTFVNMV9OT05OUEEQBBIfChtNQUNISU5FX01PREVMX1RFTFVNMl9OT05OUEEQBSp7ChJQcm9ncmFtQ2hlY2tBY3Rpb24SJAogUFJPR1JBTV9DSEVDS19BQ1RJT05fVU5TUEVDSUZJRUQQABIeChpQUk9HUkFNX0NIRUNLX0FDVElPTl9BQk9SVBABEh8KG1BST0dSQU1fQ0hFQ0tfQUNUSU9OX1NUQVRVUxACKrQBCghMb2dMZXZlbBIZChVMT0dfTEVWRUxfVU5TUEVDSUZJRUQQABIRCg1MT0dfTEVWRUxfT0ZGEAESEwoPTE9HX0xFVkVMX0ZBVEFMEAISEwoPTE9HX0xFVkVMX0VSUk9SEAMSEgoOTE9HX0xFVkVMX1dBUk4QBBISCg5MT0dfTEVWRUxfSU5GTxAFEhMKD0xPR19MRVZFTF9ERUJVRxAGEhMKD0xPR19MRVZFTF9UUkFDRRAHKk0KCE51bWVyaWNzEhgKFE5VTUVSSUNTX1VOU1BFQ0lGSUVEEAASEgoOTlVNRVJJQ1NfRVhBQ1QQARITCg9OVU1FUklDU19KSVRURVIQAipSCgpBY2N1bXVsYXRlEhoKFkFDQ1VNVUxBVEVfVU5TUEVDSUZJRUQQABITCg9BQ0NVTVVMQVRFX0ZQMzIQARITCg9BQ0NVTVVMQVRFX0ZQNjQQAjLzBgoSQWNjZWxlcmF0b3JTZXJ2aWNlElUKDExpc3RNYWNoaW5lcxIhLm5ucGEuemRubi52MS5MaXN0TWFjaGluZXNSZXF1ZXN0GiIubm5wYS56ZG5uLnYxLkxpc3RNYWNoaW5lc1Jlc3BvbnNlEkQKCkdldE1hY2hpbmUSHy5ubnBhLnpkbm4udjEuR2V0TWFjaGluZVJlcXVlc3QaFS5ubnBhLnpkbm4udjEuTWFjaGluZRJKCg1DcmVhdGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SRAoKR2V0U2Vzc2lvbhIfLm5ucGEuemRubi52MS5HZXRTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEkoKDVVwZGF0ZVNlc3Npb24SIi5ubnBhLnpkbm4udjEuVXBkYXRlU2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJLCg1EZWxldGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5EkYKB0V4ZWN1dGUSHC5ubnBhLnpkbm4udjEuRXhlY3V0ZVJlcXVlc3QaHS5ubnBhLnpkbm4udjEuRXhlY3V0ZVJlc3BvbnNlElAKDUV4ZWN1dGVTdHJlYW0SHC5ubnBhLnpkbm4udjEuRXhlY3V0ZVJlcXVlc3QaHS5ubnBhLnpkbm4udjEuRXhlY3V0ZVJlc3BvbnNlKAEwARJUCgtXcml0ZVRlbnNvchIgLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvclJlcXVlc3QaIS5ubnBhLnpkbm4udjEuV3JpdGVUZW5zb3JSZXNwb25zZSgBElEKClJlYWRUZW5zb3ISHy5ubnBhLnpkbm4udjEuUmVhZFRlbnNvclJlcXVlc3QaIC5ubnBhLnpkbm4udjEuUmVhZFRlbnNvclJlc3BvbnNlMAESUgoLTGlzdFRlbnNvcnMSIC5ubnBhLnpkbm4udjEuTGlzdFRlbnNvcnNSZXF1ZXN0GiEubm5wYS56ZG5uLnYxLkxpc3RUZW5zb3JzUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_fault, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("Ch5ubnBhL3pkbm4vdjEvYWNjZWxlcmF0b3IucHJvdG8SDG5ucGEuemRubi52MSK4BQoHTWFjaGluZRIMCgRuYW1lGAEgASgJEikKBW1vZGVsGAIgASgOMhoubm5wYS56ZG5uLnYxLk1hY2hpbmVNb2RlbBIPCgdhbGlhc2VzGAMgAygJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5ubnBhX2luc3RhbGxlZBgFIAEoCBIYChBoYXJkd2FyZV92ZXJzaW9uGAYgASgNEhgKEGZ1bmN0aW9uc192ZWN0b3IYByABKAwSMQoJZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoUcGFybWJsa19mb3JtYXRzX21hc2sYCSABKA0SOAoPcGFybWJsa19mb3JtYXRzGAogAygOMh8ubm5wYS56ZG5uLnYxLk5ucGFQYXJtYmxrRm9ybWF0EhcKD2RhdGFfdHlwZXNfbWFzaxgLIAEoDRIuCgpkYXRhX3R5cGVzGAwgAygOMhoubm5wYS56ZG5uLnYxLk5ucGFEYXRhVHlwZRIbChNsYXlvdXRfZm9ybWF0c19tYXNrGA0gASgNEjYKDmxheW91dF9mb3JtYXRzGA4gAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFMYXlvdXRGb3JtYXQSGAoQY29udmVyc2lvbnNfbWFzaxgPIAEoDRIwCgtjb252ZXJzaW9ucxgQIAMoDjIbLm5ucGEuemRubi52MS5ObnBhQmZwRm9ybWF0EhgKEG1heF9kaW1faWR4X3NpemUYESABKA0SFwoPbWF4X3RlbnNvcl9zaXplGBIgASgEEhAKCG1heF9kaW00GBMgASgNEhAKCG1heF9kaW0zGBQgASgNEhAKCG1heF9kaW0yGBUgASgNEhAKCG1heF9kaW0xGBYgASgNEhEKCXFhZl9ibG9jaxgXIAEoDCLKBAoLTWFjaGluZVNwZWMSKQoFbW9kZWwYASABKA4yGi5ubnBhLnpkbm4udjEuTWFjaGluZU1vZGVsEh0KEG1heF9kaW1faWR4X3NpemUYAiABKA1IAIgBARIVCghtYXhfZGltNBgDIAEoDUgBiAEBEhUKCG1heF9kaW0zGAQgASgNSAKIAQESFQoIbWF4X2RpbTIYBSABKA1IA4gBARIVCghtYXhfZGltMRgGIAEoDUgEiAEBEhwKD21heF90ZW5zb3Jfc2l6ZRgHIAEoBEgFiAEBEjkKEXJlbW92ZWRfZnVuY3Rpb25zGAggAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSNwoPYWRkZWRfZnVuY3Rpb25zGAkgAygOMh4ubm5wYS56ZG5uLnYxLk5ucGFGdW5jdGlvbkNvZGUSHAoPZGF0YV90eXBlc19tYXNrGAogASgNSAaIAQESIAoTbGF5b3V0X2Zvcm1hdHNfbWFzaxgLIAEoDUgHiAEBEiEKFHBhcm1ibGtfZm9ybWF0c19tYXNrGAwgASgNSAiIAQFCEwoRX21heF9kaW1faWR4X3NpemVCCwoJX21heF9kaW00QgsKCV9tYXhfZGltM0ILCglfbWF4X2RpbTJCCwoJX21heF9kaW0xQhIKEF9tYXhfdGVuc29yX3NpemVCEgoQX2RhdGFfdHlwZXNfbWFza0IWChRfbGF5b3V0X2Zvcm1hdHNfbWFza0IXChVfcGFybWJsa19mb3JtYXRzX21hc2si7QYKB1Nlc3Npb24SDAoEbmFtZRgBIAEoCRIvCgxtYWNoaW5lX3NwZWMYAiABKAsyGS5ubnBhLnpkbm4udjEuTWFjaGluZVNwZWMSJgoHbWFjaGluZRgDIAEoCzIVLm5ucGEuemRubi52MS5NYWNoaW5lEhcKD2xpYnJhcnlfdmVyc2lvbhgEIAEoCRIQCghwcmVjaGVjaxgFIAEoCBIYCgtzdGF0dXNfZGlhZxgGIAEoDUgAiAEBEj4KFHByb2dyYW1fY2hlY2tfYWN0aW9uGAcgASgOMiAubm5wYS56ZG5uLnYxLlByb2dyYW1DaGVja0FjdGlvbhIpCglsb2dfbGV2ZWwYCCABKA4yFi5ubnBhLnpkbm4udjEuTG9nTGV2ZWwSEgoKbG9nX21vZHVsZRgJIAEoCRIoCghudW1lcmljcxgKIAEoDjIWLm5ucGEuemRubi52MS5OdW1lcmljcxITCgtqaXR0ZXJfc2VlZBgLIAEoBBIsCgphY2N1bXVsYXRlGAwgASgOMhgubm5wYS56ZG5uLnYxLkFjY3VtdWxhdGUSKwoGbGltaXRzGA0gASgLMhsubm5wYS56ZG5uLnYxLlNlc3Npb25MaW1pdHMSFAoMdGVuc29yX2NvdW50GA4gASgEEhQKDHN0b3JlZF9ieXRlcxgPIAEoBBIvCgtjcmVhdGVfdGltZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNlcnZlcl92ZXJzaW9uGBIgASgJEjEKDXNoYXJlZF9tZW1vcnkYEyABKAsyGi5ubnBhLnpkbm4udjEuU2hhcmVkTWVtb3J5EhAKCHNhbml0aXplGBYgASgIEiwKC2ZhdWx0X3J1bGVzGBQgAygLMhcubm5wYS56ZG5uLnYxLkZhdWx0UnVsZRI0Cg9pbmplY3RlZF9mYXVsdHMYFSADKAsyGy5ubnBhLnpkbm4udjEuSW5qZWN0ZWRGYXVsdBINCgV0cmFjZRgYIAEoCRIvCgxwbGFpbl9zb2NrZXQYGSABKAsyGS5ubnBhLnpkbm4udjEuUGxhaW5Tb2NrZXRCDgoMX3N0YXR1c19kaWFnIjMKC1BsYWluU29ja2V0Eg4KBnN1ZmZpeBgBIAEoCRIUCgx0YWtlc19tZW1vcnkYAiABKAgiKgoMU2hhcmVkTWVtb3J5EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBCK2AQoNU2Vzc2lvbkxpbWl0cxIYChBtYXhfaW5saW5lX2J5dGVzGAEgASgEEhkKEW1heF9tZXNzYWdlX2J5dGVzGAIgASgEEhMKC21heF90ZW5zb3JzGAMgASgEEhEKCW1heF9ieXRlcxgEIAEoBBIvCgxpZGxlX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X2NhY2hlX2J5dGVzGAYgASgEIjwKE0xpc3RNYWNoaW5lc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWAoUTGlzdE1hY2hpbmVzUmVzcG9uc2USJwoIbWFjaGluZXMYASADKAsyFS5ubnBhLnpkbm4udjEuTWFjaGluZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIQoRR2V0TWFjaGluZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI+ChRDcmVhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24iIQoRR2V0U2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCSJvChRVcGRhdGVTZXNzaW9uUmVxdWVzdBImCgdzZXNzaW9uGAEgASgLMhUubm5wYS56ZG5uLnYxLlNlc3Npb24SLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIiQKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkiTgoORXhlY3V0ZVJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIrCgpvcGVyYXRpb25zGAIgAygLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbiJBCg9FeGVjdXRlUmVzcG9uc2USLgoHcmVzdWx0cxgBIAMoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQiYwoSV3JpdGVUZW5zb3JSZXF1ZXN0EjEKBmhlYWRlchgBIAEoCzIfLm5ucGEuemRubi52MS5Xcml0ZVRlbnNvckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCCQoHbWVzc2FnZSKIAQoRV3JpdGVUZW5zb3JIZWFkZXISDwoHc2Vzc2lvbhgBIAEoCRIrCgZhcnJheXMYAiABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVBcnJheXNIABIrCgZzdGlja3MYAyABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVTdGlja3NIAEIICgZ0YXJnZXQiTgoLV3JpdGVBcnJheXMSKgoJb3BlcmF0aW9uGAEgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbhITCgthcnJheV9ieXRlcxgCIAMoBCLFAQoLV3JpdGVTdGlja3MSCgoCaWQYASABKAQSKgoLbmV3X3p0ZW5zb3IYAiABKAsyFS5ubnBhLnpkbm4udjEuWnRlbnNvchITCgt0b3RhbF9ieXRlcxgDIAEoBBIrCgpieXRlX29yZGVyGAQgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIbCg5pc190cmFuc2Zvcm1lZBgFIAEoCEgAiAEBEgwKBHNpdGUYBiABKAlCEQoPX2lzX3RyYW5zZm9ybWVkIkQKE1dyaXRlVGVuc29yUmVzcG9uc2USLQoGcmVzdWx0GAEgASgLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdCKIAQoRUmVhZFRlbnNvclJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIsCglvcGVyYXRpb24YAiABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uSAASKgoGc3RpY2tzGAMgASgLMhgubm5wYS56ZG5uLnYxLlJlYWRTdGlja3NIAEIICgZzb3VyY2UiVwoKUmVhZFN0aWNrcxIKCgJpZBgBIAEoBBIrCgpieXRlX29yZGVyGAIgASgOMhcubm5wYS56ZG5uLnYxLkJ5dGVPcmRlchIQCghjYWNoZV9hcxgDIAEoDCJiChJSZWFkVGVuc29yUmVzcG9uc2USMAoGaGVhZGVyGAEgASgLMh4ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgkKB21lc3NhZ2UiVgoQUmVhZFRlbnNvckhlYWRlchItCgZyZXN1bHQYASABKAsyHS5ubnBhLnpkbm4udjEuT3BlcmF0aW9uUmVzdWx0EhMKC3RvdGFsX2J5dGVzGAIgASgEIkwKEkxpc3RUZW5zb3JzUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJIloKE0xpc3RUZW5zb3JzUmVzcG9uc2USKgoHdGVuc29ycxgBIAMoCzIZLm5ucGEuemRubi52MS5adGVuc29ySW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkqugEKDE1hY2hpbmVNb2RlbBIdChlNQUNISU5FX01PREVMX1VOU1BFQ0lGSUVEEAASGAoUTUFDSElORV9NT0RFTF9URUxVTTEQARIYChRNQUNISU5FX01PREVMX1RFTFVNMhACEhUKEU1BQ0hJTkVfTU9ERUxfWjE1EAMSHwobTUFDSElORV9NT0RFTF9URUxVTTFfTk9OTlBBEAQSHwobTUFDSElORV9NT0RFTF9URUxVTTJfTk9OTlBBEAUqewoSUHJvZ3JhbUNoZWNrQWN0aW9uEiQKIFBST0dSQU1fQ0hFQ0tfQUNUSU9OX1VOU1BFQ0lGSUVEEAASHgoaUFJPR1JBTV9DSEVDS19BQ1RJT05fQUJPUlQQARIfChtQUk9HUkFNX0NIRUNLX0FDVElPTl9TVEFUVVMQAiq0AQoITG9nTGV2ZWwSGQoVTE9HX0xFVkVMX1VOU1BFQ0lGSUVEEAASEQoNTE9HX0xFVkVMX09GRhABEhMKD0xPR19MRVZFTF9GQVRBTBACEhMKD0xPR19MRVZFTF9FUlJPUhADEhIKDkxPR19MRVZFTF9XQVJOEAQSEgoOTE9HX0xFVkVMX0lORk8QBRITCg9MT0dfTEVWRUxfREVCVUcQBhITCg9MT0dfTEVWRUxfVFJBQ0UQBypNCghOdW1lcmljcxIYChROVU1FUklDU19VTlNQRUNJRklFRBAAEhIKDk5VTUVSSUNTX0VYQUNUEAESEwoPTlVNRVJJQ1NfSklUVEVSEAIqUgoKQWNjdW11bGF0ZRIaChZBQ0NVTVVMQVRFX1VOU1BFQ0lGSUVEEAASEwoPQUNDVU1VTEFURV9GUDMyEAESEwoPQUNDVU1VTEFURV9GUDY0EAIy8wYKEkFjY2VsZXJhdG9yU2VydmljZRJVCgxMaXN0TWFjaGluZXMSIS5ubnBhLnpkbm4udjEuTGlzdE1hY2hpbmVzUmVxdWVzdBoiLm5ucGEuemRubi52MS5MaXN0TWFjaGluZXNSZXNwb25zZRJECgpHZXRNYWNoaW5lEh8ubm5wYS56ZG5uLnYxLkdldE1hY2hpbmVSZXF1ZXN0GhUubm5wYS56ZG5uLnYxLk1hY2hpbmUSSgoNQ3JlYXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoVLm5ucGEuemRubi52MS5TZXNzaW9uEkQKCkdldFNlc3Npb24SHy5ubnBhLnpkbm4udjEuR2V0U2Vzc2lvblJlcXVlc3QaFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhJKCg1VcGRhdGVTZXNzaW9uEiIubm5wYS56ZG5uLnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhUubm5wYS56ZG5uLnYxLlNlc3Npb24SSwoNRGVsZXRlU2Vzc2lvbhIiLm5ucGEuemRubi52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eRJGCgdFeGVjdXRlEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZRJQCg1FeGVjdXRlU3RyZWFtEhwubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXF1ZXN0Gh0ubm5wYS56ZG5uLnYxLkV4ZWN1dGVSZXNwb25zZSgBMAESVAoLV3JpdGVUZW5zb3ISIC5ubnBhLnpkbm4udjEuV3JpdGVUZW5zb3JSZXF1ZXN0GiEubm5wYS56ZG5uLnYxLldyaXRlVGVuc29yUmVzcG9uc2UoARJRCgpSZWFkVGVuc29yEh8ubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXF1ZXN0GiAubm5wYS56ZG5uLnYxLlJlYWRUZW5zb3JSZXNwb25zZTABElIKC0xpc3RUZW5zb3JzEiAubm5wYS56ZG5uLnYxLkxpc3RUZW5zb3JzUmVxdWVzdBohLm5ucGEuemRubi52MS5MaXN0VGVuc29yc1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_nnpa_zdnn_v1_fault, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * Tells what a machine is and can do: the NNPA-QAF result, as fields and raw.
@@ -440,7 +440,7 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   /**
    * Memory that client and server share. Wanted at creation by a client that made it; told if the
    * server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-   * there is none. Cannot be updated; released with the session.
+   * there is none, or it came over a plain socket. Cannot be updated; released with the session.
    *
    * @generated from field: nnpa.zdnn.v1.SharedMemory shared_memory = 19;
    */
@@ -483,13 +483,12 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   trace: string;
 
   /**
-   * What follows the path of the Unix socket that the call came over in that of the plain socket
-   * beside it, ".plain", on which ExecuteStream travels without HTTP/2; see protos/README.md, "Plain
-   * sockets". Empty over TCP, and where there is none. Output only.
+   * The socket beside the Unix socket that the call came over, on which ExecuteStream travels without
+   * HTTP/2. Absent over TCP, and where there is none. Output only.
    *
-   * @generated from field: string plain_socket_suffix = 25;
+   * @generated from field: nnpa.zdnn.v1.PlainSocket plain_socket = 25;
    */
-  plainSocketSuffix: string;
+  plainSocket?: PlainSocket | undefined;
 };
 
 /**
@@ -498,6 +497,34 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_accelerator, 2);
+
+/**
+ * A plain socket; protos/README.md, "Plain sockets", says what travels on it.
+ *
+ * @generated from message nnpa.zdnn.v1.PlainSocket
+ */
+export type PlainSocket = Message<"nnpa.zdnn.v1.PlainSocket"> & {
+  /**
+   * What follows the path of the other socket in this one's: ".plain".
+   *
+   * @generated from field: string suffix = 1;
+   */
+  suffix: string;
+
+  /**
+   * Whether the server maps memory that comes with a call there: it was told to share memory.
+   *
+   * @generated from field: bool takes_memory = 2;
+   */
+  takesMemory: boolean;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.PlainSocket.
+ * Use `create(PlainSocketSchema)` to create a new message.
+ */
+export const PlainSocketSchema: GenMessage<PlainSocket> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 3);
 
 /**
  * An object of POSIX shared memory, which belongs to the user of both client and server. Once the
@@ -526,7 +553,7 @@ export type SharedMemory = Message<"nnpa.zdnn.v1.SharedMemory"> & {
  * Use `create(SharedMemorySchema)` to create a new message.
  */
 export const SharedMemorySchema: GenMessage<SharedMemory> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 3);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 4);
 
 /**
  * Limits of a session.
@@ -584,7 +611,7 @@ export type SessionLimits = Message<"nnpa.zdnn.v1.SessionLimits"> & {
  * Use `create(SessionLimitsSchema)` to create a new message.
  */
 export const SessionLimitsSchema: GenMessage<SessionLimits> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 4);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 5);
 
 /**
  * Request of ListMachines.
@@ -612,7 +639,7 @@ export type ListMachinesRequest = Message<"nnpa.zdnn.v1.ListMachinesRequest"> & 
  * Use `create(ListMachinesRequestSchema)` to create a new message.
  */
 export const ListMachinesRequestSchema: GenMessage<ListMachinesRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 5);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 6);
 
 /**
  * Response of ListMachines.
@@ -640,7 +667,7 @@ export type ListMachinesResponse = Message<"nnpa.zdnn.v1.ListMachinesResponse"> 
  * Use `create(ListMachinesResponseSchema)` to create a new message.
  */
 export const ListMachinesResponseSchema: GenMessage<ListMachinesResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 6);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 7);
 
 /**
  * Request of GetMachine.
@@ -661,7 +688,7 @@ export type GetMachineRequest = Message<"nnpa.zdnn.v1.GetMachineRequest"> & {
  * Use `create(GetMachineRequestSchema)` to create a new message.
  */
 export const GetMachineRequestSchema: GenMessage<GetMachineRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 7);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 8);
 
 /**
  * Request of CreateSession.
@@ -682,7 +709,7 @@ export type CreateSessionRequest = Message<"nnpa.zdnn.v1.CreateSessionRequest"> 
  * Use `create(CreateSessionRequestSchema)` to create a new message.
  */
 export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 8);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 9);
 
 /**
  * Request of GetSession.
@@ -703,7 +730,7 @@ export type GetSessionRequest = Message<"nnpa.zdnn.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 9);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 10);
 
 /**
  * Request of UpdateSession.
@@ -734,7 +761,7 @@ export type UpdateSessionRequest = Message<"nnpa.zdnn.v1.UpdateSessionRequest"> 
  * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
 export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 10);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 11);
 
 /**
  * Request of DeleteSession.
@@ -755,7 +782,7 @@ export type DeleteSessionRequest = Message<"nnpa.zdnn.v1.DeleteSessionRequest"> 
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 11);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 12);
 
 /**
  * Request of Execute and ExecuteStream.
@@ -783,7 +810,7 @@ export type ExecuteRequest = Message<"nnpa.zdnn.v1.ExecuteRequest"> & {
  * Use `create(ExecuteRequestSchema)` to create a new message.
  */
 export const ExecuteRequestSchema: GenMessage<ExecuteRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 12);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
 
 /**
  * Response of Execute and ExecuteStream.
@@ -805,7 +832,7 @@ export type ExecuteResponse = Message<"nnpa.zdnn.v1.ExecuteResponse"> & {
  * Use `create(ExecuteResponseSchema)` to create a new message.
  */
 export const ExecuteResponseSchema: GenMessage<ExecuteResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 13);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
 
 /**
  * Request of WriteTensor: first a header, then chunks.
@@ -842,7 +869,7 @@ export type WriteTensorRequest = Message<"nnpa.zdnn.v1.WriteTensorRequest"> & {
  * Use `create(WriteTensorRequestSchema)` to create a new message.
  */
 export const WriteTensorRequestSchema: GenMessage<WriteTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 14);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
 
 /**
  * Says what the chunks of WriteTensor are.
@@ -887,7 +914,7 @@ export type WriteTensorHeader = Message<"nnpa.zdnn.v1.WriteTensorHeader"> & {
  * Use `create(WriteTensorHeaderSchema)` to create a new message.
  */
 export const WriteTensorHeaderSchema: GenMessage<WriteTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 15);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
 
 /**
  * Streams the user arrays of a transform.
@@ -916,7 +943,7 @@ export type WriteArrays = Message<"nnpa.zdnn.v1.WriteArrays"> & {
  * Use `create(WriteArraysSchema)` to create a new message.
  */
 export const WriteArraysSchema: GenMessage<WriteArrays> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 16);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
 
 /**
  * Streams the contents of a buffer.
@@ -976,7 +1003,7 @@ export type WriteSticks = Message<"nnpa.zdnn.v1.WriteSticks"> & {
  * Use `create(WriteSticksSchema)` to create a new message.
  */
 export const WriteSticksSchema: GenMessage<WriteSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 17);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
 
 /**
  * Response of WriteTensor.
@@ -997,7 +1024,7 @@ export type WriteTensorResponse = Message<"nnpa.zdnn.v1.WriteTensorResponse"> & 
  * Use `create(WriteTensorResponseSchema)` to create a new message.
  */
 export const WriteTensorResponseSchema: GenMessage<WriteTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 18);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
 
 /**
  * Request of ReadTensor.
@@ -1041,7 +1068,7 @@ export type ReadTensorRequest = Message<"nnpa.zdnn.v1.ReadTensorRequest"> & {
  * Use `create(ReadTensorRequestSchema)` to create a new message.
  */
 export const ReadTensorRequestSchema: GenMessage<ReadTensorRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 19);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
 
 /**
  * Asks for the contents of a buffer. A tensor without one answers ZDNN_INVALID_BUFFER.
@@ -1076,7 +1103,7 @@ export type ReadSticks = Message<"nnpa.zdnn.v1.ReadSticks"> & {
  * Use `create(ReadSticksSchema)` to create a new message.
  */
 export const ReadSticksSchema: GenMessage<ReadSticks> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 20);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
 
 /**
  * Response of ReadTensor: first a header, then chunks.
@@ -1113,7 +1140,7 @@ export type ReadTensorResponse = Message<"nnpa.zdnn.v1.ReadTensorResponse"> & {
  * Use `create(ReadTensorResponseSchema)` to create a new message.
  */
 export const ReadTensorResponseSchema: GenMessage<ReadTensorResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 21);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
 
 /**
  * Says what the chunks of ReadTensor are.
@@ -1141,7 +1168,7 @@ export type ReadTensorHeader = Message<"nnpa.zdnn.v1.ReadTensorHeader"> & {
  * Use `create(ReadTensorHeaderSchema)` to create a new message.
  */
 export const ReadTensorHeaderSchema: GenMessage<ReadTensorHeader> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 22);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
 
 /**
  * Request of ListTensors.
@@ -1176,7 +1203,7 @@ export type ListTensorsRequest = Message<"nnpa.zdnn.v1.ListTensorsRequest"> & {
  * Use `create(ListTensorsRequestSchema)` to create a new message.
  */
 export const ListTensorsRequestSchema: GenMessage<ListTensorsRequest> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 23);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
 
 /**
  * Response of ListTensors.
@@ -1204,7 +1231,7 @@ export type ListTensorsResponse = Message<"nnpa.zdnn.v1.ListTensorsResponse"> & 
  * Use `create(ListTensorsResponseSchema)` to create a new message.
  */
 export const ListTensorsResponseSchema: GenMessage<ListTensorsResponse> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_accelerator, 24);
+  messageDesc(file_nnpa_zdnn_v1_accelerator, 25);
 
 /**
  * Models of machines.

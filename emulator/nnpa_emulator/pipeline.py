@@ -53,7 +53,7 @@ from nnpa_emulator.instruction import (
     require_storage,
     require_vector_nnp,
 )
-from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest
+from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest, Memory
 from nnpa_emulator.status import (
     NotInLibrary,
     ProgramCheck,
@@ -98,10 +98,11 @@ OK = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls, and from which addresses."""
+    """Who calls, and from which addresses; `target` is memory for an array that is returned."""
 
     guest: Guest
     alignment: Alignment = ALIGNED
+    target: Memory | None = None
 
 
 def no_check(**_arguments: object) -> None:
@@ -256,13 +257,22 @@ def operation(
     return decorate
 
 
-def run(guest: Guest, name: str, arguments: Arguments, alignment: Alignment = ALIGNED) -> Outcome:
-    """Call a function of the table; raise `ProgramCheck`, `NotInLibrary` or `Malformed`."""
+def run(
+    guest: Guest,
+    name: str,
+    arguments: Arguments,
+    alignment: Alignment = ALIGNED,
+    target: Memory | None = None,
+) -> Outcome:
+    """Call a function of the table; raise `ProgramCheck`, `NotInLibrary` or `Malformed`.
+
+    An array that the function returns is made in `target` where it can be.
+    """
     entry = FUNCTIONS[name]
     if entry.since_number > guest.library_version:
         raise NotInLibrary(name, entry.since, guest.library)
     try:
-        outcome = entry.run(Call(guest, alignment), **arguments)
+        outcome = entry.run(Call(guest, alignment, target), **arguments)
         if guest.numerics == "jitter" and entry.ulps and outcome.valid:
             _jitter(guest, entry, arguments)
     except Refused as refused:

@@ -8,6 +8,7 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors" and the transform functio
 behaviour (offsets, flags).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,9 +169,16 @@ def stickify_gate(
 
 
 def unstickify(
-    buffer: Buffer, desc: TensorDesc, kind: int, *, nchw: bool = False
+    buffer: Buffer,
+    desc: TensorDesc,
+    kind: int,
+    *,
+    nchw: bool = False,
+    target: Buffer | None = None,
 ) -> tuple[Array, Conversion]:
     """Read sticks into a dense array of the pre-transformed type `kind`, NCHW order if asked.
+
+    FP32 goes into `target`, if there is one of that size.
 
     FP32, FP16 and BFLOAT (as `ml_dtypes.bfloat16`) for DLFLOAT16 tensors; INT8 and INT32 tensors
     give their cells whatever `kind` says.  The shape is (dim4, dim3, dim2, dim1) or its NCHW order.
@@ -178,7 +186,7 @@ def unstickify(
     if desc.type in _CELL_DTYPES:
         array, met = read_cells(buffer, desc), Conversion(Flags.NONE, False)
     elif kind == DataTypes.FP32:
-        array, any_ninf = (_read_nchw if nchw else read_fp32)(buffer, desc)
+        array, any_ninf = (_read_nchw if nchw else read_fp32)(buffer, desc, target)
         return array, Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
     else:
         array, met = _unstickify_16(buffer.view(np.uint16), desc, kind)
@@ -236,23 +244,33 @@ def write_cells(array: Array, desc: TensorDesc, buffer: Buffer, *, fresh: bool =
         sticks.stickify_copy(line, buffer.view(raw), shape.dims, shape.pages, fresh)
 
 
-def read_fp32(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32], bool]:
+def _floats(dims: tuple[int, ...], target: Buffer | None) -> npt.NDArray[np.float32]:
+    if target is None or target.nbytes != 4 * math.prod(dims):
+        return np.empty(dims, np.float32)
+    return target.view(np.float32).reshape(dims)
+
+
+def read_fp32(
+    buffer: Buffer, desc: TensorDesc, target: Buffer | None = None
+) -> tuple[npt.NDArray[np.float32], bool]:
     """Decode a DLFLOAT16 tensor to float32 (dim4, dim3, dim2, dim1); tell whether it has NINF.
 
-    NINF decodes to NaN.
+    NINF decodes to NaN. The array is made in `target`, if that has its size.
     """
     shape = geometry(desc)
-    array = np.empty(desc.dims, np.float32)
+    array = _floats(desc.dims, target)
     largest = sticks.unstickify_fp32(
         buffer.view(np.uint16), array.view(np.uint32).reshape(-1), shape.dims, shape.pages
     )
     return array, largest == dlfloat.NINF
 
 
-def _read_nchw(buffer: Buffer, desc: TensorDesc) -> tuple[npt.NDArray[np.float32], bool]:
+def _read_nchw(
+    buffer: Buffer, desc: TensorDesc, target: Buffer | None
+) -> tuple[npt.NDArray[np.float32], bool]:
     """Decode as `read_fp32` does, into (dim4, dim1, dim3, dim2)."""
     shape, (d4, d3, d2, d1) = geometry(desc), desc.dims
-    array = np.empty((d4, d1, d3, d2), np.float32)
+    array = _floats((d4, d1, d3, d2), target)
     line = array.view(np.uint32).reshape(-1)
     largest = planar.unstickify_nchw(buffer.view(np.uint16), line, shape.dims, shape.pages)
     return array, largest == dlfloat.NINF

@@ -2,10 +2,12 @@
 """Values of operands that are multiplied again and again, kept until their sticks are written.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
-begins: `written` forgets all of it. The pipeline says so of every tensor that a function may write.
-Whoever writes sticks past the pipeline has to say so too, before the next call. An operand is kept
-from its second use on, so that what is used once costs nothing. One memory for the process, at most
-`LARGEST` bytes, the least recently used goes first; freed buffers take theirs along.
+begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
+there through another one has dropped this one before. The pipeline calls `written` for every tensor
+that a function may write. Whoever writes sticks past the pipeline has to do so too, before the next
+call. An operand is kept from its second use on, so that what is used once costs nothing. One memory
+for the process, at most `LARGEST` bytes, the least recently used goes first; freed buffers take
+theirs along.
 """
 
 import threading
@@ -97,12 +99,8 @@ def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Va
 
     `widen(True)` makes values with memory of their own, `widen(False)` need not.
     """
-    owner: Any = buffer if buffer.base is None else buffer.base
-    memory = _kept.latest(id(owner))
-    if memory is None:
-        if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
-            return widen(False)
-        memory = _kept.start(owner)
+    owner = _owner(buffer)
+    memory = _kept.latest(id(owner)) or _kept.start(owner)
     whole = buffer.__array_interface__["data"][0], key
     values = memory.blocks.get(whole)
     if values is None:
@@ -117,4 +115,10 @@ def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Va
 def written(buffer: Buffer | None) -> None:
     """Forget what is kept of the memory behind a buffer: it has been written."""
     if buffer is not None and _kept:
-        _kept.forget(id(buffer if buffer.base is None else buffer.base))
+        _kept.forget(id(_owner(buffer)))
+
+
+def _owner(buffer: Buffer) -> npt.NDArray[Any]:
+    """Return the array that has the memory behind a buffer: itself, if no array has."""
+    base = buffer.base
+    return base if isinstance(base, np.ndarray) and base.flags.owndata else buffer

@@ -23,6 +23,7 @@ from nnpa_server.errors import CallRefused, invalid
 
 _OBJECTS = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PAGE = 4096  # bytes, of sticks
 _ALIGNMENT = 8  # bytes, of the largest numbers that arrays hold
 _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
@@ -50,6 +51,10 @@ class Sharing(Protocol):
 
     def view(self, offset: int, size: int, path: str) -> Memory | None:
         """Return numbers to be read where they are; None where they must be copied first."""
+        ...
+
+    def place(self, offset: int, size: int, path: str) -> Memory | None:
+        """Return a place that results can be written to; None where they must be copied there."""
         ...
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
@@ -80,6 +85,8 @@ class SharedMemory:
 
     def view(self, offset: int, size: int, path: str) -> None:
         """Return None: the object may be shortened at any time."""
+
+    place = view
 
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`; the object may have been shortened since it was opened."""
@@ -145,6 +152,10 @@ class MappedMemory:
         """Return what is at a place that an array can be at."""
         self.require(offset, size, path)
         return self._all[offset : offset + size] if offset % _ALIGNMENT == 0 else None
+
+    def place(self, offset: int, size: int, path: str) -> Memory | None:
+        """Return a place that sticks can be at."""
+        return self.view(offset, size, path) if offset % _PAGE == 0 else None
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
         """Write `source`: there is storage, or the system finds some."""

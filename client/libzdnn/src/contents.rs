@@ -10,9 +10,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+
+use crate::shared::Place;
 
 /// BLAKE3 of sticks: 256 bits, so that two contents never have the same.
 pub type Digest = [u8; blake3::OUT_LEN];
@@ -43,19 +45,68 @@ pub fn new_name() -> Bytes {
     u128::from(number).to_be_bytes().to_vec().into()
 }
 
-/// Contents that are in the server's cache: when they were last used, bytes, and their digest, if
-/// one was taken.
+/// Contents that are in the server's cache: when they were last used, bytes, their digest, if one
+/// was taken, and where in shared memory the server has them, if there.
 struct Held {
     used: u64,
     size: u64,
     digest: Option<Digest>,
+    place: Option<Arc<Place>>,
 }
 
 /// An output as it came, and its name.
 struct Copied {
     name: Bytes,
     kind: u32,
-    sticks: Vec<u8>,
+    sticks: Sticks,
+}
+
+enum Sticks {
+    Own(Vec<u8>),
+    There(Arc<Place>),
+}
+
+impl Sticks {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(sticks) => sticks,
+            Self::There(place) => place.bytes(),
+        }
+    }
+
+    /// Bytes that are there for the copy alone.
+    fn size(&self) -> usize {
+        match self {
+            Self::Own(sticks) => sticks.len(),
+            Self::There(_) => 0,
+        }
+    }
+}
+
+/// The name of contents, and what keeps their place while a call speaks of them.
+pub struct Name {
+    pub name: Bytes,
+    _place: Option<Arc<Place>>,
+}
+
+impl Name {
+    /// Returns the name of contents that are not in shared memory.
+    pub fn of(name: Bytes) -> Self {
+        Self { name, _place: None }
+    }
+}
+
+/// An output that the server keeps.
+pub struct Kept<'a> {
+    pub name: Bytes,
+    pub kind: u32,
+    /// The address of the buffer that it is in.
+    pub buffer: usize,
+    /// What the server forgets for it; empty for nothing.
+    pub instead_of: &'a Bytes,
+    pub sticks: &'a [u8],
+    /// Where in shared memory the server keeps it, if there.
+    pub place: Option<Arc<Place>>,
 }
 
 #[derive(Default)]
@@ -82,7 +133,7 @@ impl Known {
         Some(held)
     }
 
-    fn hold(&mut self, name: Bytes, size: u64, digest: Option<Digest>) {
+    fn hold(&mut self, name: Bytes, size: u64, digest: Option<Digest>, place: Option<Arc<Place>>) {
         self.forget(&name);
         if let Some(digest) = digest {
             self.learn(&name, digest);
@@ -90,7 +141,13 @@ impl Known {
         self.uses += 1;
         let used = self.uses;
         self.by_use.insert(used, name.clone());
-        self.by_name.insert(name, Held { used, size, digest });
+        let held = Held {
+            used,
+            size,
+            digest,
+            place,
+        };
+        self.by_name.insert(name, held);
         self.size += size;
     }
 
@@ -103,9 +160,14 @@ impl Known {
     }
 
     fn touch(&mut self, name: &Bytes) {
-        if let Some(Held { size, digest, .. }) = self.forget(name) {
-            self.hold(name.clone(), size, digest);
+        if let Some(held) = self.forget(name) {
+            self.hold(name.clone(), held.size, held.digest, held.place);
         }
+    }
+
+    fn found(&self, name: Bytes) -> Name {
+        let _place = self.by_name.get(&name).and_then(|held| held.place.clone());
+        Name { name, _place }
     }
 
     fn shrink(&mut self, most: u64) {
@@ -121,7 +183,7 @@ impl Known {
     /// Takes the copy that has these bytes out.
     fn same(&mut self, sticks: &[u8], kind: u32) -> Option<Copied> {
         let is_same = |one: &Copied| {
-            (cfg!(target_endian = "little") || one.kind == kind) && one.sticks == sticks
+            (cfg!(target_endian = "little") || one.kind == kind) && one.sticks.bytes() == sticks
         };
         let at = self.copies.iter().position(is_same)?;
         Some(self.copies.remove(at))
@@ -130,19 +192,43 @@ impl Known {
     /// Returns memory for a copy; the digest is taken of those that make room for it.
     fn room(&mut self, size: usize) -> Vec<u8> {
         let mut memory = Vec::new();
-        let mut used: usize = self.copies.iter().map(|one| one.sticks.len()).sum();
+        let mut used: usize = self.copies.iter().map(|one| one.sticks.size()).sum();
         while self.copies.len() >= MOST_COPIES || used + size > MOST_COPIED {
             let Copied { name, kind, sticks } = self.copies.remove(0);
-            used -= sticks.len();
-            let digest = digest(&sticks, kind);
+            used -= sticks.size();
+            let digest = digest(sticks.bytes(), kind);
             self.learn(&name, digest);
             if let Some(held) = self.by_name.get_mut(&name) {
                 held.digest = Some(digest);
             }
-            memory = sticks;
+            if let Sticks::Own(sticks) = sticks {
+                memory = sticks;
+            }
         }
         memory.clear();
         memory
+    }
+}
+
+impl Known {
+    /// Returns a copy; in the place of another one that has the same bytes, whose name is forgotten.
+    fn copy(&mut self, sticks: &[u8], kind: u32) -> Vec<u8> {
+        let mut copy = match self.same(sticks, kind) {
+            Some(same) => {
+                self.forget(&same.name);
+                match same.sticks {
+                    Sticks::Own(same) => same,
+                    Sticks::There(_) => sticks.to_vec(),
+                }
+            }
+            None => {
+                let mut memory = self.room(sticks.len());
+                memory.extend_from_slice(sticks);
+                memory
+            }
+        };
+        copy.shrink_to(sticks.len());
+        copy
     }
 }
 
@@ -171,7 +257,7 @@ impl Contents {
     }
 
     /// Returns the name of contents that the server has, else their digest.
-    pub fn name(&self, sticks: &[u8], kind: u32) -> Result<Bytes, Digest> {
+    pub fn name(&self, sticks: &[u8], kind: u32) -> Result<Name, Digest> {
         if let Some(name) = self.name_of_copy(sticks, kind) {
             return Ok(name);
         }
@@ -179,22 +265,22 @@ impl Contents {
         let mut known = self.known();
         let name = known.by_digest.get(&digest).cloned().ok_or(digest)?;
         known.touch(&name);
-        Ok(name)
+        Ok(known.found(name))
     }
 
-    fn name_of_copy(&self, sticks: &[u8], kind: u32) -> Option<Bytes> {
+    fn name_of_copy(&self, sticks: &[u8], kind: u32) -> Option<Name> {
         let mut known = self.known();
         let copy = known.same(sticks, kind)?;
         let name = copy.name.clone();
         known.copies.push(copy);
         known.touch(&name);
-        Some(name)
+        Some(known.found(name))
     }
 
     /// Takes note of contents that were sent: their digest is their name.
     pub fn note_sent(&self, digest: Digest, size: u64) {
         let mut known = self.known();
-        known.hold(Bytes::copy_from_slice(&digest), size, Some(digest));
+        known.hold(Bytes::copy_from_slice(&digest), size, Some(digest), None);
         known.shrink(self.limit);
     }
 
@@ -209,46 +295,42 @@ impl Contents {
     }
 
     /// Takes note of an output that the server keeps, and of the one that it forgets for it.
-    pub fn note_output(
-        &self,
-        name: Bytes,
-        place: usize,
-        instead_of: &Bytes,
-        sticks: &[u8],
-        kind: u32,
-    ) {
-        self.note_kept(name.clone(), sticks, kind);
+    pub fn note_output(&self, kept: Kept<'_>) {
+        let (buffer, instead_of, name) = (kept.buffer, kept.instead_of, kept.name.clone());
+        self.note_kept(kept);
         let mut known = self.known();
         known.forget(instead_of);
         known.copies.retain(|one| one.name != *instead_of);
         if known.by_place.len() >= MOST_PLACES {
             known.by_place.clear();
         }
-        known.by_place.insert(place, name);
+        known.by_place.insert(buffer, name);
     }
 
-    fn note_kept(&self, name: Bytes, sticks: &[u8], kind: u32) {
+    fn note_kept(&self, kept: Kept<'_>) {
+        let Kept {
+            name, kind, sticks, ..
+        } = kept;
         let size = sticks.len() as u64;
-        if !(LEAST_COPIED..=MOST_COPIED).contains(&sticks.len()) {
+        let most = match kept.place {
+            Some(_) => usize::MAX,
+            None => MOST_COPIED,
+        };
+        if !(LEAST_COPIED..=most).contains(&sticks.len()) {
             let digest = digest(sticks, kind);
             let mut known = self.known();
-            known.hold(name, size, Some(digest));
+            known.hold(name, size, Some(digest), kept.place);
             return known.shrink(self.limit);
         }
         let mut known = self.known();
-        let mut copy = match known.same(sticks, kind) {
-            Some(same) => {
-                known.forget(&same.name);
-                same.sticks
+        let copy = match &kept.place {
+            Some(place) => {
+                known.room(0);
+                Sticks::There(Arc::clone(place))
             }
-            None => {
-                let mut memory = known.room(sticks.len());
-                memory.extend_from_slice(sticks);
-                memory
-            }
+            None => Sticks::Own(known.copy(sticks, kind)),
         };
-        copy.shrink_to(sticks.len());
-        known.hold(name.clone(), size, None);
+        known.hold(name.clone(), size, None, kept.place);
         let sticks = copy;
         known.copies.push(Copied { name, kind, sticks });
         known.shrink(self.limit);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ztensors of one call on their way: inline, or in chunks where they are too large for it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::abi::{Desc, Ztensor};
-use crate::contents::{self, Digest};
+use crate::contents::{self, Digest, Kept, Name};
 use crate::descriptor::stick_bytes;
 use crate::failure::Failure;
 use crate::sanitizer::Watch;
 use crate::session::{Session, new_id};
-use crate::shared::Room;
+use crate::shared::Place;
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::ztensor::Contents;
 use crate::wire::{self, Provenance, TensorRef};
@@ -36,7 +38,7 @@ struct Output {
     /// What it calls what was written there before; empty where it holds nothing of that.
     instead_of: Bytes,
     /// Where it goes in shared memory; none where it travels.
-    place: Option<wire::Extent>,
+    place: Option<Arc<Place>>,
 }
 
 /// Sticks that the server's cache has once the call has succeeded.
@@ -50,7 +52,7 @@ struct Named {
     address: *const u8,
     size: u64,
     kind: u32,
-    name: Bytes,
+    name: Name,
 }
 
 /// The operands of one call, collected while its message is built.
@@ -63,7 +65,8 @@ pub struct Operands<'a> {
     sent: Vec<Sent>,
     named: Vec<Named>,
     room: u64,
-    beside: Option<Room<'a>>,
+    /// Where sticks and arrays lie in shared memory until the call is over.
+    places: Vec<Place>,
     /// The call, for a session that sanitizes.
     pub watch: Option<Watch>,
     /// Where arrays of the program lie in shared memory, or go to.
@@ -95,7 +98,7 @@ impl<'a> Operands<'a> {
             temporaries: Vec::new(),
             sent: Vec::new(),
             named: Vec::new(),
-            beside: session.shared.as_ref().and_then(|shared| shared.room()),
+            places: Vec::new(),
             shared_data: Vec::new(),
             watch: Watch::begin(),
             room: session
@@ -171,9 +174,10 @@ impl<'a> Operands<'a> {
                 false => inline(message),
             };
         }
-        let beside = self.beside.as_mut().filter(|_| !stored);
-        if let Some(place) = beside.and_then(|room| room.put(sticks)) {
-            message.contents = Some(Contents::Shared(place));
+        let shared = self.session.shared.as_ref().filter(|_| !stored);
+        if let Some(place) = shared.and_then(|shared| shared.put(sticks)) {
+            message.contents = Some(Contents::Shared(place.extent()));
+            self.places.push(place);
             return inline(message);
         }
         if stored || size > self.session.limits.max_inline_bytes || size > self.room {
@@ -196,12 +200,12 @@ impl<'a> Operands<'a> {
         let (address, size) = (sticks.as_ptr(), sticks.len() as u64);
         let is_same = |one: &&Named| (one.address, one.size, one.kind) == (address, size, kind);
         if let Some(one) = self.named.iter().find(is_same) {
-            message.contents = Some(Contents::Cached(one.name.clone()));
+            message.contents = Some(Contents::Cached(one.name.name.clone()));
             return true;
         }
         let name = match known.name(sticks, kind) {
             Ok(name) => {
-                message.contents = Some(Contents::Cached(name.clone()));
+                message.contents = Some(Contents::Cached(name.name.clone()));
                 name
             }
             Err(digest) => {
@@ -212,7 +216,7 @@ impl<'a> Operands<'a> {
                     message.cache_as = name.clone();
                     self.sent.push(Sent { digest, size });
                 }
-                name
+                Name::of(name)
             }
         };
         self.named.push(Named {
@@ -292,10 +296,11 @@ impl<'a> Operands<'a> {
         let keeper = known.filter(|known| fits && known.takes(size));
         let name_there = keeper.map_or_else(Bytes::new, |_| contents::new_name());
         message.cache_as = name_there.clone();
-        if fits && !stored && !ztensor.buffer.is_null() {
-            message.sticks_to = self.beside.as_mut().and_then(|room| room.place(size));
-        }
-        let place = message.sticks_to;
+        let shared = self.session.shared.as_ref();
+        let shared = shared.filter(|_| fits && !stored && !ztensor.buffer.is_null());
+        let place = shared.and_then(|shared| shared.place(size)).map(Arc::new);
+        message.sticks_to = place.as_ref().map(|place| place.extent());
+        message.cached_in_place = place.is_some() && keeper.is_some();
         let chunked = (large && place.is_none()) || stored;
         let whole_in_answer = keeper.filter(|_| !chunked);
         let before = whole_in_answer.map(|known| known.written_to(ztensor.buffer as usize));
@@ -332,19 +337,24 @@ impl<'a> Operands<'a> {
 
     /// Puts arrays of the program into shared memory; tells whether all of them are there.
     pub fn share(&mut self, arrays: &[&[u8]]) -> bool {
-        let room = self.beside.as_mut();
-        let places = room.map(|room| arrays.iter().map_while(|one| room.put(one)));
-        self.shared_data = places.into_iter().flatten().collect();
-        if self.shared_data.len() < arrays.len() {
-            self.shared_data.clear();
+        let Some(shared) = &self.session.shared else {
+            return false;
+        };
+        let places: Vec<Place> = arrays.iter().map_while(|one| shared.put(one)).collect();
+        if places.len() < arrays.len() {
+            return false;
         }
-        !self.shared_data.is_empty()
+        self.shared_data = places.iter().map(Place::extent).collect();
+        self.places.extend(places);
+        !arrays.is_empty()
     }
 
     /// Finds a place in shared memory for an array that the server writes.
     pub fn share_room(&mut self, size: u64) -> bool {
-        let place = self.beside.as_mut().and_then(|room| room.place(size));
-        self.shared_data = place.into_iter().collect();
+        let shared = self.session.shared.as_ref();
+        let place = shared.and_then(|shared| shared.place(size));
+        self.shared_data = place.iter().map(Place::extent).collect();
+        self.places.extend(place);
         !self.shared_data.is_empty()
     }
 
@@ -353,44 +363,25 @@ impl<'a> Operands<'a> {
     /// # Safety
     /// The array is valid for the bytes that the server wrote.
     pub unsafe fn take_shared(&self, told: &wire::Extent, array: *mut u8) -> Result<(), Failure> {
-        let asked = self.shared_data.first();
-        unsafe { self.taken("the array", asked, told, array) }
-    }
-
-    unsafe fn take(&self, output: &Output, told: &wire::Extent) -> Result<(), Failure> {
-        let buffer = unsafe { (*output.ztensor).buffer };
-        unsafe { self.taken(output.name, output.place.as_ref(), told, buffer.cast()) }
-    }
-
-    /// Copies from the place that was asked for, which is where the server must tell that it wrote.
-    unsafe fn taken(
-        &self,
-        name: &str,
-        asked: Option<&wire::Extent>,
-        told: &wire::Extent,
-        target: *mut u8,
-    ) -> Result<(), Failure> {
-        let lost = |why: &str| Failure::Lost(format!("{name}: {why}"));
-        let is_asked = asked.is_some_and(|one| one.offset == told.offset && told.size <= one.size);
-        let (Some(room), true) = (&self.beside, is_asked) else {
-            return Err(lost("another place in shared memory than asked for"));
-        };
-        unsafe { room.take(told, target) };
-        Ok(())
+        let place = self.shared_data.first();
+        let place = place.and_then(|asked| self.places.iter().find(|one| one.extent() == *asked));
+        unsafe { taken("the array", place, told, array) }
     }
 
     /// Takes note of what the server's cache keeps of an output.
-    unsafe fn note(&self, output: &Output, sticks: &[u8]) {
+    unsafe fn note(&self, output: &Output, sticks: &[u8], place: Option<Arc<Place>>) {
         if let Some(known) = &self.session.contents
             && !output.name_there.is_empty()
         {
             let ztensor = unsafe { &*output.ztensor };
-            let (kind, place) = (
-                unsafe { ztensor.transformed() }.kind,
-                ztensor.buffer as usize,
-            );
-            let name = output.name_there.clone();
-            known.note_output(name, place, &output.instead_of, sticks, kind);
+            known.note_output(Kept {
+                name: output.name_there.clone(),
+                kind: unsafe { ztensor.transformed() }.kind,
+                buffer: ztensor.buffer as usize,
+                instead_of: &output.instead_of,
+                sticks,
+                place,
+            });
         }
     }
 
@@ -422,14 +413,16 @@ impl<'a> Operands<'a> {
                         .cast::<u8>()
                         .copy_from(sticks.as_ptr(), sticks.len())
                 };
-                unsafe { self.note(output, sticks) };
+                unsafe { self.note(output, sticks, None) };
             } else if let Some(Contents::Shared(place)) = &told.contents {
-                unsafe { self.take(output, place) }?;
-                unsafe { self.note(output, chunks::memory(ztensor.buffer, size)) };
+                let (asked, buffer) = (output.place.as_deref(), ztensor.buffer);
+                unsafe { taken(output.name, asked, place, buffer.cast()) }?;
+                let sticks = unsafe { chunks::memory(buffer, size) };
+                unsafe { self.note(output, sticks, output.place.clone()) };
             } else if output.id != 0 {
                 let (name, buffer) = (output.name_there.clone(), ztensor.buffer);
                 unsafe { chunks::read_sticks(self.session, output.id, name, buffer, size) }?;
-                unsafe { self.note(output, chunks::memory(buffer, size)) };
+                unsafe { self.note(output, chunks::memory(buffer, size), None) };
             }
             if self.watch.is_some() {
                 sanitizer::written(ztensor.buffer);
@@ -452,6 +445,25 @@ impl<'a> Operands<'a> {
             }));
         }
     }
+}
+
+/// Copies from a place, which is where the server must tell that it wrote.
+unsafe fn taken(
+    name: &str,
+    asked: Option<&Place>,
+    told: &wire::Extent,
+    target: *mut u8,
+) -> Result<(), Failure> {
+    let is_asked = |one: &&Place| {
+        let asked = one.extent();
+        asked.offset == told.offset && told.size <= asked.size
+    };
+    let elsewhere = || format!("{name}: another place in shared memory than asked for");
+    let place = asked.filter(is_asked);
+    let place = place.ok_or_else(|| Failure::Lost(elsewhere()))?;
+    let bytes = &place.bytes()[..usize::try_from(told.size).unwrap_or(0)];
+    unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
 }
 
 fn inline(message: wire::Ztensor) -> Option<TensorRef> {

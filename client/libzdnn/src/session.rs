@@ -256,13 +256,14 @@ impl Session {
             session,
             operations,
         };
-        let answer: wire::ExecuteResponse = match self.has_faults {
-            true => self.link.unary("Execute", &request)?,
-            false => self
-                .link
-                .conversed(&self.conversation, "Execute", &request)?,
+        let answer: Result<wire::ExecuteResponse, Failure> = match self.has_faults {
+            true => self.link.unary("Execute", &request),
+            false => self.link.conversed(&self.conversation, "Execute", &request),
         };
-        Ok(answer.results)
+        if let (Err(Failure::Lost(_)), Some(shared)) = (&answer, &self.shared) {
+            shared.give_up();
+        }
+        Ok(answer?.results)
     }
 }
 

@@ -3,10 +3,11 @@
 //! travel. Its size is sealed and its storage taken before it is used, so that no missing page ever
 //! ends either process. Sources: memfd_create(2), "File sealing"; fallocate(2).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::wire::Extent;
 
@@ -14,15 +15,24 @@ use crate::wire::Extent;
 const SIZE: usize = 1 << 30;
 const ALIGNMENT: u64 = 4096;
 
-/// Memory of this process, and who has it for a call.
+/// Memory of this process, of which calls and cached contents have places.
 pub struct Shared {
     file: File,
     memory: *mut u8,
-    /// Bytes from the beginning that have storage.
-    stored: Mutex<u64>,
+    space: Mutex<Space>,
 }
 
-// The memory is touched by whoever has the lock.
+#[derive(Default)]
+struct Space {
+    /// Bytes from the beginning that have storage.
+    stored: u64,
+    /// Where the places begin, and where the pages after them do.
+    taken: BTreeMap<u64, u64>,
+    /// A server that was lost may still write: there are no new places.
+    given_up: bool,
+}
+
+// Whoever has a place is the only one of this process that touches it.
 unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
@@ -57,7 +67,7 @@ impl Shared {
         Some(Self {
             file,
             memory: memory.cast(),
-            stored: Mutex::default(),
+            space: Mutex::default(),
         })
     }
 
@@ -66,68 +76,90 @@ impl Shared {
         &self.file
     }
 
-    /// Gives all of it to one call; none while another has it.
-    pub fn room(&self) -> Option<Room<'_>> {
-        let stored = match self.stored.try_lock() {
-            Ok(guard) => guard,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
-        Some(Room {
-            shared: self,
-            next: 0,
-            stored,
-        })
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// The shared memory during one call: places are given out from its beginning.
-pub struct Room<'a> {
-    shared: &'a Shared,
-    next: u64,
-    stored: MutexGuard<'a, u64>,
-}
+    /// Gives out no more places: a call was lost, whose server may write to its places at any time.
+    pub fn give_up(&self) {
+        self.space().given_up = true;
+    }
 
-impl Room<'_> {
     /// Returns a place for so many bytes; none where it is full, or the host has no storage.
-    pub fn place(&mut self, size: u64) -> Option<Extent> {
-        let offset = self.next;
-        let end = offset.checked_add(size)?.next_multiple_of(ALIGNMENT);
-        if size == 0 || end > SIZE as u64 {
-            return None;
-        }
-        if end > *self.stored {
-            let file = self.shared.file.as_raw_fd();
-            let (from, more) = (*self.stored, end - *self.stored);
-            let (from, more) = (from.try_into().ok()?, more.try_into().ok()?);
-            if unsafe { libc::fallocate(file, 0, from, more) } != 0 {
-                return None;
-            }
-            *self.stored = end;
-        }
-        self.next = end;
-        Some(Extent { offset, size })
-    }
-
-    fn at(&self, place: &Extent) -> *mut u8 {
-        let offset = usize::try_from(place.offset).unwrap_or(0);
-        self.shared.memory.wrapping_add(offset)
+    pub fn place(self: &Arc<Self>, size: u64) -> Option<Place> {
+        let offset = self.space().take(size, &self.file)?;
+        Some(Place {
+            shared: Arc::clone(self),
+            extent: Extent { offset, size },
+        })
     }
 
     /// Returns a place that holds these bytes now; none where there is no storage for them.
-    pub fn put(&mut self, bytes: &[u8]) -> Option<Extent> {
+    pub fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<Place> {
         let place = self.place(bytes.len() as u64)?;
-        let target = self.at(&place);
-        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe {
+            place
+                .address()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        };
         Some(place)
     }
+}
 
-    /// Copies what the server put into a place.
-    ///
-    /// # Safety
-    /// `target` is valid for the place's bytes, and the place was given out for this call.
-    pub unsafe fn take(&self, place: &Extent, target: *mut u8) {
-        let size = usize::try_from(place.size).unwrap_or(0);
-        unsafe { target.copy_from_nonoverlapping(self.at(place), size) };
+impl Space {
+    /// Takes the first gap that is large enough; returns where it begins.
+    fn take(&mut self, size: u64, file: &File) -> Option<u64> {
+        let size = size.checked_next_multiple_of(ALIGNMENT)?;
+        let mut offset = 0;
+        for (begin, end) in &self.taken {
+            if offset + size <= *begin {
+                break;
+            }
+            offset = *end;
+        }
+        let end = offset.checked_add(size)?;
+        if size == 0 || end > SIZE as u64 || self.given_up {
+            return None;
+        }
+        if end > self.stored {
+            let (from, more) = (self.stored, end - self.stored);
+            let (from, more) = (from.try_into().ok()?, more.try_into().ok()?);
+            if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, more) } != 0 {
+                return None;
+            }
+            self.stored = end;
+        }
+        self.taken.insert(offset, end);
+        Some(offset)
+    }
+}
+
+/// A part of shared memory, until it is dropped.
+pub struct Place {
+    shared: Arc<Shared>,
+    extent: Extent,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.space().taken.remove(&self.extent.offset);
+    }
+}
+
+impl Place {
+    /// What messages call it.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    fn address(&self) -> *mut u8 {
+        let offset = usize::try_from(self.extent.offset).unwrap_or(0);
+        self.shared.memory.wrapping_add(offset)
+    }
+
+    /// Views it, when the server has written to it.
+    pub fn bytes(&self) -> &[u8] {
+        let size = usize::try_from(self.extent.size).unwrap_or(0);
+        unsafe { std::slice::from_raw_parts(self.address(), size) }
     }
 }

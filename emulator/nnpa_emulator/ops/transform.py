@@ -471,7 +471,7 @@ def _untransform(call: Call, ztensor: Ztensor) -> Outcome:
     hardware = not small and _in_hardware(call, ztensor, desc.dims)
     _engage(call, hardware)
     nchw = pre.layout == DataLayouts.ZDNN_NCHW
-    array, met = stick.unstickify(ztensor.sticks, desc, pre.type, nchw=nchw)
+    array, met = stick.unstickify(ztensor.sticks, desc, pre.type, nchw=nchw, target=call.target)
     violated = met.any_ninf if hardware else bool(met.flags & (Flags.INVALID | Flags.OVERFLOW))
     status, violation = Status.ZDNN_OK, None
     if violated:

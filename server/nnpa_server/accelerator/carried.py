@@ -207,3 +207,4 @@ def bare_ztensor(message: tensor_pb2.Ztensor) -> None:
     message.ClearField("cache_as")
     message.ClearField("cache_instead_of")
     message.ClearField("sticks_to")
+    message.ClearField("cached_in_place")

@@ -117,6 +117,9 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
     if contents == "shared" or (room and message.HasField("sticks_to")):
         extent, field = (message.shared, "shared") if contents else (message.sticks_to, "sticks_to")
         there = check_extent(session, extent, size, f"{path}.{field}")
+        if not contents and (place := _place(session, there, message)) is not None:
+            tensor.buffer = place
+            return tensor
         tensor.buffer = session.allocate(size)
         if contents and tensor.buffer is not None:
             there.read(extent.offset, tensor.buffer, f"{path}.{field}")
@@ -132,6 +135,17 @@ def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: 
         np.copyto(tensor.buffer, np.frombuffer(sticks, np.uint8))
         _arrived(session, tensor, tensor.buffer, message, room)
     return tensor
+
+
+def _place(session: Session, there: Sharing, message: tensor_pb2.Ztensor) -> Memory | None:
+    """Return where an output is made that the cache has in place; None if it is made elsewhere.
+
+    What is there was the client's before, so that it need not be cleared.
+    """
+    if not message.cached_in_place or message.byte_order == BIG_ENDIAN or session.sanitizer:
+        return None
+    place = message.sticks_to
+    return there.place(place.offset, place.size, "sticks_to")
 
 
 def _arrived(

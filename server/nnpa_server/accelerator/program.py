@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa_emulator import ALIGNED, OK, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
+from nnpa_emulator.machine import Memory
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.repeat import repeatable
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
@@ -179,7 +180,8 @@ def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outco
             if again is not None:
                 return again
         arguments = {**tensors, **step.values} if step.values else tensors
-        outcome = run_function(guest, step.arm.name, arguments, step.alignment)
+        target = None if step.place is None else _target(session, step.place)
+        outcome = run_function(guest, step.arm.name, arguments, step.alignment, target)
         if known is not None and outcome is OK and step.alignment is ALIGNED:
             known.repeat = repeatable(guest, step.arm.name, arguments)
         return outcome
@@ -188,6 +190,13 @@ def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outco
     except MemoryError:
         status = int(Status.ZDNN_ALLOCATION_FAILURE)
         return Outcome(status, Refusal(status, "storage", "exhausted", "enough to compute"))
+
+
+def _target(session: Session, place: tensor_pb2.Extent) -> Memory | None:
+    """Return where an array can be made that the client wants in shared memory."""
+    if session.shared is None or session.sanitizer is not None:
+        return None
+    return session.shared.view(place.offset, place.size, "shared_data")
 
 
 def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:

@@ -34,6 +34,9 @@ def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: 
     """Write an array where the client wants it, and tell whether there was storage for it."""
     if session.shared is None or extent.size < array.nbytes:
         return False
+    there = session.shared.view(extent.offset, array.nbytes, path)
+    if there is not None and there.ctypes.data == array.ctypes.data:
+        return True  # it was made there
     return session.shared.write(extent.offset, array, path)
 
 

@@ -523,7 +523,11 @@ type Ztensor struct {
 	// Where the result's sticks are to go in the session's shared memory, for an inline output; the
 	// result then has `shared` in the place of `sticks`. A server that has no storage behind the place
 	// answers with `sticks` nevertheless. Of any size. Default: they travel.
-	SticksTo      *Extent `protobuf:"bytes,13,opt,name=sticks_to,json=sticksTo,proto3" json:"sticks_to,omitempty"`
+	SticksTo *Extent `protobuf:"bytes,13,opt,name=sticks_to,json=sticksTo,proto3" json:"sticks_to,omitempty"`
+	// Beside `cache_as` and `sticks_to`: the cache has the sticks where they are put, in memory that the
+	// server maps, and needs no storage of its own. The client leaves the place alone until the cache
+	// has forgotten them. Memory that the server does not map: ignored. Default false.
+	CachedInPlace bool `protobuf:"varint,15,opt,name=cached_in_place,json=cachedInPlace,proto3" json:"cached_in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -669,6 +673,13 @@ func (x *Ztensor) GetSticksTo() *Extent {
 	return nil
 }
 
+func (x *Ztensor) GetCachedInPlace() bool {
+	if x != nil {
+		return x.CachedInPlace
+	}
+	return false
+}
+
 type isZtensor_Contents interface {
 	isZtensor_Contents()
 }
@@ -702,8 +713,8 @@ func (*Ztensor_Cached) isZtensor_Contents() {}
 
 func (*Ztensor_Shared) isZtensor_Contents() {}
 
-// Names a part of the shared memory of a session, see Session.shared_memory. The server copies it
-// before it looks at it.
+// Names a part of the memory that a session shares, see Session.shared_memory and PlainSocket. The
+// server copies sticks before it looks at them, and arrays unless it maps the memory.
 type Extent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first byte, from the beginning of the shared memory.
@@ -962,7 +973,7 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x04dim1\x18\a \x01(\rR\x04dim1B\t\n" +
 	"\a_layoutB\t\n" +
 	"\a_formatB\a\n" +
-	"\x05_type\"\xed\x04\n" +
+	"\x05_type\"\x95\x05\n" +
 	"\aZtensor\x12J\n" +
 	"\x14pre_transformed_desc\x18\x01 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x12preTransformedDesc\x12C\n" +
 	"\x10transformed_desc\x18\x02 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc\x12$\n" +
@@ -981,7 +992,8 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"byte_order\x18\t \x01(\x0e2\x17.nnpa.zdnn.v1.ByteOrderR\tbyteOrder\x12\x19\n" +
 	"\bcache_as\x18\v \x01(\fR\acacheAs\x12(\n" +
 	"\x10cache_instead_of\x18\x0e \x01(\fR\x0ecacheInsteadOf\x121\n" +
-	"\tsticks_to\x18\r \x01(\v2\x14.nnpa.zdnn.v1.ExtentR\bsticksToB\n" +
+	"\tsticks_to\x18\r \x01(\v2\x14.nnpa.zdnn.v1.ExtentR\bsticksTo\x12&\n" +
+	"\x0fcached_in_place\x18\x0f \x01(\bR\rcachedInPlaceB\n" +
 	"\n" +
 	"\bcontentsB\x0e\n" +
 	"\f_buffer_size\"4\n" +

@@ -310,6 +310,7 @@ class Ztensor(_message.Message):
     CACHE_AS_FIELD_NUMBER: _builtins.int
     CACHE_INSTEAD_OF_FIELD_NUMBER: _builtins.int
     STICKS_TO_FIELD_NUMBER: _builtins.int
+    CACHED_IN_PLACE_FIELD_NUMBER: _builtins.int
     buffer_size: _builtins.int
     """The structure's buffer_size in bytes: what the owner claims, compared by the transforms with
     the size that the transformed descriptor calls for. Absent: exactly that size.
@@ -353,6 +354,11 @@ class Ztensor(_message.Message):
     takes these, because these overwrote them. Nothing is wrong if it has no such name. Default
     empty: forget nothing.
     """
+    cached_in_place: _builtins.bool
+    """Beside `cache_as` and `sticks_to`: the cache has the sticks where they are put, in memory that the
+    server maps, and needs no storage of its own. The client leaves the place alone until the cache
+    has forgotten them. Memory that the server does not map: ignored. Default false.
+    """
     @_builtins.property
     def pre_transformed_desc(self) -> Global___TensorDesc:
         """The user's view. Operations of arms 20 to 89 never read it, and a client MAY leave it out
@@ -395,10 +401,11 @@ class Ztensor(_message.Message):
         cache_as: _builtins.bytes = ...,
         cache_instead_of: _builtins.bytes = ...,
         sticks_to: Global___Extent | None = ...,
+        cached_in_place: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "cached", b"cached", "contents", b"contents", "pre_transformed_desc", b"pre_transformed_desc", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cache_instead_of", b"cache_instead_of", "cached", b"cached", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size", "buffer_size", b"buffer_size", "byte_order", b"byte_order", "cache_as", b"cache_as", "cache_instead_of", b"cache_instead_of", "cached", b"cached", "cached_in_place", b"cached_in_place", "contents", b"contents", "is_transformed", b"is_transformed", "null_buffer", b"null_buffer", "offset", b"offset", "pre_transformed_desc", b"pre_transformed_desc", "rec_scale", b"rec_scale", "shared", b"shared", "sticks", b"sticks", "sticks_to", b"sticks_to", "transformed_desc", b"transformed_desc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__buffer_size: _TypeAlias = _typing.Literal["buffer_size"]  # noqa: Y015
     _WhichOneofArgType__buffer_size: _TypeAlias = _typing.Literal["_buffer_size", b"_buffer_size"]  # noqa: Y015
@@ -413,8 +420,8 @@ Global___Ztensor: _TypeAlias = Ztensor  # noqa: Y015
 
 @_typing.final
 class Extent(_message.Message):
-    """Names a part of the shared memory of a session, see Session.shared_memory. The server copies it
-    before it looks at it.
+    """Names a part of the memory that a session shares, see Session.shared_memory and PlainSocket. The
+    server copies sticks before it looks at them, and arrays unless it maps the memory.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

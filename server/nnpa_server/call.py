@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnpa_server.errors import CallRefused, MessageTooLong, invalid
+from nnpa_server.errors import CallRefused, MessageTooLong, no_message
 from nnpa_server.store import session_tag
 from nnpa_server.tokens import Token
 
@@ -77,7 +77,7 @@ def noted(call: Call, request: Any) -> Any:
     if isinstance(request, MessageTooLong):
         raise request
     if isinstance(request, Garbage):
-        raise invalid("request", "no message of its type", "protocol buffer wire format")
+        raise no_message()
     if call.session == "-":
         name = _session_name(request)
         if name.startswith("sessions/"):

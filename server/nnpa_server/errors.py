@@ -145,6 +145,11 @@ def invalid(field: str, value: object, limit: str, **metadata: object) -> CallRe
     return CallRefused(reason, text, field=field, value=value, limit=limit, **metadata)
 
 
+def no_message() -> CallRefused:
+    """Return the error for bytes that are no message of the method's type."""
+    return invalid("request", "no message of its type", "protocol buffer wire format")
+
+
 def too_many_calls(field: str, limit: int) -> CallRefused:
     """Return the error for one call more than may be at a time."""
     return CallRefused(

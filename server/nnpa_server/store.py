@@ -32,7 +32,7 @@ from nnpa_server.contents import Contents
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
 from nnpa_server.metrics import Metrics
 from nnpa_server.padding import fill
-from nnpa_server.remembered import Remembered
+from nnpa_server.remembered import Forms, Remembered
 from nnpa_server.sanitizer import Sanitizer
 from nnpa_server.shared import Sharing
 from nnpa_server.tokens import caller, caller_name
@@ -80,7 +80,7 @@ class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
     `told` are results without news, by arm and output id, with the tensor's state that they tell;
-    `lists` lists of operations that were read, by their wire form.
+    `lists` and `forms` lists of operations that were read, by their wire form.
     `trace` is the session's place in what records it.
     """
 
@@ -113,6 +113,7 @@ class Session:
         self.sanitizer = Sanitizer() if options.sanitize else None
         self.told: dict[tuple[str, int], Told] = {}
         self.lists = Remembered()
+        self.forms = Forms()
         self.holdings: dict[str, Holding] = {}
         self.trace: Holding | None = None
         self._held: dict[int, int] = {}

@@ -18,7 +18,6 @@ from nnpa_emulator.pipeline import Outcome
 from nnpa_emulator.status import Refusal, get_status_message
 from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
-from nnpa_server.accelerator.apart import APART
 from nnpa_server.config import Limits
 from nnpa_server.findings import Finding
 from nnpa_server.store import Session
@@ -57,24 +56,6 @@ def describe_ztensor(tensor: Ztensor) -> tensor_pb2.Ztensor:
         rec_scale=tensor.rec_scale,
         offset=tensor.offset,
     )
-
-
-def describe_inline(
-    tensor: Ztensor, order: int, with_sticks: bool
-) -> tuple[tensor_pb2.Ztensor, stick.Array | None]:
-    """Return the structure of an inline tensor, with its sticks in the byte order wanted.
-
-    Large ones are returned beside it.
-    """
-    message = describe_ztensor(tensor)
-    if not with_sticks or tensor.buffer is None:
-        return message, None
-    message.byte_order = tensor_pb2.ByteOrder.ValueType(order)
-    sticks = in_order(tensor, order)
-    if sticks.nbytes >= APART:
-        return message, sticks.view(np.uint8)
-    message.sticks = sticks.tobytes()
-    return message, None
 
 
 def in_order(tensor: Ztensor, order: int) -> stick.Array:

@@ -13,9 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 
+from nnpa_server.errors import invalid, no_message
 from nnpa_server.wire_form import BYTES, delimited, fields, head
 
 Array: TypeAlias = npt.NDArray[np.uint8]
@@ -23,6 +25,8 @@ Array: TypeAlias = npt.NDArray[np.uint8]
 APART = 1 << 16  # bytes from which an array is worth the way around protobuf
 _FIELDS = 1 << 12  # of a list: more are left to protobuf, which is quicker with many
 _INNER = 64  # of an operation and its arm, for the same reason
+_SESSION = b"\x0a"  # tag of ExecuteRequest.session
+_NO_ARRAYS: Mapping[int, Sequence[memoryview]] = {}
 _OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
 _DATA = operation_pb2.OperationResult.DATA_FIELD_NUMBER
@@ -40,23 +44,48 @@ _ARRAYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Listed:
     """A list of operations; `arrays` are those of operation number so-and-so, which lacks them.
 
-    `raw` is the wire form of a list that is whole in the message, empty for others.
+    `raw` is the wire form of the message, empty where there is none. A list that came before in
+    another call need not be parsed again: the message is made when somebody asks for it.
     """
 
-    message: pb.ExecuteRequest
-    arrays: Mapping[int, Sequence[memoryview]] = field(
-        default_factory=dict[int, Sequence[memoryview]]
-    )
-    raw: bytes = b""
+    __slots__ = ("_message", "arrays", "raw", "session")
+
+    def __init__(
+        self,
+        message: pb.ExecuteRequest | None,
+        arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS,
+        raw: bytes = b"",
+    ) -> None:
+        self._message = message
+        self.arrays = arrays
+        self.raw = raw
+        self.session = _session_of(raw) if message is None else message.session
 
     @property
-    def session(self) -> str:
-        """The name of the session."""
-        return self.message.session
+    def message(self) -> pb.ExecuteRequest:
+        """The list without its arrays."""
+        if self._message is None:
+            try:
+                message = pb.ExecuteRequest.FromString(self.raw)
+            except DecodeError as error:
+                raise no_message() from error
+            if message.session != self.session:
+                raise invalid("session", "there twice", "there once")
+            self._message = message
+        return self._message
+
+
+def _session_of(raw: bytes) -> str:
+    """Return the name of the session, which is the first field."""
+    return raw[2 : 2 + raw[1]].decode()
+
+
+def _is_plain(raw: bytes) -> bool:
+    """Tell whether a message begins with a short name of a session, as ours do."""
+    return raw[:1] == _SESSION and raw[1:2] < b"\x80" and raw[2 : 2 + raw[1]].isascii()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +104,9 @@ class Answered:
 
 
 def parse(raw: bytes | memoryview) -> Listed:
-    """Return the list that was received; raises DecodeError as a message would."""
+    """Return the list that was received; raises DecodeError unless that is left to its message."""
     if len(raw) < APART:
-        raw = bytes(raw)
-        return Listed(pb.ExecuteRequest.FromString(raw), raw=raw)
+        return _listed(bytes(raw), _NO_ARRAYS)
     kept: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
@@ -93,7 +121,12 @@ def parse(raw: bytes | memoryview) -> Listed:
                     part, arrays[index] = delimited(_OPERATIONS, operation), found
             index += 1
         kept.append(part)
-    return Listed(pb.ExecuteRequest.FromString(b"".join(kept)), arrays)
+    return _listed(b"".join(kept), arrays)
+
+
+def _listed(raw: bytes, arrays: Mapping[int, Sequence[memoryview]]) -> Listed:
+    message = None if _is_plain(raw) else pb.ExecuteRequest.FromString(raw)
+    return Listed(message, arrays, raw)
 
 
 def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:

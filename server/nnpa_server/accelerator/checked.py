@@ -11,6 +11,7 @@ from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
 from nnpa_emulator.repeat import Repeat
 from nnpa_emulator.status import NotInLibrary
 
+from nnpa_server.accelerator import forms
 from nnpa_server.accelerator.apart import Listed
 from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
@@ -29,12 +30,18 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Known:
-    """What is known of an operation that comes again: its `repeat`, once it has run."""
+    """What is known of an operation that comes again, once it has run.
 
-    __slots__ = ("repeat",)
+    `repeat` computes it; `structures` are its inline tensors before; `told` are results of success
+    by what they tell of the tensors that were written.
+    """
+
+    __slots__ = ("repeat", "structures", "told")
 
     def __init__(self) -> None:
         self.repeat: Repeat | None = None
+        self.structures: dict[str, Ztensor] = {}
+        self.told: dict[object, operation_pb2.OperationResult] = {}
 
 
 class Step(NamedTuple):
@@ -111,25 +118,53 @@ def check(session: Session, listed: Listed) -> Sequence[Step]:
     """Read a list of operations, or refuse all of it."""
     if (known := _recall(session, listed.raw)) is not None:
         return known
+    form = session.forms.find(listed.raw)
+    if form is None:
+        steps, sharing = _read(session, listed)
+        _remember(session, listed, steps, sharing)
+    else:
+        form.fill(listed.raw)
+        steps, sharing = list[Step](form.steps), list(form.sharing)
+    for index, operation in sharing:
+        try:
+            steps[index] = _with_shared(session, steps[index], operation, index)
+        except CallRefused as error:
+            raise _refused(session, listed, error, index) from error
+    for index, arrays in listed.arrays.items():
+        values = {**steps[index].values, "data": arrays}
+        steps[index] = steps[index]._replace(values=values)
+    return steps
+
+
+def _read(
+    session: Session, listed: Listed
+) -> tuple[list[Step], list[tuple[int, operation_pb2.Operation]]]:
+    """Return what a list says: its steps, and which of them take arrays from shared memory."""
     ids, sanitizer = LiveIds(session), session.sanitizer
     steps: list[Step] = []
+    sharing: list[tuple[int, operation_pb2.Operation]] = []
     for index, operation in enumerate(listed.message.operations):
         name = operation.WhichOneof("operation")
         try:
             step = check_one(ids, operation, name, f"operations[{index}]")
-            if operation.shared_data:
-                step = _with_shared(session, step, operation, f"operations[{index}].shared_data")
-            steps.append(step if sanitizer is None else step._replace(origin=operation))
         except (CallRefused, NotInLibrary) as error:
-            refused = from_exception(error, operation_index=index, operation=name or "")
-            if sanitizer is not None:
-                sanitizer.explain(refused, listed.message.operations[: index + 1])
-            raise refused from error
-    for index, arrays in listed.arrays.items():
-        values = {**steps[index].values, "data": arrays}
-        steps[index] = steps[index]._replace(values=values)
-    _remember(session, listed.raw, steps)
-    return steps
+            raise _refused(session, listed, error, index) from error
+        if operation.shared_data:
+            sharing.append((index, operation))
+        steps.append(step if sanitizer is None else step._replace(origin=operation))
+    return steps, sharing
+
+
+def _refused(
+    session: Session, listed: Listed, error: CallRefused | NotInLibrary, index: int
+) -> CallRefused:
+    """Return the error of a list, for one of an operation."""
+    operations = listed.message.operations
+    name = operations[index].WhichOneof("operation")
+    refused = from_exception(error, operation_index=index, operation=name or "")
+    if session.sanitizer is not None:
+        session.sanitizer.explain(refused, operations[: index + 1])
+    return refused
 
 
 def _recall(session: Session, raw: bytes) -> Sequence[Step] | None:
@@ -142,23 +177,31 @@ def _recall(session: Session, raw: bytes) -> Sequence[Step] | None:
     return found.steps
 
 
-def _remember(session: Session, raw: bytes, steps: Sequence[Step]) -> None:
-    """Have a session remember a list, if all that it needs is tensors that exist.
+def _remember(
+    session: Session,
+    listed: Listed,
+    steps: list[Step],
+    sharing: Sequence[tuple[int, operation_pb2.Operation]],
+) -> None:
+    """Have a session remember a list, if all that it needs is tensors that exist, or inline ones.
 
     What functions the library has does not change while a session lives.
     """
-    if not raw or session.sanitizer is not None:
+    if not listed.raw or session.sanitizer is not None:
         return
     if all(one.arm.compute and not one.others for one in steps):
         ids = frozenset(number for one in steps for number in one.ids.values())
-        session.lists.note(raw, List(steps, ids))
+        session.lists.note(listed.raw, List(steps, ids))
+    else:
+        known = [one._replace(known=Known()) for one in steps]
+        forms.note(session.forms, listed.raw, known, sharing)
 
 
 def _with_shared(
-    session: Session, step: Step, operation: operation_pb2.Operation, path: str
+    session: Session, step: Step, operation: operation_pb2.Operation, index: int
 ) -> Step:
     """Return a step with its arrays from shared memory, or with the place of its answer there."""
-    extents = operation.shared_data
+    extents, path = operation.shared_data, f"operations[{index}].shared_data"
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
         return step._replace(values={**step.values, "data": arrays})

@@ -100,12 +100,32 @@ def read_structure(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
     )
 
 
-def read_inline(session: Session, message: tensor_pb2.Ztensor, path: str, room: bool) -> Ztensor:
+def bare(tensor: Ztensor) -> Ztensor:
+    """Return another tensor of the same structure, without a buffer."""
+    return Ztensor(
+        tensor.pre_transformed_desc,
+        tensor.transformed_desc,
+        tensor.buffer_size,
+        None,
+        tensor.is_transformed,
+        tensor.rec_scale,
+        tensor.offset,
+    )
+
+
+def read_inline(
+    session: Session,
+    message: tensor_pb2.Ztensor,
+    path: str,
+    room: bool,
+    structure: Ztensor | None = None,
+) -> Ztensor:
     """Return an inline tensor; its buffer counts in the quota while the operation runs.
 
     Without contents the buffer is NULL, unless there is to be `room`: a tensor only written.
+    `structure` is what has been read of the message before.
     """
-    tensor = read_structure(message, path)
+    tensor = read_structure(message, path) if structure is None else bare(structure)
     contents = message.WhichOneof("contents")
     if message.null_buffer or not (contents or room):
         return tensor

@@ -7,6 +7,7 @@ Whoever calls holds the session's lock all the while.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
@@ -19,17 +20,18 @@ from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
 from nnpa_server.accelerator.answers import answer, dense, describe_ztensor
-from nnpa_server.accelerator.apart import Answered, Array, carried
-from nnpa_server.accelerator.checked import Step
+from nnpa_server.accelerator.apart import APART, Answered, Array, carried
+from nnpa_server.accelerator.checked import Known, Step
 from nnpa_server.accelerator.counting import counting
 from nnpa_server.accelerator.operands import (
+    bare,
     dense_bytes,
     forget,
     keep,
     read_inline,
     too_large,
 )
-from nnpa_server.accelerator.sharing import describe_output, put_array
+from nnpa_server.accelerator.sharing import describe_output, place_output, put_array
 from nnpa_server.accelerator.tracing import stepping
 from nnpa_server.errors import CallRefused, from_exception, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
@@ -38,6 +40,7 @@ from nnpa_server.store import Session
 
 Result = operation_pb2.OperationResult
 _NO_STICKS: Mapping[int, Array] = {}
+_NO_STRUCTURES: dict[str, Ztensor] = {}
 _MOST_REMEMBERED = 4096
 
 
@@ -119,6 +122,8 @@ def _tell(
     session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome
 ) -> tuple[Result, Mapping[int, Array]]:
     """Return the result of an operation; those that say nothing new are made once."""
+    if step.known is not None and outcome is OK and step.arm.compute and step.others:
+        return _tell_again(session, step, step.known, tensors)
     if outcome is not OK or step.others or len(step.arm.written) != 1:
         result = answer(outcome)
         if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
@@ -127,17 +132,8 @@ def _tell(
             return result, _report(session, result, step, tensors)
         return result, _NO_STICKS
     name = step.arm.written[0]
-    tensor = tensors[name]
     key = step.arm.name, step.ids.get(name, step.creates)
-    state = (
-        tensor.pre_transformed_desc,
-        tensor.transformed_desc,
-        tensor.buffer_size,
-        tensor.buffer is None,
-        tensor.is_transformed,
-        tensor.rec_scale,
-        tensor.offset,
-    )
+    state = _state(tensors[name])
     remembered = session.told.get(key)
     if remembered is not None and remembered[0] == state:
         return remembered[1], _NO_STICKS
@@ -147,6 +143,48 @@ def _tell(
         session.told.clear()
     session.told[key] = state, result
     return result, _NO_STICKS
+
+
+def _state(tensor: Ztensor) -> tuple[Any, ...]:
+    return (
+        tensor.pre_transformed_desc,
+        tensor.transformed_desc,
+        tensor.buffer_size,
+        tensor.buffer is None,
+        tensor.is_transformed,
+        tensor.rec_scale,
+        tensor.offset,
+    )
+
+
+def _tell_again(
+    session: Session, step: Step, known: Known, tensors: Mapping[str, Ztensor]
+) -> tuple[Result, Mapping[int, Array]]:
+    """Return the result of an operation with inline tensors; sticks that travel go beside it."""
+    key: list[object] = []
+    apart: dict[int, Array] = {}
+    for index, name in enumerate(step.arm.written):
+        tensor, wanted = tensors[name], step.others[name][1]
+        sticks = place_output(session, tensor, wanted)
+        if sticks is not None:
+            apart[index] = sticks
+        key.append((_state(tensor), sticks is None))
+    result = known.told.get(told := tuple(key))
+    if result is None:
+        result = known.told[told] = answer(OK)
+        for index, name in enumerate(step.arm.written):
+            message = describe_output(tensors[name], step.others[name][1], index in apart)
+            result.outputs.add(operand=name, ztensor=message)
+    for name in step.arm.written:
+        _keep(session, tensors[name], step.others[name][1])
+    return result, apart
+
+
+def _keep(session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor) -> None:
+    """Have the cache hold an output, if it is to, in the place of what that was written over."""
+    if tensor.buffer is not None:
+        forget(session, tensor, wanted)
+        keep(session, tensor, tensor.buffer, wanted.cache_as, wanted.byte_order)
 
 
 def _creates_new(step: Step) -> bool:
@@ -232,7 +270,11 @@ def _run_with_new(session: Session, step: Step, tensors: dict[str, Ztensor]) -> 
     for name, (which, value) in step.others.items():
         if which == "inline_ztensor":
             path, room = f"{step.path}.{name}.inline_ztensor", name not in step.arm.read
-            tensors[name] = read_inline(session, value, path, room)
+            structures = _NO_STRUCTURES if step.known is None else step.known.structures
+            tensor = read_inline(session, value, path, room, structures.get(name))
+            if step.known is not None and name not in structures:
+                step.known.structures[name] = bare(tensor)
+            tensors[name] = tensor
     created = {name: value for name, (which, value) in step.others.items() if which == "new_id"}
     try:
         tensors.update(_allocate_new(session, step, tensors, tuple(created)))
@@ -283,15 +325,17 @@ def _report(
     for name in step.arm.written:
         tensor = tensors[name]
         which, value = step.others.get(name, ("", None))
-        if which == "inline_ztensor":
-            filled = name in step.arm.filled
-            message, sticks = describe_output(session, tensor, value, filled)
-            if sticks is not None:
+        if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
+            sticks = place_output(session, tensor, value)
+            message = describe_output(tensor, value, sticks is not None)
+            if sticks is not None and sticks.nbytes < APART:
+                message.sticks = sticks.tobytes()
+            elif sticks is not None:
                 apart[len(result.outputs)] = sticks
             result.outputs.add(operand=name, ztensor=message)
-            if tensor.buffer is not None and filled:
-                forget(session, tensor, value)
-                keep(session, tensor, tensor.buffer, value.cache_as, value.byte_order)
+            _keep(session, tensor, value)
+        elif which == "inline_ztensor":
+            result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
         else:
             number = value or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))

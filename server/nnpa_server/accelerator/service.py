@@ -227,7 +227,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
 
 
 def _execute(session: Session, listed: Listed, context: Context) -> Answered:
-    with _running(session, context), recorded(session, listed.message):
+    with _running(session, context), recorded(session, listed):
         steps = check(session, listed)
         attend(session, context)
         return run(session, steps, Patience(context, session))

@@ -3,10 +3,11 @@
 
 from collections.abc import Iterable
 
+import numpy as np
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_emulator import Ztensor, stick
 
-from nnpa_server.accelerator.answers import dense, describe_inline, describe_ztensor, in_order
+from nnpa_server.accelerator.answers import dense, describe_ztensor, in_order
 from nnpa_server.accelerator.operands import check_extent
 from nnpa_server.staging import staging
 from nnpa_server.store import Session
@@ -54,15 +55,22 @@ def put_array(
     return True
 
 
+def place_output(
+    session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor
+) -> stick.Array | None:
+    """Put an output's sticks where the client wants them; return them if they travel instead."""
+    sticks = in_order(tensor, wanted.byte_order).view(np.uint8)
+    if wanted.HasField("sticks_to") and _put(session, wanted.sticks_to, sticks, "sticks_to"):
+        return None
+    return sticks
+
+
 def describe_output(
-    session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor, filled: bool
-) -> tuple[tensor_pb2.Ztensor, stick.Array | None]:
-    """Return the structure of an inline output, and large sticks that travel beside it."""
-    if not (filled and tensor.buffer is not None and wanted.HasField("sticks_to")):
-        return describe_inline(tensor, wanted.byte_order, filled)
-    if not _put(session, wanted.sticks_to, in_order(tensor, wanted.byte_order), "sticks_to"):
-        return describe_inline(tensor, wanted.byte_order, filled)
+    tensor: Ztensor, wanted: tensor_pb2.Ztensor, travels: bool
+) -> tensor_pb2.Ztensor:
+    """Return the structure of an inline output that has sticks, and where they are."""
     message = describe_ztensor(tensor)
     message.byte_order = wanted.byte_order
-    message.shared.CopyFrom(wanted.sticks_to)
-    return message, None
+    if not travels:
+        message.shared.CopyFrom(wanted.sticks_to)
+    return message

@@ -17,6 +17,7 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 
 from nnpa_server.accelerator.answers import describe_session, describe_ztensor
+from nnpa_server.accelerator.apart import Listed
 from nnpa_server.accelerator.carried import (
     CARRIERS,
     Carried,
@@ -35,7 +36,7 @@ Request: TypeAlias = accelerator_pb2.ExecuteRequest
 Result: TypeAlias = operation_pb2.OperationResult
 Answer = TypeVar("Answer", bound=tuple[Any, ...])  # an outcome, its result, sticks apart from it
 Recordable: TypeAlias = (
-    Request | operation_pb2.Operation | accelerator_pb2.WriteSticks | accelerator_pb2.ReadSticks
+    Listed | operation_pb2.Operation | accelerator_pb2.WriteSticks | accelerator_pb2.ReadSticks
 )
 _STREAMED = pb.StreamedOperation()
 _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
@@ -256,8 +257,8 @@ def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]
         return _NOTHING
     request: Request | None = None
     match what:
-        case Request():
-            return Recorded(tracing, pb.TracedCall(), what)
+        case Listed():
+            return Recorded(tracing, pb.TracedCall(), what.message)
         case operation_pb2.Operation():
             record, request = pb.TracedCall(operation=_STREAMED), Request(operations=[what])
             number = getattr(what, what.WhichOneof("operation") or "").ztensor.id

@@ -21,6 +21,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import ServerProcess, serving
 
+Listen = tuple[str, str]
 PROGRAMS = Path(__file__).parent / "programs"
 SUM_OPERATIONS = 4
 
@@ -71,7 +72,11 @@ def _turns(program: Path, address: str, **environment: str) -> Generator[Turns]:
         turns.process.communicate()
 
 
-def _socket(tmp_path: Path) -> tuple[str, str]:
+@pytest.fixture(params=["plain", "http2"])
+def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """Flags of a server with a plain socket, or with something in its place."""
+    if request.param == "http2":
+        (tmp_path / "nnpa.sock.plain").mkdir()
     return "--listen", f"unix:{tmp_path}/nnpa.sock"
 
 
@@ -86,9 +91,9 @@ def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
     return Counter((method, status) for method, status, _ in told)
 
 
-def test_operations_share_a_stream(program: Path, tmp_path: Path) -> None:
+def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session's operations go over one stream, which ends well before the session does."""
-    with serving(tmp_path, *_socket(tmp_path)) as server:
+    with serving(tmp_path, *listen) as server:
         with _turns(program, server.address) as turns:
             assert [turns.ask("sum") for _ in range(5)] == ["right"] * 5
             assert turns.end() == ""
@@ -97,11 +102,13 @@ def test_operations_share_a_stream(program: Path, tmp_path: Path) -> None:
     assert calls == {(one, status): 1 for one in methods for status in ("OK", "*")}
 
 
-def test_one_call_speaks_and_others_go_by_themselves(prefix: Prefix, tmp_path: Path) -> None:
+def test_one_call_speaks_and_others_go_by_themselves(
+    prefix: Prefix, tmp_path: Path, listen: Listen
+) -> None:
     """Of eight threads one has the stream; what they ask at the same time goes beside it."""
     threads = tmp_path / "threads"
     toolchain.compiled(PROGRAMS / "threads.c", threads, prefix, "-std=gnu11", "-pthread")
-    with serving(tmp_path, *_socket(tmp_path)) as server:
+    with serving(tmp_path, *listen) as server:
         printed = toolchain.run([str(threads)], ZDNN_SERVER=server.address)
         calls = _calls(server)
     assert printed == "right, threads 1, 1\n"
@@ -109,15 +116,15 @@ def test_one_call_speaks_and_others_go_by_themselves(prefix: Prefix, tmp_path: P
     assert 0 < calls["Execute", "OK"] < 161 * SUM_OPERATIONS
 
 
-def test_server_restarted_between_calls(program: Path, tmp_path: Path) -> None:
+def test_server_restarted_between_calls(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A call finds out that there is another server since the last one, and is answered."""
     with (
-        serving(tmp_path, *_socket(tmp_path)) as first,
+        serving(tmp_path, *listen) as first,
         _turns(program, first.address) as turns,
     ):
         assert turns.ask("sum") == "right"
         first.stop()
-        with serving(tmp_path, *_socket(tmp_path)) as second:
+        with serving(tmp_path, *listen) as second:
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
             calls = _calls(second)
@@ -125,9 +132,9 @@ def test_server_restarted_between_calls(program: Path, tmp_path: Path) -> None:
     assert calls["Execute", "*"] == 0
 
 
-def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
+def test_stream_that_idled_too_long(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A stream and a session that the server ended while nobody called are replaced unnoticed."""
-    with serving(tmp_path, *_socket(tmp_path), "--idle-timeout", "3s") as server:
+    with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
         with _turns(program, server.address) as turns:
             assert turns.ask("sum") == "right"
             time.sleep(4.5)
@@ -142,9 +149,9 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path) -> None:
     )
 
 
-def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path) -> None:
+def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A program check is the signal that it is, and the session goes on over a new stream."""
-    with serving(tmp_path, *_socket(tmp_path)) as server:
+    with serving(tmp_path, *listen) as server:
         with _turns(program, server.address) as turns:
             said = [turns.ask(word) for word in ("sum", "clash", "clash", "sum")]
             assert said == ["right", "a program check", "a program check", "right"]
@@ -180,10 +187,10 @@ def _streams(address: str, count: int) -> Generator[None]:
                 assert list(one) == []
 
 
-def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path) -> None:
+def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session that is refused its stream makes its calls by themselves, and asks no more."""
     few = ("--workers", "4", "--max-sessions", "2")  # two conversations, and two streams, at most
-    with serving(tmp_path, *_socket(tmp_path), *few) as server:
+    with serving(tmp_path, *listen, *few) as server:
         with _turns(program, server.address) as turns:
             with _streams(server.address, 2):
                 assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
@@ -212,10 +219,10 @@ def _upload(address: str) -> Generator[None]:
             assert isinstance(answer.exception(), grpc.RpcError)
 
 
-def test_draining_server_is_no_server(program: Path, tmp_path: Path) -> None:
+def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A server that waits for others before it ends says so on an open stream too."""
     with (
-        serving(tmp_path, *_socket(tmp_path)) as server,
+        serving(tmp_path, *listen) as server,
         _turns(program, server.address) as turns,
     ):
         assert turns.ask("sum") == "right"
@@ -235,13 +242,13 @@ def test_draining_server_is_no_server(program: Path, tmp_path: Path) -> None:
     )
 
 
-def test_faults_meet_single_calls(program: Path, tmp_path: Path) -> None:
+def test_faults_meet_single_calls(program: Path, tmp_path: Path, listen: Listen) -> None:
     """Where faults are injected each operation is a call by itself, so that one can be lost."""
     rules = tmp_path / "rules.json"
     rules.write_text(
         json.dumps({"rules": [{"operation": "zdnn_add", "nth": 2, "lose_connection": "after"}]})
     )
-    with serving(tmp_path, *_socket(tmp_path), "--allow-faults") as server:
+    with serving(tmp_path, *listen, "--allow-faults") as server:
         with _turns(program, server.address, ZDNN_FAULTS=str(rules)) as turns:
             assert [turns.ask("sum") for _ in range(3)] == ["right", "wrong", "right"]
             assert turns.end().count("zdnn_add: connection lost") == 1

@@ -159,18 +159,23 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             yield self.execute(listed, context)
 
     def converse(self, lists: Iterator[Listed], context: PlainContext) -> Generator[Answered]:
-        """Do as `execute_each`; memory that came with the call is the first list's session's."""
+        """Do as `execute_each`; where memory came with the call, the first list names its session."""
         for listed in lists:
-            if (memory := context.take_memory()) is not None:
-                self._share(listed.session, memory)
-            yield self.execute(listed, context)
+            memory = context.take_memory()
+            if memory is None:
+                yield self.execute(listed, context)
+            else:
+                self._share(listed, memory)
+                yield Answered((), {})
 
-    def _share(self, name: str, file: int) -> None:
-        """Have a session share the memory of a descriptor, which is taken over."""
+    def _share(self, listed: Listed, file: int) -> None:
+        """Have a list's session share the memory of a descriptor, which is taken over."""
         try:
             if not self._shares_memory:
                 raise invalid("memory", "sent", "none: this server does not share memory")
-            with self.store.using(name) as session, session.running(None):
+            if count := len(listed.message.operations):
+                raise invalid("operations", f"{count} of them", "none in the list beside memory")
+            with self.store.using(listed.session) as session, session.running(None):
                 file, taken = -1, file
                 memory = MappedMemory(taken, session.limits.max_session_bytes)
                 if session.shared is not None:

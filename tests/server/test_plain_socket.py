@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain sockets: the same answers as over HTTP/2, the same errors, and what a bad client can do."""
+
+import base64
+import hashlib
+import secrets
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import numpy as np
+import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_server.app import Server
+from nnpa_server.config import Config, Limits
+from nnpa_server.store import Counts
+
+from tests.server.conftest import CONFIG, OPTIONS
+from tests.server.plain import METADATA, Plain, frame
+from tests.server.process import serving
+from tests.server.wire import Client, Operation, load, op
+
+ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
+SUM = (*load(1, ARRAY), op("add", input_a=1, input_b=1, output=1))
+
+
+class Near:
+    """A server on a Unix socket, with a session over gRPC."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.path = folder / "nnpa.sock"
+        self.server = Server(replace(config, listen=(f"unix:{self.path}",)))
+        self.server.start()
+        self.channel = grpc.insecure_channel(f"unix:{self.path}", OPTIONS)
+        self.client = Client(self.channel)
+        self.stopped = False
+        self.plain_path = self.path.with_name(
+            self.path.name + self.client.state().plain_socket.suffix
+        )
+
+    def plain(self, metadata: str = "") -> Plain:
+        """Open a plain socket."""
+        return Plain(self.plain_path, metadata)
+
+    def request(self, *operations: Operation) -> pb.ExecuteRequest:
+        """Return a list of the session."""
+        return self.client.request(*operations)
+
+    def stop(self) -> None:
+        """End all of it; may be repeated."""
+        self.channel.close()
+        if not self.stopped:
+            self.stopped = True
+            self.server.drain()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Near]]:
+    """Return what starts a server of a configuration."""
+    started: list[Near] = []
+
+    def start_one(config: Config = CONFIG) -> Near:
+        started.append(Near(tmp_path, config))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture
+def near(start: Callable[..., Near]) -> Near:
+    """A server with small limits."""
+    return start()
+
+
+def info_of(trailers: dict[str, str]) -> Any:
+    """Return the ErrorInfo of a status, whose details begin with it."""
+    raw = base64.b64decode(trailers["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert status_pb2.Status.FromString(raw).details[0].Unpack(info)
+    return info
+
+
+def test_answers_are_those_of_grpc(near: Near) -> None:
+    """Lists have the answers that a stream over HTTP/2 gives, and each sees what the other did."""
+    read = op("transform_origtensor", ztensor=1)
+    with near.plain() as plain:
+        first = plain.ask(near.request(*SUM, read)).results
+        assert [one.zdnn_status for one in first] == [0] * len(first)
+        assert np.array_equal(np.frombuffer(first[-1].data, "<f4"), 2 * ARRAY.ravel())
+        near.client.run(op("add", input_a=1, input_b=1, output=1))
+        again = plain.ask(near.request(read))
+        assert again.results == near.client.run(read)
+        ended = plain.finish()
+    assert ended["grpc-status"] == "0"
+    assert "grpc-message" not in ended
+
+
+def test_lists_may_be_sent_ahead(near: Near) -> None:
+    """A client that does not wait has its answers in order."""
+    requests = [near.request(*load(number, ARRAY)) for number in range(1, 6)]
+    with near.plain() as plain:
+        plain.socket.sendall(b"".join(frame(0, one.SerializeToString()) for one in requests))
+        answers = [plain.answer() for _ in requests]
+        assert plain.finish()["grpc-status"] == "0"
+    assert [one.results[0].outputs[0].id for one in answers] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 4096])
+def test_frames_in_pieces(near: Near, pieces: int) -> None:
+    """However the bytes arrive, the lists are the same; a large one is as good as a small one."""
+    array = np.arange(40_000, dtype=np.float32).reshape(200, 200)
+    requests = [near.request(*SUM), near.request(*load(7, array))]
+    data = b"".join(frame(0, one.SerializeToString()) for one in requests)
+    step = pieces if pieces > 1 else 997
+    with near.plain() as plain:
+        for start_at in range(0, len(data), step):
+            plain.socket.sendall(data[start_at : start_at + step])
+            if pieces == 1:
+                time.sleep(0.0005)
+        answers = [plain.answer() for _ in requests]
+        assert plain.finish()["grpc-status"] == "0"
+    assert all(one.zdnn_status == 0 for answer in answers for one in answer.results)
+    assert np.allclose(near.client.array(7), array.ravel(), rtol=2**-9)
+
+
+def test_errors_are_those_of_grpc(near: Near) -> None:
+    """A refused list ends the call with code, message and details as over HTTP/2."""
+    wrong = near.request(op("add", input_a=77, input_b=77, output=77))
+    with pytest.raises(grpc.RpcError) as caught:
+        list(near.client.stub.ExecuteStream(iter([wrong])))
+    with near.plain("x-request-id: Mine-1\r\n") as plain:
+        plain.send(wrong)
+        ended = plain.end()
+    error: Any = caught.value
+    assert int(ended["grpc-status"]) == error.code().value[0]
+    assert unquote(ended["grpc-message"]) == error.details()
+    told = dict(error.trailing_metadata())
+    assert base64.b64decode(ended["grpc-status-details-bin"]) == told["grpc-status-details-bin"]
+    assert ended["x-request-id"] == "Mine-1"
+    with near.plain() as plain:
+        assert len(plain.ask(near.request(*SUM)).results) == len(SUM)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\xff\xff\xff", "3"),
+        (pb.ExecuteRequest(session="sessions/none").SerializeToString(), "5"),
+        (b"", "5"),
+    ],
+)
+def test_what_is_no_list_is_refused(near: Near, sent: bytes, status: str) -> None:
+    """Garbage, a session that is none, and nothing at all."""
+    with near.plain() as plain:
+        plain.socket.sendall(frame(0, sent))
+        assert plain.end()["grpc-status"] == status
+
+
+def test_garbage_behind_a_session_is_refused(near: Near) -> None:
+    """A list is parsed when it is looked at, and garbage is told all the same."""
+    name = near.client.session
+    with near.plain() as plain:
+        plain.socket.sendall(frame(0, near.request().SerializeToString() + b"\xff"))
+        ended = plain.end()
+    assert (ended["grpc-status"], info_of(ended).metadata["field"]) == ("3", "request")
+    twice = pb.ExecuteRequest(session=name).SerializeToString() * 2
+    with near.plain() as plain:
+        assert plain.ask(pb.ExecuteRequest.FromString(twice)).results == []
+
+
+def test_a_frame_that_is_no_message(near: Near) -> None:
+    """A compressed message, and metadata in the place of one, are refused."""
+    for flag in (1, METADATA):
+        with near.plain() as plain:
+            plain.socket.sendall(frame(flag, near.request().SerializeToString()))
+            assert plain.end()["grpc-status"] == "3"
+
+
+@pytest.mark.parametrize("first", [frame(0, b"x"), frame(METADATA, b"a" * 8193)])
+def test_calls_begin_with_metadata(near: Near, first: bytes) -> None:
+    """A connection whose first frame is something else, or too much, is told so."""
+    with Plain(near.plain_path, begin=False) as plain:
+        plain.socket.sendall(first)
+        ended = plain.end()
+    assert ended["grpc-status"] == "3"
+    assert "metadata" in ended["grpc-message"]
+
+
+def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., Near]) -> None:
+    """A prefix that says 4 GiB costs nothing but the call."""
+    near = start(replace(CONFIG, limits=Limits(max_message=1 << 20)))
+    for size in ((1 << 20) + 1, (1 << 32) - 1):
+        with near.plain() as plain:
+            plain.socket.sendall(struct.pack(">BI", 0, size))
+            ended = plain.end()
+        assert ended["grpc-status"] == str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+        assert f"({size} vs. {1 << 20})" in ended["grpc-message"]
+
+
+def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and is silent has its thread for a few seconds only."""
+    monkeypatch.setattr("nnpa_server.plain_socket._PATIENCE", 1)
+    with Plain(near.plain_path, begin=False) as plain:
+        assert plain.socket.recv(1) == b""
+
+
+def test_clients_are_counted(start: Callable[..., Near]) -> None:
+    """One conversation more than there may be is refused as over HTTP/2, and the others go on."""
+    near = start(replace(CONFIG, limits=Limits(max_sessions=2)))
+    with near.plain() as one, near.plain() as two:
+        for plain in (one, two):
+            plain.ask(near.request())
+        with near.plain() as three:
+            ended = three.end()
+        assert info_of(ended).reason == "CALL_QUOTA_EXCEEDED"
+        assert info_of(ended).metadata["field"] == "max_conversations"
+        with pytest.raises(grpc.RpcError, match="max_conversations"):
+            list(near.client.stub.ExecuteStream(iter([near.request()])))
+        assert one.ask(near.request(*SUM)).results[-1].zdnn_status == 0
+        assert two.finish()["grpc-status"] == "0"
+    with near.plain() as four:
+        assert four.ask(near.request()).results == []
+
+
+def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
+    """A conversation in which nothing is said for as long as a session may idle is ended."""
+    near = start(replace(CONFIG, limits=Limits(idle_timeout=0.5)))
+    with near.plain() as plain:
+        plain.ask(near.request())
+        assert plain.end()["grpc-status"] == str(grpc.StatusCode.CANCELLED.value[0])
+
+
+def test_a_client_that_is_killed_stops_its_list(near: Near) -> None:
+    """Nobody waits for the rest of a long list, and nothing of it stays."""
+    big = np.ones((100, 1000), np.float32)
+    adds = [op("exp", input=1, output=1)] * 20_000
+    with near.plain() as plain:
+        plain.ask(near.request(*load(1, big)))
+        plain.send(near.request(*adds))
+        time.sleep(0.05)
+    near.client.delete()
+    deadline = time.monotonic() + 20
+    while near.server.store.counts() != Counts() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert near.server.store.counts() == Counts()
+
+
+def test_half_a_frame(near: Near) -> None:
+    """A client that goes away in the middle of a frame disturbs nobody."""
+    for cut in (3, 5, 20):
+        with near.plain() as plain:
+            plain.socket.sendall(frame(0, near.request(*SUM).SerializeToString())[:cut])
+    assert near.client.run(*SUM)[-1].zdnn_status == 0
+
+
+def test_draining(near: Near) -> None:
+    """A server that ends lets the running list finish, tells the others, and takes its socket."""
+    with near.plain() as waiting, near.plain() as running:
+        waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
+        running.send(near.request(*[op("exp", input=1, output=1)] * 300))
+        time.sleep(0.02)
+        ending = threading.Thread(target=near.stop)
+        ending.start()
+        assert len(running.answer().results) == 300
+        cancelled = str(grpc.StatusCode.CANCELLED.value[0])
+        unavailable = str(grpc.StatusCode.UNAVAILABLE.value[0])
+        assert waiting.end()["grpc-status"] in (cancelled, unavailable)
+        ending.join(30)
+    assert not near.plain_path.exists()
+
+
+def test_who_may_come_in(near: Near) -> None:
+    """The file's mode is that of gRPC's socket."""
+    modes = {stat.S_IMODE(one.stat().st_mode) for one in (near.path, near.plain_path)}
+    assert len(modes) == 1
+
+
+def test_told_on_unix_sockets_only(tmp_path: Path) -> None:
+    """Over TCP nobody is told of a plain socket."""
+    server = Server(replace(CONFIG, listen=(f"unix:{tmp_path}/a.sock", "127.0.0.1:0")))
+    addresses = server.start()
+    told: list[str] = []
+    for address in addresses:
+        with grpc.insecure_channel(address, OPTIONS) as channel:
+            client = Client(channel)
+            told.append(client.state().plain_socket.suffix)
+            client.delete()
+    server.drain()
+    assert told == [".plain", ""]
+
+
+def test_without_room_for_its_name(tmp_path: Path) -> None:
+    """Where the plain socket cannot be, the server serves without it, and tells of none."""
+    (tmp_path / "a.sock.plain").mkdir()
+    long = tmp_path / ("x" * (105 - len(str(tmp_path))))
+    for path in (tmp_path / "a.sock", long):
+        server = Server(replace(CONFIG, listen=(f"unix:{path}",)))
+        (address,) = server.start()
+        with grpc.insecure_channel(address, OPTIONS) as channel:
+            client = Client(channel)
+            assert not client.state().HasField("plain_socket")
+            client.delete()
+        server.drain()
+
+
+def test_what_a_dead_server_left(tmp_path: Path) -> None:
+    """The sockets of a server that was killed are taken over."""
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")
+    with serving(tmp_path, *flags) as first:
+        first.process.kill()
+        first.wait()
+    assert (tmp_path / "nnpa.sock.plain").is_socket()
+    with serving(tmp_path, *flags) as second:
+        with Plain(tmp_path / "nnpa.sock.plain") as plain:
+            plain.send(pb.ExecuteRequest(session="sessions/none"))
+            assert plain.end()["grpc-status"] == "5"
+        assert second.stop() == 0
+        assert "method=ExecuteStream" in second.log_text()
+    assert list(tmp_path.glob("*.plain")) == []
+
+
+def test_tokens(tmp_path: Path) -> None:
+    """Who has no token stays outside; who has one comes in with it."""
+    token = secrets.token_urlsafe(32)
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens.alice]\nsha256 = "{digest}"\n')
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--tokens", str(tokens))
+    request = pb.ExecuteRequest(session="sessions/none")
+    with serving(tmp_path, *flags):
+        for metadata, status in (
+            ("", grpc.StatusCode.UNAUTHENTICATED),
+            ("authorization: Bearer wrong\r\n", grpc.StatusCode.UNAUTHENTICATED),
+            (f"authorization: Bearer {token}\r\n", grpc.StatusCode.NOT_FOUND),
+        ):
+            with Plain(tmp_path / "nnpa.sock.plain", metadata) as plain:
+                plain.send(request)
+                assert plain.end()["grpc-status"] == str(status.value[0])
+
+
+def test_many_at_once(near: Near) -> None:
+    """Threads with a socket each have their own answers."""
+    wrong: list[object] = []
+
+    def talk(number: int) -> None:
+        with near.plain() as plain:
+            for _ in range(40):
+                values = np.full((2, 3), number, np.float32)
+                down = op("transform_origtensor", ztensor=number)
+                plain.ask(near.request(*load(number, values)))
+                answer = plain.ask(near.request(down, op("free_ztensor_buffer", ztensor=number)))
+                if answer.results[0].data != values.tobytes():
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(1, 5)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    assert wrong == []
+
+
+def test_a_descriptor_nobody_asked_for(near: Near) -> None:
+    """A server that shares no memory refuses it, and keeps no descriptor."""
+    ours, theirs = socket.socketpair()
+    with Plain(near.plain_path, descriptors=(theirs.fileno(),)) as plain:
+        plain.send(near.request())
+        assert info_of(plain.end()).metadata["field"] == "memory"
+    theirs.close()
+    ours.settimeout(10)
+    assert ours.recv(1) == b""
+    ours.close()

@@ -117,6 +117,7 @@ class Function:
     `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
     how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
     `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
+    `operation` is what a call issues; `chooses` tells that it may be another one, by the arguments.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Function:
     describe: Callable[..., tuple[Descriptors, ...]] | None = None
     operation: Operation | None = None
     ulps: int = 0
+    chooses: bool = False
     since_number: int = field(init=False)
     tensors: tuple[str, ...] = field(init=False)
     written: tuple[str, ...] = field(init=False)

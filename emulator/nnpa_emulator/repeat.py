@@ -63,10 +63,10 @@ class Repeat:
 def repeatable(guest: Guest, name: str, arguments: Arguments) -> Repeat | None:
     """Return a call that `run` has just answered with `OK`, aligned, to be made again.
 
-    None if there is nothing to be gained: the function is no operation, or the guest has more to do
-    than to compute.
+    None if there is nothing to be gained: the function is no operation, or one of several by its
+    arguments, or the guest has more to do than to compute.
     """
     entry = FUNCTIONS[name]
-    if entry.operation is None or not guest.only_computes:
+    if entry.operation is None or entry.chooses or not guest.only_computes:
         return None
     return Repeat(guest, entry, entry.operation, arguments)

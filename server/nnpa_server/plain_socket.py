@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,10 +35,13 @@ SUFFIX = ".plain"
 _PREFIX = struct.Struct(">BI")
 _METADATA = 0x80  # the flag of a frame that is no message
 _MOST_METADATA = 8 << 10  # bytes, as gRPC's grpc.max_metadata_size
-_PATIENCE = 5  # seconds that a client has for its metadata
+_SPARE = 16  # clients above the bound of conversations: these are refused as over HTTP/2
+_PAUSE = 0.05  # seconds after a client could not be taken
+_PATIENCE = 5.0  # seconds that a client has for its metadata
 _READ = 64 << 10  # bytes that are read at once: small messages with their prefixes
 _MOST_PIECES = 64  # of one system call, below IOV_MAX
 _BUFFER = 1 << 20  # bytes of a socket's buffer: what one side writes while the other does not read
+_LONGEST = 1e9  # seconds: what a timeval takes anywhere
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a Status-Message
 _log = logging.getLogger("nnpa.server")
 
@@ -64,6 +68,7 @@ class PlainListener:
         self._idle_timeout = idle_timeout
         self._most = most
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._open: dict[_Connection, threading.Thread] = {}
         self._listening: list[tuple[Path, socket.socket]] = []
 
@@ -83,6 +88,7 @@ class PlainListener:
 
     def stop(self, grace: float) -> None:
         """Take no new clients, cut off those that are there, and end within so many seconds."""
+        self._stopped.set()
         for path, listening in self._listening:
             path.unlink(missing_ok=True)
             with suppress(OSError):
@@ -96,23 +102,32 @@ class PlainListener:
             thread.join(grace / len(left))
 
     def _accept(self, listening: socket.socket) -> None:
-        while True:
+        while not self._stopped.is_set():
             try:
-                connected, _ = listening.accept()
-            except OSError:
-                return
+                self._welcome(*listening.accept())
+            except (OSError, RuntimeError):  # of descriptors, memory, threads: they come back
+                self._stopped.wait(_PAUSE)
+
+    def _welcome(self, connected: socket.socket, _address: object) -> None:
+        """Give a client a thread. The call's own bound refuses it; this one is a little above."""
+        try:
             connection = _Connection(connected, self._max_message, self._idle_timeout)
-            thread = threading.Thread(
-                target=self._serve, args=(connection,), name="plain", daemon=True
-            )
-            with self._lock:
-                is_room = len(self._open) < self._most
-                if is_room:
-                    self._open[connection] = thread
+        except BaseException:
+            connected.close()
+            raise
+        thread = threading.Thread(target=self._serve, args=(connection,), name="plain", daemon=True)
+        with self._lock:
+            is_room = len(self._open) < self._most + _SPARE
             if is_room:
-                thread.start()
-            else:
-                connection.refuse(too_many_calls("max_conversations", self._most).status())
+                self._open[connection] = thread
+        if not is_room:
+            connection.refuse(too_many_calls("max_conversations", self._most).status())
+            return
+        try:
+            thread.start()
+        except RuntimeError:
+            self._end(connection)
+            raise
 
     def _serve(self, connection: "_Connection") -> None:
         try:
@@ -120,9 +135,12 @@ class PlainListener:
         except Exception:
             _log.exception("a plain socket failed")
         finally:
-            connection.close()
-            with self._lock:
-                del self._open[connection]
+            self._end(connection)
+
+    def _end(self, connection: "_Connection") -> None:
+        with self._lock:
+            del self._open[connection]
+        connection.close()
 
 
 class _Connection:
@@ -138,10 +156,10 @@ class _Connection:
         self._callbacks: list[Callable[[], None]] = []
         self._cancelled = False
         self._memory: int | None = None
+        self._until: float | None = None  # when the metadata must be there, while they come
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        seconds = struct.pack("ll", max(1, int(idle_timeout)), 0)  # source: socket(7), SO_SNDTIMEO
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+        self._limit(socket.SO_SNDTIMEO, idle_timeout)
 
     def converse(self, handler: Any) -> None:
         """Carry the one call of this connection."""
@@ -156,8 +174,9 @@ class _Connection:
                 responses.close()
         except _Ended as ended:
             code, details = ended.code, ended.details
-        except OSError:
-            return  # nobody is there any more
+        except OSError as error:
+            _log.debug("a plain socket ended: %s", error)
+            return
         self._end_with(code, details)
 
     def refuse(self, status: grpc.Status) -> None:
@@ -224,9 +243,16 @@ class _Connection:
         self._trailing = tuple(status.trailing_metadata or ())
         raise _Ended(status.code, status.details)
 
+    def _limit(self, which: int, seconds: float) -> None:
+        """Limit the time that one system call may take, 0 for none. Source: socket(7)."""
+        whole, part = divmod(min(seconds, _LONGEST), 1)
+        limit = struct.pack("ll", int(whole), int(part * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, which, limit)
+
     def _read_metadata(self) -> Metadata:
-        limit = struct.pack("ll", _PATIENCE, 0)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        """Return the pairs of the first frame; TimeoutError if it takes its time."""
+        self._until = time.monotonic() + _PATIENCE
+        self._limit(socket.SO_RCVTIMEO, _PATIENCE)
         there, files, *_ = socket.recv_fds(
             self._socket, len(self._buffer), 1, socket.MSG_CMSG_CLOEXEC
         )
@@ -238,7 +264,8 @@ class _Connection:
             wanted = f"a frame of metadata of at most {_MOST_METADATA} bytes"
             raise _Ended(grpc.StatusCode.INVALID_ARGUMENT, f"the first frame must be {wanted}")
         lines = bytes(self._take(size)).decode("latin-1").split("\r\n")
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bytes(len(limit)))
+        self._until = None
+        self._limit(socket.SO_RCVTIMEO, 0)
         pairs = (line.partition(":") for line in lines if line)
         return tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
 
@@ -279,6 +306,8 @@ class _Connection:
             if self._start + size > len(self._buffer):
                 self._buffer[:there] = bytes(self._buffer[self._start : self._end])
                 self._start, self._end = 0, there
+            if self._until is not None:
+                self._limit(socket.SO_RCVTIMEO, max(1e-3, self._until - time.monotonic()))
             count = self._socket.recv_into(self._buffer[self._end :])
             if count == 0 and there:
                 raise ConnectionResetError("a frame that does not end")

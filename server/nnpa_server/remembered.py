@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 _MOST_SIZES, _MOST_OF_A_SIZE = 256, 8  # forms: of so many sizes each so many
-_MOST_STEPS = 4096  # of all lists of a session; a step is a few hundred bytes
+_MOST_STEPS = 4096  # of all lists of a session, and of all forms; a step is up to 2 KiB
 
 
 @dataclass(slots=True)
@@ -83,6 +83,7 @@ class Forms:
     """Forms by the size of their lists, the last one first."""
 
     _by_size: dict[int, list[Form]] = field(default_factory=dict[int, list[Form]])
+    _steps: int = 0
 
     def find(self, raw: bytes) -> Form | None:
         """Return the form of a list, if it is known."""
@@ -96,12 +97,21 @@ class Forms:
         if size in self._by_size:
             return True
         if len(self._by_size) >= _MOST_SIZES:
-            self._by_size.clear()
+            self._forget()
         self._by_size[size] = []
         return False
 
     def keep(self, size: int, form: Form) -> None:
-        """Remember a form."""
-        forms = self._by_size[size]
+        """Remember a form; all are forgotten when they have too many steps together."""
+        if self._steps + len(form.steps) > _MOST_STEPS:
+            self._forget()
+        forms = self._by_size.setdefault(size, [])
         forms.insert(0, form)
+        self._steps += len(form.steps)
+        for old in forms[_MOST_OF_A_SIZE:]:
+            self._steps -= len(old.steps)
         del forms[_MOST_OF_A_SIZE:]
+
+    def _forget(self) -> None:
+        self._by_size.clear()
+        self._steps = 0

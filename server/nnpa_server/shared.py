@@ -123,8 +123,10 @@ class MappedMemory:
         try:
             found = os.fstat(file)
             seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
-            if not seals & fcntl.F_SEAL_SHRINK or found.st_uid != os.geteuid():
-                raise invalid(path, "of another kind", "of this user and sealed by F_SEAL_SHRINK")
+            is_ordinary = found.st_blksize <= mmap.PAGESIZE  # huge pages can be taken away
+            if not seals & fcntl.F_SEAL_SHRINK or found.st_uid != os.geteuid() or not is_ordinary:
+                limit = "of this user, of ordinary pages, and sealed by F_SEAL_SHRINK"
+                raise invalid(path, "of another kind", limit)
             if not 0 < found.st_size <= most:
                 raise invalid(path, f"{found.st_size} bytes", f"1 to {most} bytes")
             self.size = found.st_size

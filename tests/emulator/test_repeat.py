@@ -52,7 +52,7 @@ def test_vector_again(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
         first = copied(arguments)
         outcome = run(guest, name, first, alignment)
         call = None
-        if outcome is OK and alignment is ALIGNED:
+        if outcome is OK and alignment == ALIGNED:
             call = repeatable(guest, name, first)
         if call is None:
             return run(guest, name, arguments, alignment)

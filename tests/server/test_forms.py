@@ -15,6 +15,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Status
 from nnpa_server.accelerator import checked
+from nnpa_server.remembered import Form, Forms
 
 from tests.server.wire import Client, Operation, desc, op, pre_desc, refused
 
@@ -248,6 +249,38 @@ def test_a_list_in_parts(program: Program) -> None:
         sticks = answer.results[0].outputs[0].ztensor.sticks
         wanted = program.binary("add", second, first, shape)[1].outputs[0].ztensor.sticks
         assert sticks == wanted
+
+
+def test_a_field_that_protobuf_skips(program: Program) -> None:
+    """A number where operations are is none, whatever came before."""
+    array = np.ones((2, 3), np.float32)
+    name = program.up(array)
+    there = ztensor((2, 3), cached=name, is_transformed=True)
+    request = program.client.request(op("transform_origtensor", ztensor=there))
+    tag = bytes([pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER << 3])
+    method = "/nnpa.zdnn.v1.AcceleratorService/Execute"
+    call = program.client.channel.unary_unary(method, bytes, pb.ExecuteResponse.FromString)
+    for _ in range(4):
+        answer = call(request.SerializeToString() + tag + b"\x05")
+        assert [one.data for one in answer.results] == [array.tobytes()]
+
+
+def test_forms_do_not_pile_up() -> None:
+    """However many forms and steps come, few are remembered, and the last one is."""
+    forms, kept = Forms(), list[bytes]()
+    for size in range(1, 600):
+        raw, steps = b"x" * size, [None] * (size % 70)
+        forms.expects(size)
+        for number in range(12):
+            fixed = bytes([number]) + raw[1:]
+            forms.keep(size, Form((fixed,), (0,), (), steps, ()))
+            found = forms.find(fixed)
+            assert found is not None
+            assert found.steps is steps
+            kept.append(fixed)
+    steps_kept = [len(found.steps) for one in kept if (found := forms.find(one)) is not None]
+    assert sum(steps_kept) <= 4096
+    assert len(steps_kept) <= 256 * 8
 
 
 def _varint(number: int) -> bytes:

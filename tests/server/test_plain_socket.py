@@ -3,6 +3,7 @@
 
 import base64
 import hashlib
+import resource
 import secrets
 import socket
 import stat
@@ -10,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,9 +212,47 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
 
 def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and is silent has its thread for a few seconds only."""
-    monkeypatch.setattr("nnpa_server.plain_socket._PATIENCE", 1)
-    with Plain(near.plain_path, begin=False) as plain:
-        assert plain.socket.recv(1) == b""
+    monkeypatch.setattr("nnpa_server.plain_socket._PATIENCE", 1.0)
+    with Plain(near.plain_path, begin=False) as silent:
+        assert silent.socket.recv(1) == b""
+    with Plain(near.plain_path, begin=False) as slow:
+        drops = iter(frame(METADATA, b"x" * 200))
+        with suppress(OSError):
+            for byte in drops:
+                slow.socket.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert len(list(drops)) > 100
+
+
+def test_a_shortage_passes(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that come while there are no descriptors or threads do not end the listener."""
+    real, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 2
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "plain" and failures:
+            raise failures.pop()
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for _ in range(2):
+        with near.plain() as plain, suppress(ConnectionResetError):
+            assert plain.socket.recv(1) == b""
+    with near.plain() as plain:
+        assert plain.ask(near.request()).results == []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    used = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limits[1]))
+        for one in waiting:
+            one.connect(str(near.plain_path))
+        time.sleep(0.3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for one in waiting:
+        one.close()
+    with near.plain() as plain:
+        assert plain.ask(near.request()).results == []
 
 
 def test_clients_are_counted(start: Callable[..., Near]) -> None:

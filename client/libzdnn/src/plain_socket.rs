@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::zeroed;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -44,6 +45,44 @@ fn read_metadata(lines: &[u8]) -> HeaderMap {
     pairs.collect()
 }
 
+/// Connects if the server takes clients now: one that has stopped doing so is not waited for.
+fn connected(path: &Path) -> io::Result<UnixStream> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let stream = unsafe { UnixStream::from_raw_fd(socket) };
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = path.as_os_str().as_bytes();
+    if name.len() >= address.sun_path.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(name) {
+        *place = (*byte).cast_signed() as libc::c_char;
+    }
+    let size = size_of_val(&address) as libc::socklen_t;
+    if unsafe { libc::connect(socket, (&raw const address).cast(), size) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Makes a system call again for as long as a signal cuts it off.
+fn uninterrupted(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
+    loop {
+        if let Ok(count) = usize::try_from(call()) {
+            return Ok(count);
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            error => return Err(error),
+        }
+    }
+}
+
 impl PlainSocket {
     /// Connects, and sends the metadata of a call; with a descriptor of memory, if there is one.
     pub fn open(
@@ -51,7 +90,7 @@ impl PlainSocket {
         token: Option<&HeaderValue>,
         memory: Option<&File>,
     ) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
+        let stream = connected(path)?;
         for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
             let value = (&raw const BUFFER_BYTES).cast();
             let size = size_of_val(&BUFFER_BYTES).try_into().unwrap_or(0);
@@ -84,7 +123,7 @@ impl PlainSocket {
         let size = size_of_val(&descriptor) as u32;
         let mut control = Control([0; 64]);
         let mut pieces = [IoSlice::new(frame)];
-        let sent = unsafe {
+        let count = unsafe {
             let mut message: libc::msghdr = zeroed();
             message.msg_iov = pieces.as_mut_ptr().cast();
             message.msg_iovlen = 1;
@@ -97,12 +136,10 @@ impl PlainSocket {
             libc::CMSG_DATA(header)
                 .cast::<libc::c_int>()
                 .write_unaligned(descriptor);
-            libc::sendmsg(self.0.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+            let socket = self.0.as_raw_fd();
+            uninterrupted(|| libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL))?
         };
-        match usize::try_from(sent) {
-            Ok(count) => self.send(&mut [IoSlice::new(&frame[count..])]),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        self.send(&mut [IoSlice::new(&frame[count..])])
     }
 
     /// Sends all of some pieces. SIGPIPE is never raised in the host process.
@@ -113,14 +150,10 @@ impl PlainSocket {
             let mut message: libc::msghdr = unsafe { zeroed() };
             message.msg_iov = left.as_mut_ptr().cast(); // an `IoSlice` is an iovec
             message.msg_iovlen = left.len().min(MOST_PIECES);
-            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
-            match usize::try_from(sent) {
-                Ok(count) => IoSlice::advance_slices(&mut left, count),
-                Err(_) => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                },
-            }
+            let (socket, flags) = (self.0.as_raw_fd(), libc::MSG_NOSIGNAL);
+            let count =
+                uninterrupted(|| unsafe { libc::sendmsg(socket, &raw const message, flags) })?;
+            IoSlice::advance_slices(&mut left, count);
         }
         Ok(())
     }
@@ -151,15 +184,10 @@ impl PlainSocket {
             let left = size - memory.len();
             let room = memory.spare_capacity_mut();
             let (address, wanted) = (room.as_mut_ptr().cast(), room.len().min(left));
-            let flags = libc::MSG_WAITALL;
-            let got = unsafe { libc::recv(self.0.as_raw_fd(), address, wanted, flags) };
-            match usize::try_from(got) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => unsafe { memory.set_len(memory.len() + count) },
-                Err(_) => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                },
+            let (socket, flags) = (self.0.as_raw_fd(), libc::MSG_WAITALL);
+            match uninterrupted(|| unsafe { libc::recv(socket, address, wanted, flags) })? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => unsafe { memory.set_len(memory.len() + count) },
             }
         }
         Ok(memory)

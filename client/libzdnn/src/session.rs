@@ -120,7 +120,7 @@ impl Session {
             session: self.name.clone(),
             operations: Vec::new(),
         };
-        let shared = Shared::create();
+        let shared = Shared::create(self.limits.max_bytes);
         let file = shared.as_ref().map(Shared::descriptor);
         let taken = file.is_some_and(|file| self.conversation.bring(&self.link, file, &nothing));
         self.shared = shared.filter(|_| taken).map(Arc::new);

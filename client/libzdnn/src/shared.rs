@@ -5,20 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::wire::Extent;
 
-/// Bytes of the memory. It takes storage only as far as it is used.
-const SIZE: usize = 1 << 30;
+/// Bytes of the memory, at most. It takes storage only as far as it is used.
+const MOST_BYTES: u64 = 1 << 30;
 const ALIGNMENT: u64 = 4096;
 
 /// Memory of this process, of which calls and cached contents have places.
 pub struct Shared {
     file: File,
     memory: *mut u8,
+    size: usize,
     space: Mutex<Space>,
 }
 
@@ -38,20 +40,21 @@ unsafe impl Sync for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        unsafe { libc::munmap(self.memory.cast(), SIZE) };
+        unsafe { libc::munmap(self.memory.cast(), self.size) };
     }
 }
 
 impl Shared {
-    /// Makes memory; none where the host has no such thing.
-    pub fn create() -> Option<Self> {
+    /// Makes memory for a session that may have `limit` bytes; none where the host has no such thing.
+    pub fn create(limit: u64) -> Option<Self> {
+        let size = usize::try_from(MOST_BYTES.min(limit)).ok()?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let file = unsafe { libc::memfd_create(c"nnpa-libzdnn".as_ptr(), flags) };
         if file < 0 {
             return None;
         }
         let file = unsafe { File::from_raw_fd(file) };
-        file.set_len(SIZE as u64).ok()?;
+        file.set_len(size as u64).ok()?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
             return None;
@@ -59,14 +62,15 @@ impl Shared {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let descriptor = file.as_raw_fd();
-        let memory = unsafe { libc::mmap(ptr::null_mut(), SIZE, access, flags, descriptor, 0) };
+        let memory = unsafe { libc::mmap(ptr::null_mut(), size, access, flags, descriptor, 0) };
         if memory == libc::MAP_FAILED {
             return None;
         }
-        unsafe { libc::madvise(memory, SIZE, libc::MADV_DONTFORK) }; // a child has none of this
+        unsafe { libc::madvise(memory, size, libc::MADV_DONTFORK) }; // a child has none of this
         Some(Self {
             file,
             memory: memory.cast(),
+            size,
             space: Mutex::default(),
         })
     }
@@ -87,7 +91,7 @@ impl Shared {
 
     /// Returns a place for so many bytes; none where it is full, or the host has no storage.
     pub fn place(self: &Arc<Self>, size: u64) -> Option<Place> {
-        let offset = self.space().take(size, &self.file)?;
+        let offset = self.space().take(size, &self.file, self.size as u64)?;
         Some(Place {
             shared: Arc::clone(self),
             extent: Extent { offset, size },
@@ -108,7 +112,7 @@ impl Shared {
 
 impl Space {
     /// Takes the first gap that is large enough; returns where it begins.
-    fn take(&mut self, size: u64, file: &File) -> Option<u64> {
+    fn take(&mut self, size: u64, file: &File, most: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut offset = 0;
         for (begin, end) in &self.taken {
@@ -118,14 +122,16 @@ impl Space {
             offset = *end;
         }
         let end = offset.checked_add(size)?;
-        if size == 0 || end > SIZE as u64 || self.given_up {
+        if size == 0 || end > most || self.given_up {
             return None;
         }
         if end > self.stored {
             let (from, more) = (self.stored, end - self.stored);
             let (from, more) = (from.try_into().ok()?, more.try_into().ok()?);
-            if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, more) } != 0 {
-                return None;
+            while unsafe { libc::fallocate(file.as_raw_fd(), 0, from, more) } != 0 {
+                if Error::last_os_error().kind() != ErrorKind::Interrupted {
+                    return None;
+                }
             }
             self.stored = end;
         }

@@ -35,6 +35,8 @@ _STRUCTURE_ONLY = frozenset(("reset_ztensor", "free_ztensor_buffer"))
 _PATTERNS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
     ("matmul_bcast_op", "matmul_transpose_op"), ("input_a", "input_b")
 )
+# What a range violation, or a conversion that fails, ends early.
+_MAY_LEAVE = frozenset(("lstm", "gru", "reshape_ztensor"))
 _NEEDS_PRE = frozenset(
     (
         "transform_ztensor",
@@ -52,7 +54,8 @@ class Arm:
 
     `creates` names the field that holds the id of a tensor to create. `written` are the tensors
     that results report; `filled` those of them whose buffer is written; `may_be_new` those that
-    may be left to the server; `read` those whose contents are read. `hints` are values that only
+    may be left to the server; `read` those whose contents are read. `may_leave` tells whether
+    outputs may be told that were not written. `hints` are values that only
     the derivation of new outputs takes, `pattern` the inputs whose pre-transformed descriptors it
     starts from. `since` is the library version that first had it.
     """
@@ -68,6 +71,7 @@ class Arm:
     filled: frozenset[str]
     may_be_new: frozenset[str]
     read: frozenset[str]
+    may_leave: bool
     needs_pre: bool
     pattern: frozenset[str]
     compute: bool
@@ -196,6 +200,7 @@ def _make(field: FieldDescriptor, function: Function) -> Arm:
         filled=frozenset(() if name in _STRUCTURE_ONLY or creates else written),
         may_be_new=frozenset(written if compute and not quantized else ()),
         read=frozenset(() if name in _STRUCTURE_ONLY else set(tensors) - unread),
+        may_leave=name in _MAY_LEAVE,
         needs_pre=name in _NEEDS_PRE,
         pattern=frozenset(_PATTERNS.get(name, tensors[:1])),
         compute=compute,

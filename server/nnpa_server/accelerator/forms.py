@@ -12,7 +12,7 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 
 from nnpa_server.accelerator.arms import ARMS
 from nnpa_server.remembered import Form, Forms, NamedAt
-from nnpa_server.wire_form import Field, fields
+from nnpa_server.wire_form import BYTES, Field, fields
 
 _OPERATIONS = accelerator_pb2.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _INLINE = tensor_pb2.TensorRef.INLINE_ZTENSOR_FIELD_NUMBER
@@ -63,7 +63,10 @@ def _names(view: memoryview, steps: Sequence[Any]) -> Iterator[NamedAt]:
 
     Raises DecodeError for a message that comes in parts, which is not remembered.
     """
-    lists = (one for one in fields(view) if one.number == _OPERATIONS)
+    whole = Field(0, BYTES, 0, 0, len(view))
+    lists = [one for one in _inside(view, whole) if one.number == _OPERATIONS]
+    if len(lists) != len(steps):
+        raise DecodeError("an operation that is none")
     for step, operation in zip(steps, lists, strict=True):
         arm = _only(_inside(view, operation), _TENSORS)
         tensors = _TENSORS[arm.number]
@@ -74,12 +77,17 @@ def _names(view: memoryview, steps: Sequence[Any]) -> Iterator[NamedAt]:
             inline = _only(_inside(view, one), (_INLINE,))
             message = step.others[tensors[one.number]][1]
             for name in _inside(view, inline):
-                if name.number in _NAMES:
+                if name.number in _NAMES and name.kind == BYTES:
                     yield NamedAt(message, _NAMES[name.number], name.value, name.end)
 
 
 def _inside(view: memoryview, outer: Field) -> Iterator[Field]:
-    """Yield the fields of a message in a field, where they lie in the whole."""
+    """Yield the fields of a message in a field, where they lie in the whole.
+
+    All that are looked for are messages and bytes; one that is not would be none to protobuf.
+    """
+    if outer.kind != BYTES:
+        raise DecodeError("a message that is none")
     at = outer.value
     for one in fields(view[at : outer.end]):
         yield Field(one.number, one.kind, one.start + at, one.value + at, one.end + at)

@@ -117,14 +117,16 @@ def read_inline(
     session: Session,
     message: tensor_pb2.Ztensor,
     path: str,
-    room: bool,
+    arm: Arm,
+    name: str,
     structure: Ztensor | None = None,
 ) -> Ztensor:
-    """Return an inline tensor; its buffer counts in the quota while the operation runs.
+    """Return the inline tensor of an arm's operand; it counts in the quota while the arm runs.
 
-    Without contents the buffer is NULL, unless there is to be `room`: a tensor only written.
+    Without contents the buffer is NULL, unless there is to be room: a tensor only written.
     `structure` is what has been read of the message before.
     """
+    room = name not in arm.read
     tensor = read_structure(message, path) if structure is None else bare(structure)
     contents = message.WhichOneof("contents")
     if message.null_buffer or not (contents or room):
@@ -138,6 +140,8 @@ def read_inline(
         extent, field = (message.shared, "shared") if contents else (message.sticks_to, "sticks_to")
         there = check_extent(session, extent, size, f"{path}.{field}")
         if not contents and (place := _place(session, there, message)) is not None:
+            if arm.may_leave:
+                place[:] = 0
             tensor.buffer = place
             return tensor
         tensor.buffer = session.allocate(size)

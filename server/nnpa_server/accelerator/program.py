@@ -42,6 +42,7 @@ Result = operation_pb2.OperationResult
 _NO_STICKS: Mapping[int, Array] = {}
 _NO_STRUCTURES: dict[str, Ztensor] = {}
 _MOST_REMEMBERED = 4096
+_MOST_TOLD = 8  # results of one step: its outputs are in the same state nearly always
 
 
 def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> Answered:
@@ -171,6 +172,8 @@ def _tell_again(
         key.append((_state(tensor), sticks is None))
     result = known.told.get(told := tuple(key))
     if result is None:
+        if len(known.told) >= _MOST_TOLD:
+            known.told.clear()
         result = known.told[told] = answer(OK)
         for index, name in enumerate(step.arm.written):
             message = describe_output(tensors[name], step.others[name][1], index in apart)
@@ -269,9 +272,9 @@ def _run_with_new(session: Session, step: Step, tensors: dict[str, Ztensor]) -> 
     """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
     for name, (which, value) in step.others.items():
         if which == "inline_ztensor":
-            path, room = f"{step.path}.{name}.inline_ztensor", name not in step.arm.read
+            path = f"{step.path}.{name}.inline_ztensor"
             structures = _NO_STRUCTURES if step.known is None else step.known.structures
-            tensor = read_inline(session, value, path, room, structures.get(name))
+            tensor = read_inline(session, value, path, step.arm, name, structures.get(name))
             if step.known is not None and name not in structures:
                 step.known.structures[name] = bare(tensor)
             tensors[name] = tensor

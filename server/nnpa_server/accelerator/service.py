@@ -159,7 +159,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             yield self.execute(listed, context)
 
     def converse(self, lists: Iterator[Listed], context: PlainContext) -> Generator[Answered]:
-        """Do as `execute_each`; where memory came with the call, the first list names its session."""
+        """Do as `execute_each`; the first list beside memory only names the session it is for."""
         for listed in lists:
             memory = context.take_memory()
             if memory is None:
@@ -176,10 +176,10 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             if count := len(listed.message.operations):
                 raise invalid("operations", f"{count} of them", "none in the list beside memory")
             with self.store.using(listed.session) as session, session.running(None):
+                if session.shared is not None:
+                    raise invalid("memory", "sent", "none: the session shares some already")
                 file, taken = -1, file
                 memory = MappedMemory(taken, session.limits.max_session_bytes)
-                if session.shared is not None:
-                    session.shared.close()
                 session.shared = memory
         finally:
             if file >= 0:

@@ -21,7 +21,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import ServerProcess, serving
 
-Listen = tuple[str, str]
+Listen = tuple[str, ...]
 PROGRAMS = Path(__file__).parent / "programs"
 SUM_OPERATIONS = 4
 
@@ -72,12 +72,13 @@ def _turns(program: Path, address: str, **environment: str) -> Generator[Turns]:
         turns.process.communicate()
 
 
-@pytest.fixture(params=["plain", "http2"])
-def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Flags of a server with a plain socket, or with something in its place."""
+@pytest.fixture(params=["plain", "http2", "sharing"])
+def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Listen:
+    """Flags of a server with a plain socket, with something in its place, or that maps memory."""
     if request.param == "http2":
         (tmp_path / "nnpa.sock.plain").mkdir()
-    return "--listen", f"unix:{tmp_path}/nnpa.sock"
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")
+    return (*flags, "--shared-memory") if request.param == "sharing" else flags
 
 
 def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
@@ -253,4 +254,5 @@ def test_faults_meet_single_calls(program: Path, tmp_path: Path, listen: Listen)
             assert [turns.ask("sum") for _ in range(3)] == ["right", "wrong", "right"]
             assert turns.end().count("zdnn_add: connection lost") == 1
         calls = _calls(server)
-    assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"]) == (1, 0)
+    streams = int("--shared-memory" in listen)  # what brings the memory
+    assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"]) == (1, streams)

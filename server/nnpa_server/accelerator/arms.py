@@ -55,9 +55,9 @@ class Arm:
     `creates` names the field that holds the id of a tensor to create. `written` are the tensors
     that results report; `filled` those of them whose buffer is written; `may_be_new` those that
     may be left to the server; `read` those whose contents are read. `may_leave` tells whether
-    outputs may be told that were not written. `hints` are values that only
-    the derivation of new outputs takes, `pattern` the inputs whose pre-transformed descriptors it
-    starts from. `since` is the library version that first had it.
+    outputs may be told that were not written. `hints` are values that only the derivation of new
+    outputs takes, `pattern` the inputs whose pre-transformed descriptors it starts from. `since` is
+    the library version that first had it.
     """
 
     name: str

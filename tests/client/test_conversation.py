@@ -20,11 +20,20 @@ from tests.server.process import ServerProcess, serving
 ONES = np.ones((2, 3), np.float32)
 
 
+@pytest.fixture(params=["tcp", "plain", "unix"])
+def listen(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """Flags of a server on TCP, on a Unix socket with a plain one, and without."""
+    if request.param == "tcp":
+        return "--listen", "127.0.0.1:0"
+    if request.param == "unix":
+        (tmp_path / "nnpa.sock.plain").mkdir()
+    return "--listen", f"unix:{tmp_path}/nnpa.sock"
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
+def server(tmp_path: Path, listen: tuple[str, str]) -> Iterator[ServerProcess]:
     """A server that injects faults and has room for two sessions."""
-    flags = ("--listen", "127.0.0.1:0", "--allow-faults", "--max-sessions", "2")
-    with serving(tmp_path, *flags) as one:
+    with serving(tmp_path, *listen, "--allow-faults", "--max-sessions", "2") as one:
         yield one
 
 
@@ -124,10 +133,12 @@ def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) ->
         stream.cancel()
 
 
-def test_an_idle_stream_is_replaced(tmp_path: Path) -> None:
+def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> None:
     """A stream that the server ended, as nothing came for long, is no error of the next call."""
-    flags = ("--listen", "127.0.0.1:0", "--idle-timeout", "1s")
-    with serving(tmp_path, *flags) as server, connect(server.address) as session:
+    with (
+        serving(tmp_path, *listen, "--idle-timeout", "1s") as server,
+        connect(server.address) as session,
+    ):
         sums(session, 1)
         for _ in range(20):
             session.status()  # keeps the session, not the stream
@@ -175,13 +186,51 @@ def test_threads_of_one_session(server: ServerProcess) -> None:
         assert wrong == []
 
 
-def test_no_thread_stays() -> None:
-    """The threads of a session's stream end with it, closed or dropped."""
-    before = threading.active_count()
-    for _ in range(3):
-        with connect() as session:
+def test_nothing_stays(tmp_path: Path, listen: tuple[str, str]) -> None:
+    """The threads and sockets of a session's stream end with it."""
+    with serving(tmp_path, *listen) as server:
+        before = threading.active_count()
+        with connect(server.address) as session:
             sums(session, 1)
+        sockets = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(6):
+            with connect(server.address) as session:
+                sums(session, 1)
+        assert len(list(Path("/proc/self/fd").iterdir())) <= sockets + 2
     end = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < end:
         time.sleep(0.05)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("size", [(2, 3), (130, 200), (600, 1024)])
+def test_arrays_of_any_size(server: ServerProcess, size: tuple[int, int]) -> None:
+    """What travels within messages and apart from them comes back as it went."""
+    array = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 256
+    with connect(server.address) as session:
+        a = session.ztensor(array)
+        for _ in range(3):
+            assert np.array_equal(zdnn.add(a, a).numpy(), 2 * array)
+
+
+def test_words_of_an_error(tmp_path: Path, listen: tuple[str, str]) -> None:
+    """An error says the same over each way, and so does the log."""
+    with serving(tmp_path, *listen) as server, connect(server.address) as session:
+        with pytest.raises(TransportError) as refused:
+            session.execute([pb.ExecuteRequest().operations.add()])
+        error = refused.value
+        assert (error.code, error.reason) == ("INVALID_ARGUMENT", "OPERATION_UNKNOWN")
+        assert error.metadata["operation_index"] == "0"
+        assert "operations[0]" in str(error)
+        told = lines(server, "ExecuteStream")
+    assert sum("status=OPERATION_UNKNOWN" in one for one in told) == 1
+
+
+def test_a_plain_socket_that_goes_away(tmp_path: Path) -> None:
+    """Where the plain socket can be reached no more, lists go over HTTP/2."""
+    with serving(tmp_path, "--listen", f"unix:{tmp_path}/nnpa.sock") as server:
+        with connect(server.address) as session:
+            (tmp_path / "nnpa.sock.plain").unlink()
+            sums(session, 2)
+        assert server.stop() == 0
+    assert "status=OK" in lines(server, "ExecuteStream")[0]

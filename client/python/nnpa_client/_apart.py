@@ -97,8 +97,13 @@ class Copies:
 
 def serialize(listed: Listed) -> bytes:
     """Return the wire form of ExecuteRequest."""
+    return b"".join(pieces(listed))
+
+
+def pieces(listed: Listed) -> Sequence[bytes | memoryview]:
+    """Return the wire form of ExecuteRequest in pieces, arrays being themselves."""
     if not listed.arrays:
-        return listed.message.SerializeToString()
+        return (listed.message.SerializeToString(),)
     parts: list[bytes | memoryview] = [
         ExecuteRequest(session=listed.message.session).SerializeToString()
     ]
@@ -106,7 +111,7 @@ def serialize(listed: Listed) -> bytes:
         contents = _joined(operation, listed.arrays.get(index, ()))
         parts.append(_head(_OPERATIONS, sum(map(len, contents))))
         parts.extend(contents)
-    return b"".join(parts)
+    return parts
 
 
 def _joined(operation: Operation, arrays: Sequence[memoryview]) -> list[bytes | memoryview]:
@@ -141,10 +146,10 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def parse(raw: bytes) -> Answered:
-    """Return the results that gRPC received; raises DecodeError as a message would."""
+def parse(raw: bytes | memoryview) -> Answered:
+    """Return the results that were received; raises DecodeError as a message would."""
     if len(raw) < APART:
-        return Answered(ExecuteResponse.FromString(raw).results)
+        return Answered(ExecuteResponse.FromString(bytes(raw)).results)
     view = memoryview(raw)
     results: list[OperationResult] = []
     arrays: dict[int, memoryview] = {}

@@ -40,7 +40,7 @@ from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_client import _apart as apart
 from nnpa_client._apart import Answered, Listed
 from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
-from nnpa_client._conversation import Conversation
+from nnpa_client._conversation import Conversation, Ways
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
@@ -173,7 +173,8 @@ class GrpcTransport:
             f"{_SERVICE}/ExecuteStream", apart.serialize, apart.parse
         )
         self._converses = timeout is None
-        self._conversation = Conversation(partial(stream, metadata=self._metadata))
+        self._ways = Ways(partial(stream, metadata=self._metadata), self._metadata or ())
+        self._conversation = Conversation(self._ways.begin)
         self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
             f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
         )
@@ -208,7 +209,10 @@ class GrpcTransport:
 
     def create_session(self, request: CreateSessionRequest) -> Session:
         """Create a session."""
-        return self._call(self._stub.CreateSession, request, self._connect_timeout)
+        session = self._call(self._stub.CreateSession, request, self._connect_timeout)
+        path, suffix = self.target.removeprefix("unix:"), session.plain_socket.suffix
+        self._ways.plain = path.removeprefix("//") + suffix if suffix else ""
+        return session
 
     def get_session(self, request: GetSessionRequest) -> Session:
         """Get a session with its present use."""

@@ -143,7 +143,8 @@ impl Session {
         };
         let has_faults = !told.fault_rules.is_empty();
         let socket = settings.place.target.strip_prefix("unix:");
-        let plain = socket.zip(told.plain_socket);
+        let beside = told.plain_socket.filter(|one| !one.suffix.contains('/'));
+        let plain = socket.zip(beside);
         let plain = plain.map(|(path, one)| format!("{path}{}", one.suffix).into());
         let spoken = before.map(|one| Arc::clone(&one.conversation));
         Self {

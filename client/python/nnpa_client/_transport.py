@@ -211,7 +211,8 @@ class GrpcTransport:
         """Create a session."""
         session = self._call(self._stub.CreateSession, request, self._connect_timeout)
         path, suffix = self.target.removeprefix("unix:"), session.plain_socket.suffix
-        self._ways.plain = path.removeprefix("//") + suffix if suffix else ""
+        is_beside = bool(suffix) and "/" not in suffix
+        self._ways.plain = path.removeprefix("//") + suffix if is_beside else ""
         return session
 
     def get_session(self, request: GetSessionRequest) -> Session:

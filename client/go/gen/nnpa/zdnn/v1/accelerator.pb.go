@@ -991,7 +991,7 @@ func (x *Session) GetPlainSocket() *PlainSocket {
 // A plain socket; protos/README.md, "Plain sockets", says what travels on it.
 type PlainSocket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What follows the path of the other socket in this one's: ".plain".
+	// What follows the path of the other socket in this one's: ".plain". Without a slash.
 	Suffix string `protobuf:"bytes,1,opt,name=suffix,proto3" json:"suffix,omitempty"`
 	// Whether the server maps memory that comes with a call there: it was told to share memory.
 	TakesMemory   bool `protobuf:"varint,2,opt,name=takes_memory,json=takesMemory,proto3" json:"takes_memory,omitempty"`

@@ -584,7 +584,7 @@ class PlainSocket(_message.Message):
     SUFFIX_FIELD_NUMBER: _builtins.int
     TAKES_MEMORY_FIELD_NUMBER: _builtins.int
     suffix: _builtins.str
-    """What follows the path of the other socket in this one's: ".plain"."""
+    """What follows the path of the other socket in this one's: ".plain". Without a slash."""
     takes_memory: _builtins.bool
     """Whether the server maps memory that comes with a call there: it was told to share memory."""
     def __init__(

@@ -505,7 +505,7 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
  */
 export type PlainSocket = Message<"nnpa.zdnn.v1.PlainSocket"> & {
   /**
-   * What follows the path of the other socket in this one's: ".plain".
+   * What follows the path of the other socket in this one's: ".plain". Without a slash.
    *
    * @generated from field: string suffix = 1;
    */

@@ -116,18 +116,17 @@ class PlainListener:
             connected.close()
             raise
         thread = threading.Thread(target=self._serve, args=(connection,), name="plain", daemon=True)
-        with self._lock:
-            is_room = len(self._open) < self._most + _SPARE
+        with self._lock:  # until it runs: who stops the listener waits for those that do
+            is_room = len(self._open) < self._most + _SPARE and not self._stopped.is_set()
             if is_room:
+                try:
+                    thread.start()
+                except RuntimeError:
+                    connection.close()
+                    raise
                 self._open[connection] = thread
         if not is_room:
             connection.refuse(too_many_calls("max_conversations", self._most).status())
-            return
-        try:
-            thread.start()
-        except RuntimeError:
-            self._end(connection)
-            raise
 
     def _serve(self, connection: "_Connection") -> None:
         try:

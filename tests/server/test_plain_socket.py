@@ -308,8 +308,10 @@ def test_draining(near: Near) -> None:
     """A server that ends lets the running list finish, tells the others, and takes its socket."""
     with near.plain() as waiting, near.plain() as running:
         waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
+        before = time.monotonic()
         running.send(near.request(*[op("exp", input=1, output=1)] * 300))
-        time.sleep(0.02)
+        while near.server.interceptor.last_busy() < before:
+            time.sleep(0.001)
         ending = threading.Thread(target=near.stop)
         ending.start()
         assert len(running.answer().results) == 300

@@ -57,6 +57,13 @@ class Near:
         """Return a list of the session."""
         return self.client.request(*operations)
 
+    def wait_until(self, *, busy: bool) -> None:
+        """Wait until a list runs, or none."""
+        now = time.monotonic()
+        while (self.server.interceptor.last_busy() >= now) != busy:
+            time.sleep(0.001)
+            now = time.monotonic()
+
     def stop(self) -> None:
         """End all of it; may be repeated."""
         self.channel.close()
@@ -308,10 +315,10 @@ def test_draining(near: Near) -> None:
     """A server that ends lets the running list finish, tells the others, and takes its socket."""
     with near.plain() as waiting, near.plain() as running:
         waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
-        before = time.monotonic()
+        running.ask(near.request())
+        near.wait_until(busy=False)
         running.send(near.request(*[op("exp", input=1, output=1)] * 300))
-        while near.server.interceptor.last_busy() < before:
-            time.sleep(0.001)
+        near.wait_until(busy=True)
         ending = threading.Thread(target=near.stop)
         ending.start()
         assert len(running.answer().results) == 300

@@ -161,11 +161,12 @@ impl Conversation {
         };
         drop(socket.send(&mut pieces.slices())); // what hinders it, the answer tells
         let open = line.open.insert(Open::Plain(socket));
-        let taken = open.answer(link).is_ok();
-        if !taken {
+        let answer = open.answer(link);
+        if let Err(failure) = &answer {
             line.open = None;
+            line.refused = is_about_streams(failure);
         }
-        taken
+        answer.is_ok()
     }
 
     fn line(&self) -> Option<MutexGuard<'_, Line>> {

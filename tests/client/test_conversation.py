@@ -2,6 +2,7 @@
 """Lists over one stream: the same answers and errors as calls of their own, at any moment."""
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
+from nnpa_client._apart import Listed
+from nnpa_client._plain_socket import PlainStream
 
 from tests.server.process import ServerProcess, serving
 
@@ -234,3 +237,29 @@ def test_a_plain_socket_that_goes_away(tmp_path: Path) -> None:
             sums(session, 2)
         assert server.stop() == 0
     assert "status=OK" in lines(server, "ExecuteStream")[0]
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [
+        (b"", grpc.StatusCode.UNAVAILABLE),
+        (b"\x00\x00\x00", grpc.StatusCode.UNAVAILABLE),
+        (b"\x00\x00\x00\x00\x02\xff\xff", grpc.StatusCode.INTERNAL),
+        (b"\x80\x00\x00\x00\x10grpc-status: 5\r\n", grpc.StatusCode.NOT_FOUND),
+        (b"\x80\x00\x00\x00\x00", grpc.StatusCode.UNKNOWN),
+    ],
+)
+def test_what_a_broken_server_says(tmp_path: Path, says: bytes, code: grpc.StatusCode) -> None:
+    """Whatever comes instead of an answer, and a server that goes away, are errors of gRPC."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "plain"))
+        listening.listen()
+        stream = PlainStream(str(tmp_path / "plain"), ())
+        client, _ = listening.accept()
+        client.sendall(says)
+        client.close()
+        with pytest.raises(grpc.RpcError) as caught:
+            stream.ask(Listed(pb.ExecuteRequest()))
+        stream.close()
+    error: Any = caught.value
+    assert error.code() == code

@@ -103,7 +103,7 @@ impl Line {
         let socket = plain.and_then(|path| PlainSocket::open(path, token.as_ref(), None).ok());
         let open = match socket {
             Some(socket) => {
-                drop(socket.send(&mut pieces(message)?.slices())); // what hinders it, the answer tells
+                socket.send_or_finish(&mut pieces(message)?.slices());
                 Open::Plain(socket)
             }
             None => {
@@ -159,7 +159,7 @@ impl Conversation {
         let (Some(Ok(socket)), Ok(pieces)) = (socket, pieces(message)) else {
             return false;
         };
-        drop(socket.send(&mut pieces.slices())); // what hinders it, the answer tells
+        socket.send_or_finish(&mut pieces.slices());
         let open = line.open.insert(Open::Plain(socket));
         let answer = open.answer(link);
         if let Err(failure) = &answer {

@@ -158,6 +158,13 @@ impl PlainSocket {
         Ok(())
     }
 
+    /// Sends the first message. What hinders it, the answer tells: the server waits for no more.
+    pub fn send_or_finish(&self, pieces: &mut [IoSlice<'_>]) {
+        if self.send(pieces).is_err() {
+            self.finish();
+        }
+    }
+
     /// Waits for the next message; none when the server says that all is well, and no more.
     pub fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Status> {
         let mut prefix = [0; PREFIX_BYTES];

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from nnpa_client._apart import Answered, Listed, parse, pieces
 
@@ -100,17 +101,23 @@ class PlainStream:
 
     def ask(self, listed: Listed) -> Answered:
         """Return the answer of a list; raise what ends the call."""
-        with suppress(BrokenPipeError):  # why, the answer tells
+        try:
             self._send(0, pieces(listed))
+        except OSError:  # why, the answer tells; the server waits for no more of the list
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
         try:
             flag, size = _PREFIX.unpack(self._receive(_PREFIX.size))
             payload = self._receive(size)
         except OSError as error:
             text = f"connection lost: {error}"
             raise PlainSocketError(grpc.StatusCode.UNAVAILABLE, text) from error
-        if flag == 0:
+        if flag:
+            raise _told(bytes(payload))
+        try:
             return parse(payload)
-        raise _told(bytes(payload))
+        except DecodeError as error:
+            raise PlainSocketError(grpc.StatusCode.INTERNAL, f"the answer: {error}") from error
 
     def close(self) -> None:
         """End the call: in order if it has no list under way."""

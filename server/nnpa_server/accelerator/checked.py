@@ -192,7 +192,7 @@ def _remember(
     if all(one.arm.compute and not one.others for one in steps):
         ids = frozenset(number for one in steps for number in one.ids.values())
         session.lists.note(listed.raw, List(steps, ids))
-    else:
+    elif forms.wants(session.forms, listed.raw, steps):
         known = [one._replace(known=Known()) for one in steps]
         forms.note(session.forms, listed.raw, known, sharing)
 

@@ -29,10 +29,13 @@ _TENSORS = {
 _MOST_BYTES = 4096  # of a list that is remembered
 
 
+def wants(forms: Forms, raw: bytes, steps: Sequence[Any]) -> bool:
+    """Tell whether a list that was read is worth a form: not long, and the second of its size."""
+    return len(raw) <= _MOST_BYTES and all(map(_is_inline, steps)) and forms.expects(len(raw))
+
+
 def note(forms: Forms, raw: bytes, steps: Sequence[Any], sharing: Sequence[Any]) -> None:
-    """Remember the form of a list that was read, if it is the second of its size, and not long."""
-    if len(raw) > _MOST_BYTES or not all(map(_is_inline, steps)) or not forms.expects(len(raw)):
-        return
+    """Remember the form of a list that was read."""
     try:
         names = tuple(_names(memoryview(raw), steps))
     except DecodeError:

@@ -232,7 +232,9 @@ class Server:
         """
         for name in (*_HEALTHY, open_inference.SERVICE):
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        finished = self.interceptor.drain(self.config.drain_timeout)
+        self.interceptor.refuse_calls()
+        _log.info("draining, for at most %g s", self.config.drain_timeout)
+        finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
         self.traces.close()
         stopped = self._grpc.stop(_GRACE)
@@ -398,7 +400,6 @@ def serve(config: Config) -> int:
         watch_parent(ended)
     tune_collector()
     ended.wait()
-    _log.info("draining, for at most %g s", config.drain_timeout)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip

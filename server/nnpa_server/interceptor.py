@@ -83,14 +83,18 @@ class Interceptor(_ServerInterceptor):
         self._stopped = threading.Event()
         threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
-    def drain(self, timeout: float) -> bool:
-        """Refuse new calls and wait for the running ones; tell whether all of them ended.
+    def refuse_calls(self) -> None:
+        """Refuse new calls, and new lists on streams, from now on: the server is draining."""
+        with self._lock:
+            self._draining = True
+
+    def wait_for_calls(self, timeout: float) -> bool:
+        """Wait for the running calls; tell whether all of them ended.
 
         A call has ended when its answer is on its way. A stream of lists that waits for its next
         list has nothing under way and is not waited for.
         """
         with self._lock:
-            self._draining = True
             return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
     def hang_up(self) -> None:

@@ -77,12 +77,13 @@ def test_draining_waits_until_answers_are_sent() -> None:
 
     context, drained = Call(), list[bool]()
     caller = threading.Thread(target=handler(interceptor, behaviour), args=("request", context))
-    drainer = threading.Thread(target=lambda: drained.append(interceptor.drain(60)))
+    drainer = threading.Thread(target=lambda: drained.append(interceptor.wait_for_calls(60)))
     caller.start()
     begun.wait()
+    interceptor.refuse_calls()
+    assert not is_taken(interceptor)
     drainer.start()
-    while is_taken(interceptor):
-        pass
+    drainer.join(0.05)
     assert drainer.is_alive(), "the call runs"
     finish.set()
     caller.join()

@@ -212,6 +212,7 @@ def _upload(address: str) -> Generator[None]:
         yield from ()
 
     with grpc.insecure_channel(address) as channel:
+        grpc.channel_ready_future(channel).result(30)
         answer = AcceleratorServiceStub(channel).WriteTensor.future(requests())
         try:
             yield

@@ -317,11 +317,11 @@ def test_draining(near: Near) -> None:
         waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
         running.ask(near.request())
         near.wait_until(busy=False)
-        running.send(near.request(*[op("exp", input=1, output=1)] * 300))
+        running.send(near.request(*[op("exp", input=1, output=1)] * 2000))
         near.wait_until(busy=True)
         ending = threading.Thread(target=near.stop)
         ending.start()
-        assert len(running.answer().results) == 300
+        assert len(running.answer().results) == 2000
         cancelled = str(grpc.StatusCode.CANCELLED.value[0])
         unavailable = str(grpc.StatusCode.UNAVAILABLE.value[0])
         assert waiting.end()["grpc-status"] in (cancelled, unavailable)

@@ -16,12 +16,11 @@ from nnpa_server.open_inference.shared_memory import Region, Regions
 
 from tests.server.conftest import Running
 from tests.server.onnx_models import LISTENERS, Array, Caller, binary, offering, refusal, request
+from tests.server.process import serving
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 SIZE = 64
 Pair = tuple[Running, Caller]
-# Names of the process's open objects.
-_OPEN = Path("/proc/self/fd")
 
 
 @pytest.fixture(params=LISTENERS)
@@ -61,11 +60,10 @@ class Object:
         """Change the object's size."""
         os.ftruncate(self._file, size)
 
-    def is_open_elsewhere(self) -> bool:
-        """Tell whether the server, in this process, has the object open too."""
-        path = Path(f"/dev/shm/{self.key}").stat()
-        same = [one for one in _OPEN.iterdir() if _inode(one) == (path.st_dev, path.st_ino)]
-        return len(same) > 1
+    def opened(self, process: int | str = "self") -> int:
+        """Return how often a process has the object open; this one has it once for itself."""
+        file = _inode(Path(f"/dev/shm/{self.key}"))
+        return sum(_inode(one) == file for one in Path(f"/proc/{process}/fd").iterdir())
 
     def close(self) -> None:
         """Remove the object."""
@@ -148,7 +146,7 @@ def test_status_and_unregister(pair: Pair, memory: Object) -> None:
     regions = server.server.models.made().regions
     assert regions is not None
     assert regions.count() == 0
-    assert not memory.is_open_elsewhere()
+    assert memory.opened() == 1
     one = pb.SystemSharedMemoryStatusRequest(name="r")
     refusal("REGION_NOT_FOUND", caller.stub.SystemSharedMemoryStatus, one)
 
@@ -200,7 +198,7 @@ def test_regions_beyond_their_object(pair: Pair, memory: Object, offset: int, si
         name="r", key=memory.key, offset=offset, byte_size=size
     )
     refusal("FIELD_INVALID", pair[1].stub.SystemSharedMemoryRegister, message)
-    assert not memory.is_open_elsewhere()
+    assert memory.opened() == 1
 
 
 @pytest.mark.parametrize(
@@ -264,18 +262,16 @@ def test_a_name_is_taken_once(pair: Pair, memory: Object) -> None:
 def test_a_client_that_goes_leaves_nothing(memory: Object, tmp_path: Path, unix: bool) -> None:
     """The regions of a connection end with it, over TCP and over a socket."""
     listen = f"unix:{tmp_path}/s" if unix else "127.0.0.1:0"
-    with offering(shared_memory=True, listen=(listen,)) as (server, _):
-        client = Caller(server.address, ("nnpa.test", 2))
+    with serving(tmp_path, "--listen", listen, "--shared-memory") as server:
+        client = Caller(server.address)
         _register(client, memory)
-        assert memory.is_open_elsewhere()
+        assert memory.opened(server.process.pid) == 1
         client.channel.close()
         until = time.monotonic() + 20
-        while memory.is_open_elsewhere():
+        while memory.opened(server.process.pid):
             assert time.monotonic() < until
             time.sleep(0.05)
-        regions = server.server.models.made().regions
-        assert regions is not None
-        assert regions.count() == 0
+        assert _status(Caller(server.address)) == {}
 
 
 def test_a_region_in_use_stays_open(memory: Object) -> None:
@@ -285,7 +281,7 @@ def test_a_region_in_use_stays_open(memory: Object) -> None:
     with region.held():
         region.retire()
         assert bytes(region.read(0, 16, "x")) == ROW.tobytes()
-    assert not memory.is_open_elsewhere()
+    assert memory.opened() == 1
 
 
 def test_contents_have_one_place(pair: Pair, memory: Object) -> None:
@@ -319,4 +315,4 @@ def test_closing_ends_all_regions(memory: Object) -> None:
     regions = Regions()
     regions.register("ipv4:127.0.0.1:1", "r", memory.key, 0, SIZE)
     regions.close()
-    assert not memory.is_open_elsewhere()
+    assert memory.opened() == 1

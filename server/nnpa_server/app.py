@@ -230,9 +230,9 @@ class Server:
 
         Sessions that are open then are told in the log, and freed.
         """
+        self.interceptor.refuse_calls()
         for name in (*_HEALTHY, open_inference.SERVICE):
             self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        self.interceptor.refuse_calls()
         _log.info("draining, for at most %g s", self.config.drain_timeout)
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()

@@ -209,12 +209,11 @@ def test_drawn_delay(session: Session, a: Ztensor, distribution: str) -> None:
 
 def test_a_client_that_gives_up_ends_a_delay(target: str) -> None:
     """A deadline passes in the middle of a delay, and the session is free again."""
-    with connect(target, timeout=0.4) as session:
+    with connect(target, timeout=3) as session:
         a = session.ztensor(DATA)
         with session.faults(zdnn.add, delay=60, nth=1):
             with pytest.raises(TransportError, match="DEADLINE_EXCEEDED"):
                 zdnn.add(a, a)
-            time.sleep(0.2)
             zdnn.add(a, a)
 
 

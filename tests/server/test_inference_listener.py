@@ -50,8 +50,11 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_quick_requests_run_on_the_loop(caller: Caller, threads: list[str]) -> None:
+def test_quick_requests_run_on_the_loop(
+    caller: Caller, threads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first of a kind runs in a thread, the next ones, which then are known, on the loop."""
+    monkeypatch.setattr("nnpa_server.open_inference.inference._QUICK", 60_000_000_000)
     answers = [caller.infer("dense", x=X)["y"] for _ in range(20)]
     assert all(np.array_equal(one, answers[0]) for one in answers)
     assert threads[0].startswith("call")
@@ -116,7 +119,8 @@ def test_garbage_is_refused(caller: Caller) -> None:
 
 def test_cancelled_stream_leaves_nothing(caller: Caller) -> None:
     """Streams that their clients cut off give their threads back: more than there are can come."""
-    for _ in range(CONFIG.workers):
+    deadline, opened = time.monotonic() + PATIENCE, 0
+    while opened < CONFIG.workers + 1:
         stop = threading.Event()
 
         def requests(stop: threading.Event = stop) -> Iterator[pb.ModelInferRequest]:
@@ -124,18 +128,14 @@ def test_cancelled_stream_leaves_nothing(caller: Caller) -> None:
             stop.wait(PATIENCE)
 
         stream: Any = caller.stub.ModelStreamInfer(requests())
-        assert not next(stream).error_message
-        stream.cancel()
-        stop.set()
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        stream = caller.stub.ModelStreamInfer(iter([request("dense", x=X)]))
         try:
             assert not next(stream).error_message
-            return
-        except grpc.RpcError:
+            opened += 1
+        except grpc.RpcError:  # those cut off before have not all ended
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        stream.cancel()
+        stop.set()
 
 
 def test_idle_stream_is_cut_off() -> None:
@@ -149,8 +149,10 @@ def test_idle_stream_is_cut_off() -> None:
         yield from ()
 
     try:
-        with pytest.raises(grpc.RpcError):
-            next(iter(caller.stub.ModelStreamInfer(requests(), timeout=PATIENCE / 2)))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(iter(caller.stub.ModelStreamInfer(requests(), timeout=PATIENCE)))
+        error: Any = caught.value
+        assert error.code() is CODE.CANCELLED
     finally:
         stop.set()
         caller.channel.close()

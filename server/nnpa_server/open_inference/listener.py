@@ -10,7 +10,7 @@ to the server's threads. What is around a call, and what it does, is the same on
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor
+from concurrent.futures import CancelledError, Executor, Future
 from typing import Any, TypeAlias
 
 import grpc
@@ -129,7 +129,8 @@ class _Context:
 
     def __init__(self, context: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._context, self._loop = context, loop
-        self._task = asyncio.current_task()
+        self._awaited: Future[Any] | None = None
+        self._cut_off = False
         self.invocation_metadata = context.invocation_metadata
         self.peer = context.peer
         self.time_remaining = context.time_remaining
@@ -152,9 +153,10 @@ class _Context:
         return True
 
     def cancel(self) -> None:
-        """Cut the call off."""
-        if self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        """Cut the call off: what its thread waits for, now or next, does not come."""
+        self._cut_off = True
+        if self._awaited is not None:
+            self._awaited.cancel()
 
     def abort(self, code: grpc.StatusCode, details: str) -> None:
         """End the call with an error."""
@@ -167,8 +169,11 @@ class _Context:
 
     def wait(self, coming: Any) -> Any:
         """Wait in this thread for what the loop does; raise RpcError if the call is cut off."""
+        self._awaited = asyncio.run_coroutine_threadsafe(coming, self._loop)
+        if self._cut_off:
+            self._awaited.cancel()
         try:
-            return asyncio.run_coroutine_threadsafe(coming, self._loop).result()
+            return self._awaited.result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise grpc.RpcError("the call was cancelled") from error
 

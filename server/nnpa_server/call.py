@@ -26,7 +26,7 @@ class Call:
     `touched` is when its client last sent or took a message, `waiting` whether it waits for the
     next one of a stream, both of use for streams only. In a conversation `started` is when its
     last message came, `told` whether all are answered and in the log. `entered` is whether it was
-    let in, `refused` the error that it ended with.
+    let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it.
     """
 
     method: str
@@ -43,6 +43,7 @@ class Call:
     told: bool = False
     entered: bool = False
     refused: CallRefused | None = None
+    is_cut_off: bool = False
 
     @property
     def converses(self) -> bool:

@@ -99,9 +99,15 @@ class Interceptor(_ServerInterceptor):
 
     def hang_up(self) -> None:
         """Cut off conversations that wait for their next message, of which there will be none."""
+        self._cut_off(lambda one: one.converses and one.waiting)
+
+    def _cut_off(self, chosen: Callable[[Call], bool]) -> None:
+        """End streams before their clients do; a message that comes to one now is not looked at."""
         with self._lock:
-            waiting = [one for one in self._streams if one.converses and one.waiting]
-        for call in waiting:
+            ended = [one for one in self._streams if chosen(one)]
+            for call in ended:
+                call.is_cut_off = True
+        for call in ended:
             call.context.cancel()
 
     def last_busy(self) -> float:
@@ -121,15 +127,11 @@ class Interceptor(_ServerInterceptor):
 
     def _reap(self) -> None:
         while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
-            oldest = time.monotonic() - self._idle_timeout
-            with self._lock:
-                idle = [
-                    one
-                    for one in self._streams
-                    if one.touched < oldest and (one.waiting or not one.converses)
-                ]
-            for call in idle:
-                call.context.cancel()
+            self._cut_off(self._is_idle)
+
+    def _is_idle(self, call: Call) -> bool:
+        idled = time.monotonic() - call.touched > self._idle_timeout
+        return idled and (call.waiting or not call.converses)
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
@@ -267,6 +269,8 @@ class Interceptor(_ServerInterceptor):
                 raise CallCancelled(grpc.StatusCode.CANCELLED) from error
             with self._lock:
                 call.waiting = False
+                if call.is_cut_off:  # of which gRPC tells by an error, or the end of the messages
+                    raise CallCancelled(grpc.StatusCode.CANCELLED)
                 if self._draining and call.converses and request is not end:
                     raise _draining()
             if request is end:

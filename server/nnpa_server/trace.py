@@ -23,7 +23,7 @@ from nnpa_server.wire_form import varint
 MAX_TRACE_BYTES = 4 * GIB
 _MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken
 _ROOM_FOR_END = 64  # bytes, more than the last record has
-_PATIENCE = 5.0  # seconds that a session waits for its reader to make room
+_PATIENCE = 5.0  # seconds that a session, or the server's end, waits for a reader
 _PERIOD, _HEARTBEAT = 0.05, 1.0  # seconds between looks for records, and between signs of life
 _FULL = MIB  # bytes of records that are sent at once, and in one message at most
 _MOST_DIGESTS = 1 << 17  # of contents that a trace knows to have; beyond, some come twice
@@ -137,6 +137,7 @@ class Traces:
 
     def __init__(self) -> None:
         self._traces: dict[str, Trace] = {}
+        self._changed = threading.Condition()
 
     def open(self, contents: bool, max_bytes: int) -> Trace:
         """Open a trace of the caller's, of so many bytes at most; 0 for what the server allows."""
@@ -152,11 +153,15 @@ class Traces:
         return trace if known else None
 
     def close(self) -> None:
-        """End all traces, since the server ends."""
+        """End all traces, since the server ends; give readers some time to take what there is."""
         for trace in tuple(self._traces.values()):
             trace.end(pb.TRACE_END_REASON_SHUTDOWN)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._traces, _PATIENCE)
 
     def forget(self, trace: Trace) -> None:
         """End a trace that nobody reads any more."""
         trace.end()
-        self._traces.pop(trace.name, None)
+        with self._changed:
+            self._traces.pop(trace.name, None)
+            self._changed.notify_all()

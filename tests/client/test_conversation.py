@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +115,16 @@ def test_an_interrupted_call_leaves_a_session_that_works(server: ServerProcess) 
 def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) -> None:
     """Where others have all streams that the server gives, every call is a call of its own."""
     ended = threading.Event()
+    stub = AcceleratorServiceStub(grpc.insecure_channel(server.address))
+    other = stub.CreateSession(pb.CreateSessionRequest()).name
 
     def silent() -> Iterator[pb.ExecuteRequest]:
+        yield pb.ExecuteRequest(session=other)
         ended.wait()
-        yield from ()
 
-    stub = AcceleratorServiceStub(grpc.insecure_channel(server.address))
     streams: list[Any] = [stub.ExecuteStream(silent()) for _ in range(2)]
-    time.sleep(0.5)
+    for stream in streams:
+        next(stream)
     with connect(server.address) as session:
         sums(session, 2)
     assert len(lines(server, "Execute")) == 1 + 2 * 2
@@ -135,10 +137,12 @@ def test_without_room_for_a_stream_calls_are_their_own(server: ServerProcess) ->
 
 def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> None:
     """A stream that the server ended, as nothing came for long, is no error of the next call."""
-    with serving(tmp_path, *listen, "--idle-timeout", "1s") as server:
+    with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
         with connect(server.address) as session:
             sums(session, 1)
-            for _ in range(20):
+            end = time.monotonic() + 30
+            while "status=CANCELLED" not in server.log_text():
+                assert time.monotonic() < end, server.log_text()
                 session.status()  # keeps the session, not the stream
                 time.sleep(0.1)
             sums(session, 1)
@@ -194,11 +198,16 @@ def test_nothing_stays(tmp_path: Path, listen: tuple[str, str]) -> None:
         for _ in range(6):
             with connect(server.address) as session:
                 sums(session, 1)
-        assert len(list(Path("/proc/self/fd").iterdir())) <= sockets + 2
+        wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= sockets + 2)
+    wait_for(lambda: threading.active_count() <= before)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
     end = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < end:
+    while not holds():
+        assert time.monotonic() < end
         time.sleep(0.05)
-    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize("size", [(2, 3), (130, 200), (600, 1024)])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
@@ -20,6 +21,7 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import ServerProcess, serving
+from tests.server.wire import Client, init, load, op
 
 Listen = tuple[str, ...]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -92,6 +94,14 @@ def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
     return Counter((method, status) for method, status, _ in told)
 
 
+def _wait_for(server: ServerProcess, told: str) -> None:
+    """Wait until a server has logged something."""
+    deadline = time.monotonic() + 30
+    while told not in server.log_text():
+        assert time.monotonic() < deadline, server.log_text()
+        time.sleep(0.01)
+
+
 def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session's operations go over one stream, which ends well before the session does."""
     with serving(tmp_path, *listen) as server:
@@ -138,7 +148,8 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path, listen: Liste
     with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
         with _turns(program, server.address) as turns:
             assert turns.ask("sum") == "right"
-            time.sleep(4.5)
+            for told in ("session_ended", "status=CANCELLED"):
+                _wait_for(server, told)
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
         calls = _calls(server)
@@ -203,22 +214,17 @@ def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path, listen:
 
 
 @contextmanager
-def _upload(address: str) -> Generator[None]:
-    """Have a call under way on a server: an upload whose first chunk does not come."""
-    over = threading.Event()
-
-    def requests() -> Iterator[pb.WriteTensorRequest]:
-        over.wait()
-        yield from ()
-
+def _long_list(address: str) -> Generator[None]:
+    """Have a call under way on a server."""
     with grpc.insecure_channel(address) as channel:
-        grpc.channel_ready_future(channel).result(30)
-        answer = AcceleratorServiceStub(channel).WriteTensor.future(requests())
-        try:
-            yield
-        finally:
-            over.set()
-            assert isinstance(answer.exception(), grpc.RpcError)
+        client = Client(channel)
+        client.run(*load(1, np.ones((8, 32, 32, 64), np.float32)))
+        slow = [op("exp", input=1, output=1)] * 40_000
+        call = client.stub.Execute.future(client.request(*init(2, 4), *slow))
+        while client.used()[0] < 2:
+            time.sleep(0.01)
+        yield
+        assert call.cancel()
 
 
 def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Listen) -> None:
@@ -228,11 +234,9 @@ def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Lis
         _turns(program, server.address) as turns,
     ):
         assert turns.ask("sum") == "right"
-        with _upload(server.address):
-            time.sleep(0.5)
+        with _long_list(server.address):
             server.process.terminate()
-            while "draining" not in server.log_text():
-                time.sleep(0.01)
+            _wait_for(server, "draining")
             assert turns.ask("sum") == "wrong"
         calls = _calls(server)
         errors = turns.end()

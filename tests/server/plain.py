@@ -44,8 +44,9 @@ class Plain:
         self.socket.close()
 
     def send(self, request: pb.ExecuteRequest) -> None:
-        """Send a list."""
-        self.socket.sendall(frame(0, request.SerializeToString()))
+        """Send a list, unless the server has ended the call already, which says why."""
+        with suppress(BrokenPipeError):
+            self.socket.sendall(frame(0, request.SerializeToString()))
 
     def receive(self) -> tuple[int, bytes]:
         """Return flag and payload of the next frame."""

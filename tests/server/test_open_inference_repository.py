@@ -326,9 +326,7 @@ def test_draining_ends_an_idle_stream(pair: Pair) -> None:
 
     answers = iter(caller.stub.ModelStreamInfer(requests()))
     assert not next(answers).error_message
-    began = time.monotonic()
-    assert server.server.drain()
-    assert time.monotonic() - began < 4
+    assert server.server.drain()  # else calls were cut off
     end.set()
     with pytest.raises(grpc.RpcError):
         next(answers)

@@ -57,10 +57,15 @@ class Near:
         """Return a list of the session."""
         return self.client.request(*operations)
 
-    def wait_until(self, *, busy: bool) -> None:
-        """Wait until a list runs, or none."""
+    def wait_until_busy(self, began: float) -> None:
+        """Wait until a list runs, or has run, since then."""
+        while self.server.interceptor.last_busy() < began:
+            time.sleep(0.001)
+
+    def wait_until_idle(self) -> None:
+        """Wait until no list runs."""
         now = time.monotonic()
-        while (self.server.interceptor.last_busy() >= now) != busy:
+        while self.server.interceptor.last_busy() >= now:
             time.sleep(0.001)
             now = time.monotonic()
 
@@ -282,7 +287,7 @@ def test_clients_are_counted(start: Callable[..., Near]) -> None:
 
 def test_an_idle_client_is_cut_off(start: Callable[..., Near]) -> None:
     """A conversation in which nothing is said for as long as a session may idle is ended."""
-    near = start(replace(CONFIG, limits=Limits(idle_timeout=0.5)))
+    near = start(replace(CONFIG, limits=Limits(idle_timeout=2.0)))
     with near.plain() as plain:
         plain.ask(near.request())
         assert plain.end()["grpc-status"] == str(grpc.StatusCode.CANCELLED.value[0])
@@ -311,14 +316,16 @@ def test_half_a_frame(near: Near) -> None:
     assert near.client.run(*SUM)[-1].zdnn_status == 0
 
 
-def test_draining(near: Near) -> None:
+def test_draining(start: Callable[..., Near]) -> None:
     """A server that ends lets the running list finish, tells the others, and takes its socket."""
+    near = start(replace(CONFIG, drain_timeout=60))
     with near.plain() as waiting, near.plain() as running:
         waiting.ask(near.request(*load(1, np.ones((100, 1000), np.float32))))
         running.ask(near.request())
-        near.wait_until(busy=False)
+        near.wait_until_idle()
+        began = time.monotonic()
         running.send(near.request(*[op("exp", input=1, output=1)] * 2000))
-        near.wait_until(busy=True)
+        near.wait_until_busy(began)
         ending = threading.Thread(target=near.stop)
         ending.start()
         assert len(running.answer().results) == 2000

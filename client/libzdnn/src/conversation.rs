@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
@@ -41,6 +42,9 @@ struct Line {
     /// Where the server's plain socket is; none where there is none, or it cannot be reached.
     plain: Option<PathBuf>,
     refused: bool,
+    /// When the last answer came, and how long after it the server may be ending the stream.
+    used: Option<Instant>,
+    most_idle: Duration,
 }
 
 /// The stream of a session; whoever has the lock speaks.
@@ -114,7 +118,16 @@ impl Line {
         self.open.insert(open).answer(link)
     }
 
+    /// Leaves a stream that has idled for long.
+    fn leave_if_idle(&mut self) {
+        let idled = self.used.is_some_and(|one| one.elapsed() > self.most_idle);
+        if let Some(Open::Plain(socket)) = self.open.take_if(|_| idled) {
+            socket.finish();
+        }
+    }
+
     fn ask(&mut self, link: &Link, message: &impl Message) -> Result<Option<Bytes>, Failure> {
+        self.leave_if_idle();
         let stood = match &mut self.open {
             Some(open) => open.send(link, message)?,
             None => false,
@@ -126,6 +139,7 @@ impl Line {
         if answer.is_err() {
             self.open = None;
         }
+        self.used = Some(Instant::now());
         match answer {
             // The server takes no more calls here: perhaps it does over another connection.
             Err(Failure::Unreachable(_)) if stood => Ok(None),
@@ -139,10 +153,12 @@ impl Line {
 }
 
 impl Conversation {
-    /// Starts with no stream; the first may be on a plain socket.
-    pub fn on(plain: Option<PathBuf>) -> Self {
+    /// Starts with no stream; the first may be on a plain socket. One that has idled for more than
+    /// `most_idle` is not used again.
+    pub fn on(plain: Option<PathBuf>, most_idle: Duration) -> Self {
         Self(Mutex::new(Line {
             plain,
+            most_idle,
             ..Line::default()
         }))
     }
@@ -162,6 +178,7 @@ impl Conversation {
         socket.send_or_finish(&mut pieces.slices());
         let open = line.open.insert(Open::Plain(socket));
         let answer = open.answer(link);
+        line.used = Some(Instant::now());
         if let Err(failure) = &answer {
             line.open = None;
             line.refused = is_about_streams(failure);

@@ -146,6 +146,8 @@ impl Session {
         let beside = told.plain_socket.filter(|one| !one.suffix.contains('/'));
         let plain = socket.zip(beside);
         let plain = plain.map(|(path, one)| format!("{path}{}", one.suffix).into());
+        let idle_timeout = limits.idle_timeout.and_then(|one| one.try_into().ok());
+        let most_idle = idle_timeout.map_or(Duration::MAX, |one: Duration| one / 2);
         let spoken = before.map(|one| Arc::clone(&one.conversation));
         Self {
             link: Arc::clone(link),
@@ -160,7 +162,7 @@ impl Session {
                 Transfer::Shared => before.and_then(|one| one.shared.clone()),
                 _ => None,
             },
-            conversation: spoken.unwrap_or_else(|| Arc::new(Conversation::on(plain))),
+            conversation: spoken.unwrap_or_else(|| Arc::new(Conversation::on(plain, most_idle))),
             has_faults,
         }
     }

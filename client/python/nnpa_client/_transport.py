@@ -213,6 +213,9 @@ class GrpcTransport:
         path, suffix = self.target.removeprefix("unix:"), session.plain_socket.suffix
         is_beside = bool(suffix) and "/" not in suffix
         self._ways.plain = path.removeprefix("//") + suffix if is_beside else ""
+        if session.limits.HasField("idle_timeout"):
+            idle_timeout = session.limits.idle_timeout.ToNanoseconds() / 1e9
+            self._conversation.most_idle = idle_timeout / 2  # what a server cuts off is far from it
         return session
 
     def get_session(self, request: GetSessionRequest) -> Session:

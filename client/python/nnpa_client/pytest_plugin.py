@@ -10,6 +10,7 @@ starts nothing before a test asks for it. `-p no:nnpa` leaves it out.
 """
 
 import re
+import secrets
 import time
 from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
 _LOG_START = pytest.StashKey[tuple[int, str]]()
 _DOOR = "nnpa_door"
 _DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # those of nnpa_client.connect
-_LOG_DELAY = 0.15  # seconds; nnpa-server writes a line of its log at most 0.1 s after the call
+_LOG_PATIENCE = 5.0  # seconds; nnpa-server writes a line of its log about 0.1 s after the call
 _LOG_LINES = 200
 _LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -251,6 +252,27 @@ def _logged(log: Path, offset: int, since: str) -> Iterator[str]:
             yield line
 
 
+def _log_is_whole(target: str, log: Path) -> str:
+    """Wait until the log has the lines of all calls so far; return the id of one that it ends with.
+
+    Lines stand in the order of the calls: those before a last call are there when its own is.
+    """
+    import grpc
+    from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
+    from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+
+    last, deadline = secrets.token_hex(8), time.monotonic() + _LOG_PATIENCE
+    with grpc.insecure_channel(target) as channel:
+        request = GetSessionRequest(name="sessions/none")
+        metadata = (("x-request-id", last),)
+        ask = AcceleratorServiceStub(channel).GetSession
+        answer = ask.future(request, timeout=_LOG_PATIENCE, metadata=metadata).code()
+    if answer is not grpc.StatusCode.UNAVAILABLE:
+        while last not in log.read_text(errors="replace") and time.monotonic() < deadline:
+            time.sleep(0.02)
+    return last
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -259,10 +281,11 @@ def pytest_runtest_makereport(
     report = yield
     place = item.config.stash.get(_PLACE, None)
     uses = "nnpa_server" in getattr(item, "fixturenames", ())
-    if report.failed and uses and place is not None and place.log is not None:
-        time.sleep(_LOG_DELAY)
-        if place.log.exists():
-            lines = list(_logged(place.log, *item.stash.get(_LOG_START, (0, ""))))
-            if lines:
-                report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
+    log = None if place is None else place.log
+    if report.failed and uses and place is not None and log is not None and log.exists():
+        last = _log_is_whole(place.target, log)
+        logged = _logged(log, *item.stash.get(_LOG_START, (0, "")))
+        lines = [line for line in logged if last not in line]
+        if lines:
+            report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
     return report

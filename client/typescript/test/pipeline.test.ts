@@ -199,16 +199,13 @@ void describe("a dropped ztensor", () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;
     await zdnn.mul(a, a);
-    for (let i = 0; i < 50 && (await session.listTensors()).length > 2; i += 1) {
+    for (let i = 0; i < 500 && (await session.listTensors()).length > 1; i += 1) {
       collect();
       await new Promise((resolve) => setTimeout(resolve, 10));
       transport.counts.clear();
       await zdnn.add(a, a, a);
       assert.equal(executes(), 1);
     }
-    collect();
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    await zdnn.add(a, a, a);
     assert.equal((await session.listTensors()).length, 1);
   });
 });

@@ -13,6 +13,7 @@
 
 static zdnn_tensor_desc pre, desc;
 static float data[ELEMENTS];
+static pthread_barrier_t together;
 
 static zdnn_ztensor allocated(void) {
   zdnn_ztensor tensor;
@@ -50,6 +51,7 @@ typedef struct {
 
 void *repeat(void *given) {
   work *job = given;
+  pthread_barrier_wait(&together);
   for (int i = 0; i < ROUNDS; i++) {
     job->wrong += zdnn_tanh(job->input, job->output) != ZDNN_OK;
   }
@@ -59,6 +61,7 @@ void *repeat(void *given) {
 static void both(zdnn_ztensor *middle, zdnn_ztensor *one, zdnn_ztensor *other, int writes) {
   work jobs[2] = {{writes ? one : middle, writes ? middle : one, 0}, {middle, other, 0}};
   pthread_t threads[2];
+  pthread_barrier_init(&together, NULL, 2);
   for (int i = 0; i < 2; i++) {
     pthread_create(&threads[i], NULL, repeat, &jobs[i]);
   }

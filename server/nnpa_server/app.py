@@ -4,18 +4,14 @@
 import ctypes
 import gc
 import logging
-import os
-import select
 import signal
 import socket
-import stat
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -39,6 +35,7 @@ from nnpa_server.late import Late
 from nnpa_server.metrics import Metrics
 from nnpa_server.plain_socket import SUFFIX, PlainListener
 from nnpa_server.repository import Repository
+from nnpa_server.signals import Signals
 from nnpa_server.store import Store
 from nnpa_server.tokens import Tokens, TokensInvalid
 
@@ -335,39 +332,6 @@ def tune_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def watch_parent(ended: threading.Event) -> None:
-    """Set `ended` when the process that started this one ends, however it ends.
-
-    A standard input that is a pipe counts too: the parent's end of it closes with the parent, also
-    in the moments before this process could look for its parent.
-    """
-    parent, watched = os.getppid(), list[int]()
-    if stat.S_ISFIFO(os.fstat(0).st_mode):
-        watched.append(0)
-    try:
-        watched.append(os.pidfd_open(parent))
-    except (OSError, AttributeError):
-        _log.debug("no pidfd: asking for the parent twice a second")
-
-    def wait() -> None:
-        while os.getppid() == parent and not ended.is_set():
-            ready, _, _ = select.select(watched, (), (), 0.5)
-            if ready and (ready != [0] or not os.read(0, 4096)):
-                break
-        ended.set()
-
-    threading.Thread(target=wait, name="parent", daemon=True).start()
-
-
-def _setting(event: threading.Event) -> Callable[[int, FrameType | None], None]:
-    """Return a signal handler that sets an event."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        event.set()
-
-    return handle
-
-
 # Seconds that a thread may keep the interpreter while others wait. Kernels let go of it and want
 # it back for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
 _SWITCH_INTERVAL = 0.0005
@@ -379,12 +343,10 @@ def serve(config: Config) -> int:
     pin_blas()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _setting(ended))
+    reload = [signal.SIGHUP] if config.tokens is not None else []
+    signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)
     try:
         server = Server(config)
-        if server.tokens is not None:
-            signal.signal(signal.SIGHUP, lambda _number, _frame: server.reload_tokens())
         warmup.start(ended, server.interceptor.last_busy, (server.models.made, server.mli.made))
         addresses = server.start()
     except (CannotListen, TokensInvalid) as error:
@@ -397,9 +359,11 @@ def serve(config: Config) -> int:
     if server.inference_address:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
     if config.exit_with_parent:
-        watch_parent(ended)
+        signals.watch_parent()
     tune_collector()
-    ended.wait()
+    while signals.wait() == signal.SIGHUP:
+        server.reload_tokens()
+    ended.set()
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals to a server process, at whatever moment they come."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import PATIENCE, serving
+
+BEFORE_THE_WAIT = """
+import signal
+from nnpa_server.signals import Signals
+
+signals = Signals(signal.SIGTERM, signal.SIGHUP)
+signal.raise_signal(signal.SIGHUP)
+signal.raise_signal(signal.SIGTERM)
+print(signals.wait(), signals.wait())
+"""
+
+
+def test_a_signal_before_the_wait_is_not_lost() -> None:
+    """Signals that came before anybody waited are told, in order."""
+    ended = subprocess.run(
+        [sys.executable, "-c", BEFORE_THE_WAIT],
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert ended.stdout == f"{signal.SIGHUP.value} {signal.SIGTERM.value}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    """A server that is told to end as soon as it says that it is ready, and again, ends well."""
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
+        for _ in range(3):
+            server.process.send_signal(number)
+        assert server.wait() == 0
+        assert server.log_text().count("draining, for") == 1

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists over one stream: the same answers and errors as calls of their own, at any moment."""
 
+import math
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -16,9 +18,10 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
 from nnpa_client._apart import Listed
+from nnpa_client._conversation import Conversation, HttpStream
 from nnpa_client._plain_socket import PlainStream
 
-from tests.server.process import ServerProcess, serving
+from tests.server.process import ServerProcess, serving, wait_until
 
 ONES = np.ones((2, 3), np.float32)
 
@@ -150,6 +153,20 @@ def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> 
     assert len({one.rpartition("id=")[2] for one in told}) == 2
 
 
+@pytest.mark.parametrize(("most_idle", "streams"), [(math.inf, 1), (0.0, 3)])
+def test_a_stream_is_left_in_time(most_idle: float, streams: int) -> None:
+    """One that idled for so long that the server may be ending it is closed, and another begun."""
+    made: list[Any] = [Mock(spec=HttpStream) for _ in range(3)]
+    begin = iter(made)
+    conversation = Conversation(lambda: next(begin))
+    conversation.most_idle = most_idle
+    for _ in range(3):
+        conversation.ask(Listed(pb.ExecuteRequest()))
+        time.sleep(0.001)
+    assert [one.ask.call_count for one in made] == [3 // streams] * streams + [0] * (3 - streams)
+    assert [one.close.called for one in made] == [True] * (streams - 1) + [False] * (4 - streams)
+
+
 def test_a_server_that_comes_back(tmp_path: Path) -> None:
     """A call after the server's end cannot reach it; when another listens, it has no session."""
     flags = ("--listen", f"unix:{tmp_path}/nnpa.sock")
@@ -198,16 +215,8 @@ def test_nothing_stays(tmp_path: Path, listen: tuple[str, str]) -> None:
         for _ in range(6):
             with connect(server.address) as session:
                 sums(session, 1)
-        wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= sockets + 2)
-    wait_for(lambda: threading.active_count() <= before)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= sockets + 2)
+    wait_until(lambda: threading.active_count() <= before)
 
 
 @pytest.mark.parametrize("size", [(2, 3), (130, 200), (600, 1024)])

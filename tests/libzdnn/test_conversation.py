@@ -20,8 +20,8 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import Client, init, load, op
+from tests.server.process import ServerProcess, serving, wait_until
+from tests.server.wire import Client, begun, load, op
 
 Listen = tuple[str, ...]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -94,14 +94,6 @@ def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
     return Counter((method, status) for method, status, _ in told)
 
 
-def _wait_for(server: ServerProcess, told: str) -> None:
-    """Wait until a server has logged something."""
-    deadline = time.monotonic() + 30
-    while told not in server.log_text():
-        assert time.monotonic() < deadline, server.log_text()
-        time.sleep(0.01)
-
-
 def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session's operations go over one stream, which ends well before the session does."""
     with serving(tmp_path, *listen) as server:
@@ -148,8 +140,8 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path, listen: Liste
     with serving(tmp_path, *listen, "--idle-timeout", "3s") as server:
         with _turns(program, server.address) as turns:
             assert turns.ask("sum") == "right"
-            for told in ("session_ended", "status=CANCELLED"):
-                _wait_for(server, told)
+            wait_until(lambda: "session_ended" in server.log_text())
+            wait_until(lambda: "status=CANCELLED" in server.log_text())
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
         calls = _calls(server)
@@ -159,6 +151,19 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path, listen: Liste
         3,
         0,
     )
+
+
+def test_stream_is_left_in_time(program: Path, tmp_path: Path, listen: Listen) -> None:
+    """After half of what a stream may idle, another one is begun; the server cuts none off."""
+    with serving(tmp_path, *listen, "--idle-timeout", "8s") as server:
+        with _turns(program, server.address) as turns:
+            assert turns.ask("sum") == "right"
+            time.sleep(4.2)
+            assert turns.ask("sum") == "right"
+            assert turns.end() == ""
+        calls = _calls(server)
+    streams = (calls["ExecuteStream", "OK"], calls["ExecuteStream", "*"])
+    assert (streams, calls["CreateSession", "*"], calls["Execute", "*"]) == ((2, 2), 1, 0)
 
 
 def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path, listen: Listen) -> None:
@@ -219,10 +224,7 @@ def _long_list(address: str) -> Generator[None]:
     with grpc.insecure_channel(address) as channel:
         client = Client(channel)
         client.run(*load(1, np.ones((8, 32, 32, 64), np.float32)))
-        slow = [op("exp", input=1, output=1)] * 40_000
-        call = client.stub.Execute.future(client.request(*init(2, 4), *slow))
-        while client.used()[0] < 2:
-            time.sleep(0.01)
+        call = begun(client, *[op("exp", input=1, output=1)] * 40_000)
         yield
         assert call.cancel()
 
@@ -236,7 +238,7 @@ def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Lis
         assert turns.ask("sum") == "right"
         with _long_list(server.address):
             server.process.terminate()
-            _wait_for(server, "draining")
+            wait_until(lambda: "draining" in server.log_text())
             assert turns.ask("sum") == "wrong"
         calls = _calls(server)
         errors = turns.end()

@@ -4,13 +4,22 @@
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 READY = ("nnpa-server listening on ", "nnpa-server inference on ")
 PATIENCE = 60.0
 NO_ENV: Mapping[str, str] = {}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds; fail if it does not come."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
 
 
 class ServerProcess:

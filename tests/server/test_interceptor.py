@@ -4,7 +4,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -31,6 +31,13 @@ class Call:
     def trailing_metadata(self) -> None:
         """Tell what was to be sent: nothing."""
 
+    def cancel(self) -> None:
+        """Be cut off, of which gRPC tells late or never."""
+
+    def abort(self, code: grpc.StatusCode, _details: str) -> None:
+        """End the call with an error, as gRPC does."""
+        raise grpc.RpcError(code)
+
     def abort_with_status(self, _status: object) -> None:
         """End the call with an error, as gRPC does."""
         raise grpc.RpcError
@@ -43,13 +50,16 @@ class Call:
 
 def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
     """Return a method of ours as the server would call it."""
-    inner: Any = grpc.unary_unary_rpc_method_handler(behaviour)
+    kind = "stream_stream" if behaviour.__name__ == "ExecuteStream" else "unary_unary"
+    make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+    inner: Any = make(behaviour)
 
     def find(_details: object) -> Any:
         return inner
 
     details = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
-    return interceptor.intercept_service(find, details).unary_unary
+    wrapped = interceptor.intercept_service(find, details)
+    return getattr(wrapped, kind)
 
 
 def answered(_request: object, _context: object) -> str:
@@ -94,6 +104,30 @@ def test_draining_waits_until_answers_are_sent() -> None:
     drainer.join()
     interceptor.close()
     assert drained == [True]
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
+    """A list that comes as its stream is cut off is not looked at, and the log says CANCELLED."""
+    interceptor, ran = Interceptor(1, 1, 60), list[object]()
+    first, second = oip.ServerLiveRequest(), oip.ServerLiveRequest()
+
+    def ExecuteStream(lists: Iterator[object], _context: object) -> Iterator[str]:  # noqa: N802
+        for one in lists:
+            ran.append(one)
+            yield "answer"
+
+    def lists() -> Iterator[object]:
+        yield first
+        interceptor.hang_up()
+        if comes:
+            yield second
+
+    with pytest.raises(grpc.RpcError, match="CANCELLED"):
+        list(handler(interceptor, ExecuteStream)(lists(), Call()))
+    interceptor.close()
+    assert len(ran) == 1
+    assert interceptor.counts["ExecuteStream", "CANCELLED"] == 1
 
 
 def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,7 @@
 import fcntl
 import mmap
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from nnpa_server.shared import MappedMemory
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import Plain
+from tests.server.process import wait_until
 from tests.server.test_plain_socket import info_of
 from tests.server.wire import Client, desc, load, op, pre_desc, refused
 
@@ -222,14 +222,6 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, which the server's threads see to."""
-    deadline = time.monotonic() + 10
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert holds()
-
-
 def mappings() -> int:
     """Return how often memory of these tests is mapped into this process."""
     return Path("/proc/self/maps").read_text().count("memfd:nnpa-test")
@@ -254,7 +246,7 @@ def test_only_memory_that_stays(sharing: Sharing, make: Any, said: str) -> None:
         info = info_of(plain.end())
     assert (info.reason, info.metadata["field"]) == ("FIELD_INVALID", "memory")
     assert said in info.metadata["limit"]
-    wait_for(lambda: descriptors() <= before)
+    wait_until(lambda: descriptors() <= before)
     os.close(file)
 
 
@@ -292,7 +284,7 @@ def test_descriptors_do_not_pile_up(sharing: Sharing) -> None:
                 other.delete()
                 plain.finish()
         os.close(file)
-    wait_for(lambda: descriptors() <= before)
+    wait_until(lambda: descriptors() <= before)
 
 
 def test_memory_of_an_exact_size() -> None:

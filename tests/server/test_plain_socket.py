@@ -28,7 +28,7 @@ from nnpa_server.store import Counts
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import METADATA, Plain, frame
-from tests.server.process import serving
+from tests.server.process import serving, wait_until
 from tests.server.wire import Client, Operation, load, op
 
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -59,8 +59,7 @@ class Near:
 
     def wait_until_busy(self, began: float) -> None:
         """Wait until a list runs, or has run, since then."""
-        while self.server.interceptor.last_busy() < began:
-            time.sleep(0.001)
+        wait_until(lambda: self.server.interceptor.last_busy() >= began)
 
     def wait_until_idle(self) -> None:
         """Wait until no list runs."""

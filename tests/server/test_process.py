@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
 from tests.server.conftest import CONFIG, Running
-from tests.server.process import PATIENCE, serving
-from tests.server.wire import Client, init, load, op, read_error, refused
+from tests.server.process import PATIENCE, serving, wait_until
+from tests.server.wire import Client, begun, load, op, read_error, refused
 
 DATA = np.ones((1, 1, 2, 3), np.float32)
 ANY_PORT = ("--listen", "127.0.0.1:0")
@@ -224,21 +224,10 @@ def test_bad_key_ends_with_1(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def long_list(client: Client, count: int) -> Any:
-    """Return a list that takes seconds, under way: a tensor that it makes first is there."""
+    """Return a list that takes seconds and runs."""
     client.run(*load(1, np.ones((8, 32, 32, 64), np.float32)))
-    request = client.request(*init(99, 4), *[op("exp", input=1, output=1)] * count)
-    call = client.stub.Execute.future(request)
-    until(lambda: client.used()[0] == 2)
-    return call
+    return begun(client, *[op("exp", input=1, output=1)] * count)
 
 
 def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> None:
@@ -250,7 +239,7 @@ def test_draining_finishes_what_runs_and_refuses_the_rest(tmp_path: Path) -> Non
         health: Any = health_pb2_grpc.HealthStub(channel)
         server.process.send_signal(signal.SIGTERM)
         ending = health_pb2.HealthCheckResponse.NOT_SERVING
-        until(lambda: bool(health.Check(health_pb2.HealthCheckRequest()).status == ending))
+        wait_until(lambda: bool(health.Check(health_pb2.HealthCheckRequest()).status == ending))
         with refused(CODE.UNAVAILABLE, "SERVER_DRAINING"):
             client.run()
         assert not call.done()

@@ -7,6 +7,7 @@ Expected records: the comments of nnpa/zdnn/v1/trace.proto.
 import hashlib
 import io
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -454,6 +455,23 @@ def test_draining_does_not_wait_for_a_trace(start: Callable[..., Running]) -> No
     trace = Open(server.channel)
     assert server.server.drain()  # else calls were cut off
     assert trace.rest()[-1].end.reason == trace_pb2.TRACE_END_REASON_SHUTDOWN
+
+
+def test_the_end_waits_for_the_last_record() -> None:
+    """A server ends its traces and goes on when their readers have taken what there was."""
+    traces, taken = open_traces.Traces(), threading.Event()
+    trace = traces.open(contents=False, max_bytes=0)
+
+    def read() -> None:
+        for records in trace.read(lambda: True):
+            time.sleep(0.3)
+            assert records
+        taken.set()
+        traces.forget(trace)
+
+    threading.Thread(target=read).start()
+    traces.close()
+    assert taken.is_set()
 
 
 def test_a_trace_belongs_to_its_token(tmp_path: Path) -> None:

@@ -19,21 +19,12 @@ from nnpa_server.config import Limits
 from nnpa_server.store import Counts
 
 from tests.server.conftest import OPTIONS, Running
-from tests.server.process import serving
+from tests.server.process import serving, wait_until
 from tests.server.wire import Client, chunks, desc, init, load, op, pre_desc, refused
 
 CODE = grpc.StatusCode
 GRID = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
 ROOM = Limits(max_session_bytes=1 << 28)
-WAIT = 10.0
-
-
-def wait_until(law: Callable[[], bool]) -> None:
-    """Wait until something holds, or fail."""
-    deadline = time.monotonic() + WAIT
-    while not law():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("size", [1, 7, 24, 1 << 20])

@@ -15,6 +15,8 @@ from grpc_status import rpc_status
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2_grpc, operation_pb2, tensor_pb2
 
+from tests.server.process import wait_until
+
 NHWC, FP32, DLFLOAT16, FEATURE = 8, 255, 0, 0
 STICK_PAGE = 4096
 Operation = operation_pb2.Operation
@@ -215,3 +217,11 @@ def refused(code: grpc.StatusCode, reason: str, **metadata: object) -> Generator
     wanted = {key: str(value) for key, value in metadata.items()}
     assert wanted.items() <= error.metadata.items(), error.metadata
     assert error.request_id
+
+
+def begun(client: Client, *operations: Operation) -> Any:
+    """Send a list, and return its call when it runs: tensor 99, which it makes first, is there."""
+    before = client.used()[0]
+    call = client.stub.Execute.future(client.request(*init(99, 4), *operations))
+    wait_until(lambda: client.used()[0] > before)
+    return call

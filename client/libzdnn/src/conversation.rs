@@ -48,7 +48,6 @@ struct Line {
 }
 
 /// The stream of a session; whoever has the lock speaks.
-#[derive(Default)]
 pub struct Conversation(Mutex<Line>);
 
 /// Tells whether a server has no stream for a session; then nothing has run.

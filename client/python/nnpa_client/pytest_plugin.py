@@ -252,8 +252,8 @@ def _logged(log: Path, offset: int, since: str) -> Iterator[str]:
             yield line
 
 
-def _log_is_whole(target: str, log: Path) -> str:
-    """Wait until the log has the lines of all calls so far; return the id of one that it ends with.
+def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]:
+    """Return `_logged` when it has the lines of all calls so far.
 
     Lines stand in the order of the calls: those before a last call are there when its own is.
     """
@@ -267,10 +267,13 @@ def _log_is_whole(target: str, log: Path) -> str:
         metadata = (("x-request-id", last),)
         ask = AcceleratorServiceStub(channel).GetSession
         answer = ask.future(request, timeout=_LOG_PATIENCE, metadata=metadata).code()
-    if answer is not grpc.StatusCode.UNAVAILABLE:
-        while last not in log.read_text(errors="replace") and time.monotonic() < deadline:
-            time.sleep(0.02)
-    return last
+    while True:
+        lines = list(_logged(log, offset, since))
+        others = [line for line in lines if last not in line]
+        is_whole = len(others) < len(lines) or answer is grpc.StatusCode.UNAVAILABLE
+        if is_whole or time.monotonic() > deadline:
+            return others
+        time.sleep(0.02)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -283,9 +286,7 @@ def pytest_runtest_makereport(
     uses = "nnpa_server" in getattr(item, "fixturenames", ())
     log = None if place is None else place.log
     if report.failed and uses and place is not None and log is not None and log.exists():
-        last = _log_is_whole(place.target, log)
-        logged = _logged(log, *item.stash.get(_LOG_START, (0, "")))
-        lines = [line for line in logged if last not in line]
+        lines = _logged_so_far(place.target, log, *item.stash.get(_LOG_START, (0, "")))
         if lines:
             report.sections.append(("nnpa-server log", "\n".join(lines[-_LOG_LINES:])))
     return report

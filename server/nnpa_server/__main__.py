@@ -26,8 +26,8 @@ from nnpa_server.config import (
     parse_size,
     parse_time,
 )
-from nnpa_server.kernel_cache import leave_out_scipy
-from nnpa_server.log_lines import start_logging
+from nnpa_server.rpc.log_lines import start_logging
+from nnpa_server.tuning.kernel_cache import leave_out_scipy
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
@@ -166,7 +166,7 @@ def main(
         _log.warning("%s", notice)
     leave_out_scipy()
     if compile_kernels:
-        from nnpa_server.warmup import compile_all  # after the cache is chosen
+        from nnpa_server.tuning.warmup import compile_all  # after the cache is chosen
 
         sys.exit(compile_all())
     from nnpa_server.app import serve  # after the cache is chosen

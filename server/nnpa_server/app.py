@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from threadpoolctl import threadpool_limits
 
-from nnpa_server import core_log, mli, network, open_inference, warmup
+from nnpa_server import mli, network, open_inference
 from nnpa_server.accelerator import (
     SERVICE,
     TRACE_SERVICE,
@@ -30,18 +30,20 @@ from nnpa_server.accelerator import (
     conversation_of,
 )
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
-from nnpa_server.interceptor import Interceptor
-from nnpa_server.late import Late
-from nnpa_server.metrics import Metrics
-from nnpa_server.plain_socket import SUFFIX, PlainListener
-from nnpa_server.repository import Repository
-from nnpa_server.signals import Signals
-from nnpa_server.store import Store
-from nnpa_server.tokens import Tokens, TokensInvalid
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.rpc import core_log
+from nnpa_server.rpc.interceptor import Interceptor
+from nnpa_server.rpc.lazy import Late
+from nnpa_server.rpc.signals import Signals
+from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.store import Store
+from nnpa_server.sessions.tokens import Tokens, TokensInvalid
+from nnpa_server.tuning import warmup
 
 if TYPE_CHECKING:
-    from nnpa_server.exposition import Exposition
     from nnpa_server.open_inference.listener import InferenceListener
+    from nnpa_server.rpc.prometheus import Exposition
 
 _log = logging.getLogger("nnpa.server")
 _HEALTHY = (SERVICE, TRACE_SERVICE, mli.SERVICE, network.SERVICE, "")
@@ -167,7 +169,7 @@ class Server:
         address = self.config.metrics
         if self.metrics is None:
             return
-        from nnpa_server.exposition import expose  # what it needs is for this flag only
+        from nnpa_server.rpc.prometheus import expose  # what it needs is for this flag only
 
         tls = None if is_local(address) else self.config.tls
         try:

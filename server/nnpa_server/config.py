@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnpa_server.kernel_cache import choose
+from nnpa_server.tuning.kernel_cache import choose
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: what is larger travels in chunks, so that a message stays bounded.

@@ -14,10 +14,11 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.config import Endpoint
 from nnpa_client.trace import Recording
-from nnpa_server.accelerator import AcceleratorService, program, service
-from nnpa_server.accelerator.apart import Listed
+from nnpa_server.accelerator import AcceleratorService, service
+from nnpa_server.accelerator import execute as program
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.rpc.codec import Listed
+from nnpa_server.sessions.store import Store
 
 from tests.bench.echo import OPTIONS
 from tests.bench.report import Figure, Work, ratio, row

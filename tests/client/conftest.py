@@ -12,7 +12,7 @@ from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.config import Endpoint
 from nnpa_client.options import session_options
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 from tests.client.server_process import serving

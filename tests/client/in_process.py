@@ -12,15 +12,15 @@ from nnpa_client import _apart as apart
 from nnpa_client._chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator import TraceService
-from nnpa_server.accelerator import apart as server
 from nnpa_server.accelerator.service import AcceleratorService
-from nnpa_server.accelerator.transfer import parse_write
+from nnpa_server.accelerator.streaming import parse_write
 from nnpa_server.config import Limits
 from nnpa_server.errors import from_exception
 from nnpa_server.mli.service import MliService
 from nnpa_server.network import make_service
-from nnpa_server.repository import Repository
-from nnpa_server.store import Store
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.rpc import codec as server
+from nnpa_server.sessions.store import Store
 
 Answer = TypeVar("Answer")
 

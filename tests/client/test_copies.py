@@ -5,7 +5,7 @@ import numpy as np
 from nnpa_client import Session, zdnn
 from nnpa_client._apart import Copies
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 

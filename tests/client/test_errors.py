@@ -34,7 +34,7 @@ from nnpa_client._apart import Answered, Listed
 from nnpa_client._guest import NOTHING_HAS_RUN
 from nnpa_client.errors import ADVICE
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.conftest import Open
 from tests.client.in_process import InProcessTransport

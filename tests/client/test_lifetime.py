@@ -19,7 +19,7 @@ from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
 from nnpa_client._apart import Answered, Listed
 from nnpa_client._chunks import Upload
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnpa_client import NnpaError, ProgramCheck, Session, ZdnnError, ZdnnWarning, Ztensor, zdnn
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.conftest import Open
 from tests.client.in_process import InProcessTransport

@@ -34,7 +34,7 @@ from nnpa_client import (
 )
 from nnpa_client._apart import Answered, Listed
 from nnpa_client.networks import NETWORKS, held_out
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests import vector_runner
 from tests.client.conftest import Open

@@ -14,7 +14,7 @@ from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
 from nnpa_client import Session, Ztensor, constants, zdnn
 from nnpa_client._apart import Answered, Listed
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 

@@ -22,7 +22,7 @@ from nnpa_client import TransportError
 from nnpa_client._apart import Listed
 from nnpa_client.status import status_name
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 from tests.libzdnn.binding import PAGE, CZtensor, Memory, Program, desc_of

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from nnpa_server.accelerator import AcceleratorService, add_to
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
-from nnpa_server.store import Counts
+from nnpa_server.sessions.store import Counts
 
 from tests.network.service_client import Client, filled, room
 from tests.network.small_models import (

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa_server.store import Counts
+from nnpa_server.sessions.store import Counts
 from onnx import ModelProto, helper
 
 from tests.network.service_client import Client

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from nnpa_server.app import Server
 from nnpa_server.config import Config, Limits
-from nnpa_server.store import Counts
+from nnpa_server.sessions.store import Counts
 
 from tests.server.wire import Client
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_client import _apart as client
-from nnpa_server.accelerator import apart as server
-from nnpa_server.wire_form import delimited
+from nnpa_server.rpc import codec as server
+from nnpa_server.rpc.wire_fields import delimited
 
 LARGE = server.APART
 arrays = st.lists(st.sampled_from((0, 1, 127, 128, LARGE - 1, LARGE, LARGE + 7)), max_size=4)

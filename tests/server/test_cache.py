@@ -11,7 +11,7 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_server.config import Limits
-from nnpa_server.contents import Contents
+from nnpa_server.sessions.content_cache import Contents
 
 from tests.server.conftest import LIMITS, Running
 from tests.server.wire import Client, chunks, desc, init, load, op, pre_desc, refused

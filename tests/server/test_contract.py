@@ -111,7 +111,7 @@ def test_arm_without_a_function_is_not_implemented(
 ) -> None:
     """An arm of the contract that the emulator lacks refuses the list before anything runs."""
     fewer = {name: arm for name, arm in ARMS.items() if name != "exp"}
-    monkeypatch.setattr("nnpa_server.accelerator.checked.ARMS", fewer)
+    monkeypatch.setattr("nnpa_server.accelerator.decode.ARMS", fewer)
     with refused(
         grpc.StatusCode.UNIMPLEMENTED, "FUNCTION_NOT_IMPLEMENTED", operation="exp",
         operation_index=2,

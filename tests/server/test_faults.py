@@ -15,9 +15,9 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
 from nnpa_server.errors import CallRefused
 from nnpa_server.faults import read_rules
-from nnpa_server.metrics import Metrics
-from nnpa_server.store import Counts
-from nnpa_server.tokens import Token, set_caller
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.store import Counts
+from nnpa_server.sessions.tokens import Token, set_caller
 
 from tests.server.conftest import CONFIG, Running
 from tests.server.wire import Client, New, chunks, load, op, read_error, refused

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Status
-from nnpa_server.accelerator import checked
-from nnpa_server.remembered import Form, Forms
+from nnpa_server.accelerator import decode as checked
+from nnpa_server.sessions.request_cache import Form, Forms
 
 from tests.server.wire import Client, Operation, desc, op, pre_desc, refused
 

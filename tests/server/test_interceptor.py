@@ -11,8 +11,8 @@ import grpc
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.zdnn.v1 import accelerator_pb2
-from nnpa_server.interceptor import Interceptor
-from nnpa_server.store import session_tag
+from nnpa_server.rpc.interceptor import Interceptor
+from nnpa_server.sessions.store import session_tag
 
 
 class Call:

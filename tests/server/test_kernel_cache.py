@@ -8,11 +8,11 @@ from pathlib import Path
 
 import llvmlite.binding
 import pytest
-from nnpa_server.kernel_cache import choose
+from nnpa_server.tuning.kernel_cache import choose
 
 COMPILE = """
 import os, sys
-from nnpa_server.kernel_cache import choose
+from nnpa_server.tuning.kernel_cache import choose
 print(choose(os.environ))
 import numpy as np
 from nnpa_emulator.kernels import convert
@@ -95,7 +95,7 @@ def test_scipy_is_left_out(tmp_path: Path) -> None:
     """A kernel is compiled and run without SciPy's linear algebra, though that is here."""
     pytest.importorskip("scipy", reason="scipy comes with the extra `check`")
     script = (
-        "from nnpa_server.kernel_cache import leave_out_scipy\nleave_out_scipy()\n"
+        "from nnpa_server.tuning.kernel_cache import leave_out_scipy\nleave_out_scipy()\n"
         f"{COMPILE}\nassert codes.any() == 0\nprint('scipy.linalg' in sys.modules)"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

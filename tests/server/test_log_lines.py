@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 import pytest
-from nnpa_server.access_log import AccessLog
-from nnpa_server.log_lines import JsonLines, Lines, TextLines
+from nnpa_server.rpc.access_log import AccessLog
+from nnpa_server.rpc.log_lines import JsonLines, Lines, TextLines
 
 
 class _Written(io.StringIO):

@@ -15,7 +15,7 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_server.app import Server
-from nnpa_server.shared import MappedMemory
+from nnpa_server.sessions.shared_memory import MappedMemory
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import Plain

@@ -22,7 +22,7 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import connect
 from nnpa_emulator import FUNCTIONS
 from nnpa_server.__main__ import main
-from nnpa_server.metrics import BOUNDS, Metrics
+from nnpa_server.sessions.metrics import BOUNDS, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.onnx_models import Caller, dense, request

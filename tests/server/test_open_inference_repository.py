@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
-from nnpa_server.repository import Duration, Repository, State
+from nnpa_server.open_inference.repository import Duration, Repository, State
 
 from tests.server.conftest import Running
 from tests.server.onnx_models import LISTENERS, Caller, binary, dense, offering, refusal, request

@@ -24,7 +24,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_server.app import Server
 from nnpa_server.config import Config, Limits
-from nnpa_server.store import Counts
+from nnpa_server.sessions.store import Counts
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import METADATA, Plain, frame
@@ -223,7 +223,7 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
 
 def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and is silent has its thread for a few seconds only."""
-    monkeypatch.setattr("nnpa_server.plain_socket._PATIENCE", 1.0)
+    monkeypatch.setattr("nnpa_server.rpc.unix_frames._PATIENCE", 1.0)
     with Plain(near.plain_path, begin=False) as silent:
         assert silent.socket.recv(1) == b""
     with Plain(near.plain_path, begin=False) as slow:

@@ -58,7 +58,7 @@ def test_checks_are_made_twice_at_most(loaded: Client, monkeypatch: pytest.Monke
         called.append(name)
         return run(guest, name, *arguments)
 
-    monkeypatch.setattr("nnpa_server.accelerator.program.run_function", counted)
+    monkeypatch.setattr("nnpa_server.accelerator.execute.run_function", counted)
     for expected in (3, 6, 6, 6):
         loaded.run(*LIST)
         assert len(called) == expected

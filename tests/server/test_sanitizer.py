@@ -15,7 +15,7 @@ from nnpa.zdnn.v1 import operation_pb2, sanitizer_pb2, tensor_pb2
 from nnpa_emulator import Status
 from nnpa_server.accelerator import AcceleratorService
 from nnpa_server.config import Limits
-from nnpa_server.store import Store
+from nnpa_server.sessions.store import Store
 
 from tests.server.conftest import Running
 from tests.server.wire import Client, New, Operation, chunks, desc, init, load, number, op, pre_desc

@@ -14,7 +14,7 @@ from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
-from nnpa_server.store import Counts, Store
+from nnpa_server.sessions.store import Counts, Store
 
 from tests.server.conftest import LIMITS, Running
 from tests.server.process import PATIENCE, wait_until

@@ -12,7 +12,7 @@ from tests.server.process import PATIENCE, serving
 
 BEFORE_THE_WAIT = """
 import signal
-from nnpa_server.signals import Signals
+from nnpa_server.rpc.signals import Signals
 
 signals = Signals(signal.SIGTERM, signal.SIGHUP)
 signal.raise_signal(signal.SIGHUP)

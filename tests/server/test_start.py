@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nnpa_server.late import Late
+from nnpa_server.rpc.lazy import Late
 
 COLLECTOR = """
 import gc
@@ -23,7 +23,8 @@ FIRST_CALLS = """
 import os, signal, sys, threading, time
 from contextlib import contextmanager
 from pathlib import Path
-from nnpa_server import __main__, app, warmup
+from nnpa_server import __main__, app
+from nnpa_server.tuning import warmup
 
 FIRST = ("add", "sub", "mul", "div", "min", "max", "relu", "tanh", "exp", "transform_ztensor",
          "transform_origtensor", "getrange_ztensor")

@@ -23,7 +23,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.__main__ import main
 from nnpa_server.config import GIB, Limits
-from nnpa_server.tokens import TokensInvalid, read
+from nnpa_server.sessions.tokens import TokensInvalid, read
 
 from tests.server.onnx_models import dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving

@@ -23,9 +23,9 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2, trace_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
-from nnpa_server import trace as open_traces
-from nnpa_server.accelerator.carried import Carried
+from nnpa_server.accelerator.observers.trace_contents import Carried
 from nnpa_server.app import Server
+from nnpa_server.sessions import traces as open_traces
 
 from tests.server.conftest import CONFIG, OPTIONS, Running
 from tests.server.process import serving

@@ -16,7 +16,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Status
 from nnpa_server.config import Limits
-from nnpa_server.store import Counts
+from nnpa_server.sessions.store import Counts
 
 from tests.server.conftest import OPTIONS, Running
 from tests.server.process import serving, wait_until

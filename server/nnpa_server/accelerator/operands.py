@@ -11,10 +11,10 @@ from nnpa_emulator import DataLayouts, DataTypes, Ztensor, stick
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
-from nnpa_server.accelerator.arms import Arm, read_desc
+from nnpa_server.accelerator.operation_specs import Arm, read_desc
 from nnpa_server.errors import CallRefused, invalid, unspecified
-from nnpa_server.shared import Sharing
-from nnpa_server.store import Session
+from nnpa_server.sessions.shared_memory import Sharing
+from nnpa_server.sessions.store import Session
 
 BIG_ENDIAN = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
 _NAME_BYTES = (16, 64)  # source: nnpa/zdnn/v1/tensor.proto, Ztensor.cache_as

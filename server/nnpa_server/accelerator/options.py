@@ -21,7 +21,7 @@ from nnpa_emulator.machine import (
 )
 
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.tokens import require_machine
+from nnpa_server.sessions.tokens import require_machine
 
 _MODEL_PREFIX = "MACHINE_MODEL_"
 UPDATABLE = (

@@ -17,11 +17,11 @@ from nnpa.zdnn.v1 import accelerator_pb2_grpc, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import MACHINES, find_machine
 
-from nnpa_server.accelerator import apart
-from nnpa_server.accelerator.answers import describe_machine, describe_session, describe_ztensor
-from nnpa_server.accelerator.apart import Answered, Listed, message_of
-from nnpa_server.accelerator.arms import ARMS
-from nnpa_server.accelerator.checked import check
+from nnpa_server.accelerator.decode import check
+from nnpa_server.accelerator.encode import describe_machine, describe_session, describe_ztensor
+from nnpa_server.accelerator.execute import run
+from nnpa_server.accelerator.observers.trace_records import join, recorded, traced
+from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.accelerator.options import (
     apply_options,
     make_guest,
@@ -29,9 +29,7 @@ from nnpa_server.accelerator.options import (
     updated_options,
     wanted_options,
 )
-from nnpa_server.accelerator.program import run
-from nnpa_server.accelerator.tracing import join, recorded, traced
-from nnpa_server.accelerator.transfer import (
+from nnpa_server.accelerator.streaming import (
     Download,
     Upload,
     parse_write,
@@ -39,16 +37,18 @@ from nnpa_server.accelerator.transfer import (
     serialize_read,
     write_tensor,
 )
-from nnpa_server.audit import Trail
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import attend, change_faults, faults_of, read_rules
-from nnpa_server.late import make_handler
-from nnpa_server.pages import make_token, page_size, read_token
-from nnpa_server.patience import Context, Patience, PlainContext
-from nnpa_server.shared import MappedMemory, open_for
-from nnpa_server.store import Session, Store
-from nnpa_server.tokens import caller_name
-from nnpa_server.trace import Traces
+from nnpa_server.rpc import codec as apart
+from nnpa_server.rpc.codec import Answered, Listed, message_of
+from nnpa_server.rpc.lazy import make_handler
+from nnpa_server.sessions.audit import Trail
+from nnpa_server.sessions.cancellation import Context, Patience, PlainContext
+from nnpa_server.sessions.pagination import make_token, page_size, read_token
+from nnpa_server.sessions.shared_memory import MappedMemory, open_for
+from nnpa_server.sessions.store import Session, Store
+from nnpa_server.sessions.tokens import caller_name
+from nnpa_server.sessions.traces import Traces
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 

@@ -17,12 +17,12 @@ from nnpa_emulator import Outcome, ProgramCheck, Ztensor
 from nnpa_emulator.machine import Guest, Machine
 from nnpa_emulator.status import CheckKind, is_warning, status_name
 
-from nnpa_server.access_log import as_text
 from nnpa_server.errors import ConnectionLost
 from nnpa_server.faults import effects
 from nnpa_server.faults.rules import MOST_SECONDS, Rule
-from nnpa_server.patience import Context, Patience
-from nnpa_server.store import Session, session_tag
+from nnpa_server.rpc.access_log import as_text
+from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.store import Session, session_tag
 
 METADATA = "nnpa-fault"
 _MOST_KEPT = 1000

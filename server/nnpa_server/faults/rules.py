@@ -15,7 +15,7 @@ from nnpa_emulator import MACHINES, Status, find_machine
 from nnpa_emulator.machine import Machine
 
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.tokens import require_machine
+from nnpa_server.sessions.tokens import require_machine
 
 MOST_RULES = 1000
 MOST_SECONDS = 600.0

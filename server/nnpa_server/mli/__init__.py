@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 from nnpa.mli.v1 import mli_pb2 as pb
 
-from nnpa_server import late
 from nnpa_server.config import Limits
-from nnpa_server.late import Late
+from nnpa_server.rpc import lazy as late
+from nnpa_server.rpc.lazy import Late
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["MliService"]
 SERVICE = _DESCRIPTOR.full_name

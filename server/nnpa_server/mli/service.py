@@ -40,8 +40,8 @@ from nnpa_server.mli.operands import (
     read_operands,
     require_short,
 )
-from nnpa_server.pages import make_token, page_size, read_token
-from nnpa_server.patience import Context, Patience
+from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.pagination import make_token, page_size, read_token
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
 MAX_KERNELS = 4096

@@ -13,11 +13,11 @@ import grpc
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server import late
 from nnpa_server.errors import CallRefused
-from nnpa_server.late import Late
-from nnpa_server.repository import Repository
-from nnpa_server.store import Store
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.rpc import lazy as late
+from nnpa_server.rpc.lazy import Late
+from nnpa_server.sessions.store import Store
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.loading import Loader

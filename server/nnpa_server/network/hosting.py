@@ -20,12 +20,12 @@ from nnpa_network.program import AcceleratorStep, Program
 from nnpa_network.report import Version
 from nnpa_network.runtime import Network
 
-from nnpa_server.accelerator.answers import SERVER_VERSION
+from nnpa_server.accelerator.encode import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options
-from nnpa_server.patience import Context
-from nnpa_server.store import Session
+from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.store import Session
 
 MAX_NETWORKS = 64  # of a session; source: nnpa/network/v1/network.proto
 MAX_SHARED_NAME = 64

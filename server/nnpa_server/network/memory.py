@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from nnpa_emulator.machine import Guest, Memory, page_memory
 
-from nnpa_server.patience import Context, Patience
-from nnpa_server.store import Session
+from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.store import Session
 
 
 class NetworkMemory:

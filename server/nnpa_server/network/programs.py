@@ -35,8 +35,8 @@ from nnpa_network.program import (
     writes,
 )
 
-from nnpa_server.accelerator.answers import describe, describe_ztensor
-from nnpa_server.accelerator.checked import LiveIds, check_one
+from nnpa_server.accelerator.decode import LiveIds, check_one
+from nnpa_server.accelerator.encode import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (

@@ -24,7 +24,7 @@ from nnpa_network.plan import Plan
 from nnpa_network.program import ModelRefused
 from nnpa_network.runtime import Network, RunResult
 
-from nnpa_server.accelerator.answers import timestamp
+from nnpa_server.accelerator.encode import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
@@ -50,10 +50,10 @@ from nnpa_server.network.refusals import not_ready, refusing, require_message
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
-from nnpa_server.pages import make_token, page_size, read_token
-from nnpa_server.patience import Context
-from nnpa_server.repository import Repository
-from nnpa_server.store import Store
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.pagination import make_token, page_size, read_token
+from nnpa_server.sessions.store import Store
 
 _EXPORT_CHUNK = MIB
 _MAX_EVENTS, _MAX_EVENT_BYTES = 1024, 16 * MIB  # waiting for the reader of one stream

@@ -19,10 +19,10 @@ from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program
 from nnpa_server.network.uploads import receive_file
 from nnpa_server.open_inference.loading import Loader
-from nnpa_server.patience import Context
-from nnpa_server.repository import Repository
-from nnpa_server.store import Session
-from nnpa_server.tokens import require_machine
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.store import Session
+from nnpa_server.sessions.tokens import require_machine
 
 Make: TypeAlias = Callable[[Guest], Plan]
 """Compiles for a guest; raises `ModelRefused`, CallRefused."""

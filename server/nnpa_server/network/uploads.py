@@ -10,8 +10,8 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MAX_CHUNK_BYTES
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.patience import Context, given_up
-from nnpa_server.staging import staging
+from nnpa_server.sessions.cancellation import Context, given_up
+from nnpa_server.sessions.page_buffers import staging
 
 
 def next_request(

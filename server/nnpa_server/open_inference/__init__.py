@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nnpa_server.config import Config
-from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference.handlers import SERVICE, handlers_of
-from nnpa_server.repository import Repository
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.sessions.metrics import Metrics
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.models import Models

@@ -11,7 +11,7 @@ from threading import Lock
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
-from nnpa_server.wire_form import part
+from nnpa_server.rpc.wire_fields import part
 
 ID = pb.ModelInferRequest.ID_FIELD_NUMBER
 RAW = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER

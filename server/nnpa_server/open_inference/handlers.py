@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
-from nnpa_server.late import make_handler, method_of
 from nnpa_server.open_inference.messages import cut, joined, joined_for_stream
 from nnpa_server.open_inference.requests import not_offered
+from nnpa_server.rpc.lazy import make_handler, method_of
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.service import OpenInferenceService

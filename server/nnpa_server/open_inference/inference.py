@@ -22,8 +22,8 @@ from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.program import ModelRefused
 
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
+from nnpa_server.open_inference.repository import Model, Repository, State
 from nnpa_server.open_inference.requests import (
     LIMIT_PARAMETER,
     Input,
@@ -45,8 +45,8 @@ from nnpa_server.open_inference.tensors import (
     said,
     wrong_size,
 )
-from nnpa_server.repository import Model, Repository, State
-from nnpa_server.tokens import require_machine
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.tokens import require_machine
 
 if TYPE_CHECKING:
     from nnpa_network.executor import Executor, Result

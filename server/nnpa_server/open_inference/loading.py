@@ -21,8 +21,8 @@ from nnpa_network.program import ModelRefused
 from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.inference import bytes_of
+from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, State, not_found
 from nnpa_server.open_inference.sources import Options, Source
-from nnpa_server.repository import MAX_NAME, Model, Repository, State, not_found
 
 if TYPE_CHECKING:
     from nnpa_network.plan import Plan

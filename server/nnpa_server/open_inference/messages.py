@@ -15,7 +15,7 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 
 from nnpa_server.open_inference.framing import SMALL, Framings
 from nnpa_server.open_inference.tensors import Buffer
-from nnpa_server.wire_form import head
+from nnpa_server.rpc.wire_fields import head
 
 _framings = Framings()
 _RESPONSE_ID = pb.ModelInferResponse.ID_FIELD_NUMBER

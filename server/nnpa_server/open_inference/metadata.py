@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
+from nnpa_server.open_inference.repository import Duration, Model
 from nnpa_server.open_inference.tensors import datatype_of
-from nnpa_server.repository import Duration, Model
 
 if TYPE_CHECKING:
     from nnpa_network.program import Port

@@ -4,12 +4,12 @@
 import threading
 
 from nnpa_server.config import Config
-from nnpa_server.metrics import Metrics
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader, compile_onnx
+from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.service import OpenInferenceService
 from nnpa_server.open_inference.shared_memory import Regions
-from nnpa_server.repository import Repository
+from nnpa_server.sessions.metrics import Metrics
 
 
 class Models:

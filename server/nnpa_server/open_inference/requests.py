@@ -10,6 +10,7 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.repository import Model
 from nnpa_server.open_inference.tensors import (
     Array,
     Datatype,
@@ -18,7 +19,6 @@ from nnpa_server.open_inference.tensors import (
     read_typed,
     said,
 )
-from nnpa_server.repository import Model
 
 if TYPE_CHECKING:
     from nnpa_network.program import Port

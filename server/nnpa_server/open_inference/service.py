@@ -15,9 +15,9 @@ from nnpa_server.open_inference import metadata
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
+from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
-from nnpa_server.repository import Repository, State
 
 _failures = logging.getLogger("nnpa.failure")
 _EXTENSIONS = (

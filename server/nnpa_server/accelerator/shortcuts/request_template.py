@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How lists of one form are recognised: where in their wire form the names of contents lie.
 
-What is remembered of them is in `nnpa_server.remembered`.
+What is remembered of them is in `nnpa_server.sessions.request_cache`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 
-from nnpa_server.accelerator.arms import ARMS
-from nnpa_server.remembered import Form, Forms, NamedAt
-from nnpa_server.wire_form import BYTES, Field, fields
+from nnpa_server.accelerator.operation_specs import ARMS
+from nnpa_server.rpc.wire_fields import BYTES, Field, fields
+from nnpa_server.sessions.request_cache import Form, Forms, NamedAt
 
 _OPERATIONS = accelerator_pb2.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _INLINE = tensor_pb2.TensorRef.INLINE_ZTENSOR_FIELD_NUMBER

@@ -19,10 +19,10 @@ from nnpa_emulator.repeat import repeatable
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
-from nnpa_server.accelerator.answers import answer, dense, describe_ztensor
-from nnpa_server.accelerator.apart import APART, Answered, Array, carried
-from nnpa_server.accelerator.checked import Known, Step
-from nnpa_server.accelerator.counting import counting
+from nnpa_server.accelerator.decode import Known, Step
+from nnpa_server.accelerator.encode import answer, dense, describe_ztensor
+from nnpa_server.accelerator.observers.operation_metrics import counting
+from nnpa_server.accelerator.observers.trace_records import stepping
 from nnpa_server.accelerator.operands import (
     bare,
     dense_bytes,
@@ -31,12 +31,16 @@ from nnpa_server.accelerator.operands import (
     read_inline,
     too_large,
 )
-from nnpa_server.accelerator.sharing import describe_output, place_output, put_array
-from nnpa_server.accelerator.tracing import stepping
+from nnpa_server.accelerator.shortcuts.shared_operands import (
+    describe_output,
+    place_output,
+    put_array,
+)
 from nnpa_server.errors import CallRefused, from_exception, unspecified
 from nnpa_server.faults import WrittenAnyway, faults_of
-from nnpa_server.findings import rescue
-from nnpa_server.store import Session
+from nnpa_server.rpc.codec import APART, Answered, Array, carried
+from nnpa_server.sanitizer.reports import rescue
+from nnpa_server.sessions.store import Session
 
 Result = operation_pb2.OperationResult
 _NO_STICKS: Mapping[int, Array] = {}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nnpa_server.errors import CallCancelled, from_exception
-from nnpa_server.metrics import Metrics
-from nnpa_server.store import Session
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.store import Session
 
 Answer = TypeVar("Answer", bound=tuple[Any, ...])  # whose first item is an Outcome
 

@@ -24,8 +24,6 @@ import grpc
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
-from nnpa_server.access_log import AccessLog
-from nnpa_server.call import Call, Garbage, begun, last_words, noted
 from nnpa_server.config import Limits
 from nnpa_server.errors import (
     CallCancelled,
@@ -34,8 +32,10 @@ from nnpa_server.errors import (
     from_exception,
     too_many_calls,
 )
-from nnpa_server.metrics import Metrics
-from nnpa_server.tokens import Tokens, set_caller
+from nnpa_server.rpc.access_log import AccessLog
+from nnpa_server.rpc.call import Call, Garbage, begun, last_words, noted
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.tokens import Tokens, set_caller
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
 if TYPE_CHECKING:

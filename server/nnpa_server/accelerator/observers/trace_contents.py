@@ -13,12 +13,12 @@ from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa_emulator import Ztensor
 from nnpa_emulator.machine import Memory
 
-from nnpa_server.accelerator.answers import dense, in_order
+from nnpa_server.accelerator.encode import dense, in_order
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
-from nnpa_server.staging import staging
-from nnpa_server.store import Session
-from nnpa_server.trace import Trace
+from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.sessions.store import Session
+from nnpa_server.sessions.traces import Trace
 
 CARRIERS = frozenset(
     (

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from nnpa_server.config import Tls, split_address
-from nnpa_server.metrics import BOUNDS, Durations, Metrics
-from nnpa_server.store import Store
+from nnpa_server.sessions.metrics import BOUNDS, Durations, Metrics
+from nnpa_server.sessions.store import Store
 
 _BOUNDS = (*(f"{one:g}" for one in BOUNDS), "+Inf")
 

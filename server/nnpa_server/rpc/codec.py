@@ -18,7 +18,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 
 from nnpa_server.errors import invalid, no_message
-from nnpa_server.wire_form import BYTES, delimited, fields, head
+from nnpa_server.rpc.wire_fields import BYTES, delimited, fields, head
 
 Array: TypeAlias = npt.NDArray[np.uint8]
 

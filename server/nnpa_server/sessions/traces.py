@@ -17,8 +17,8 @@ from google.protobuf import timestamp_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 
 from nnpa_server.config import GIB, MIB
-from nnpa_server.tokens import caller_name
-from nnpa_server.wire_form import varint
+from nnpa_server.rpc.wire_fields import varint
+from nnpa_server.sessions.tokens import caller_name
 
 MAX_TRACE_BYTES = 4 * GIB
 _MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken

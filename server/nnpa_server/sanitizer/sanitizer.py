@@ -20,9 +20,9 @@ from nnpa_emulator import Guest, Outcome, Status, Ztensor
 from nnpa_emulator.diagnostics import Kind, Stream
 from nnpa_emulator.status import ProgramCheck
 
-from nnpa_server import padding
 from nnpa_server.errors import CallRefused, from_exception
-from nnpa_server.findings import (
+from nnpa_server.sanitizer import padding
+from nnpa_server.sanitizer.reports import (
     Finding,
     History,
     Report,
@@ -44,7 +44,7 @@ _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_zten
 
 
 class Step(Protocol):
-    """An operation that was read: see nnpa_server.accelerator.program."""
+    """An operation that was read: see nnpa_server.accelerator.execute."""
 
     @property
     def arm(self) -> Any:

@@ -11,9 +11,6 @@ from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
 from nnpa_emulator.repeat import Repeat
 from nnpa_emulator.status import NotInLibrary
 
-from nnpa_server.accelerator import forms
-from nnpa_server.accelerator.apart import Listed
-from nnpa_server.accelerator.arms import ARMS, Arm
 from nnpa_server.accelerator.operands import (
     check_extent,
     check_inline,
@@ -21,10 +18,13 @@ from nnpa_server.accelerator.operands import (
     reference,
     tensor_not_found,
 )
-from nnpa_server.accelerator.sharing import read_arrays
+from nnpa_server.accelerator.operation_specs import ARMS, Arm
+from nnpa_server.accelerator.shortcuts import request_template as forms
+from nnpa_server.accelerator.shortcuts.shared_operands import read_arrays
 from nnpa_server.errors import CallRefused, from_exception, invalid
-from nnpa_server.remembered import List
-from nnpa_server.store import Session
+from nnpa_server.rpc.codec import Listed
+from nnpa_server.sessions.request_cache import List
+from nnpa_server.sessions.store import Session
 
 _NONE: Mapping[str, Any] = {}
 

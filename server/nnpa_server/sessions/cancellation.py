@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import grpc
 
 from nnpa_server.errors import CallCancelled
-from nnpa_server.store import Session
+from nnpa_server.sessions.store import Session
 
 _PERIOD = 0.002  # seconds between questions to gRPC, each of which takes a lock
 

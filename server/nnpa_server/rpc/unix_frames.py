@@ -26,8 +26,8 @@ from urllib.parse import quote
 import grpc
 import numpy as np
 
-from nnpa_server.call import Garbage
 from nnpa_server.errors import MessageTooLong, too_many_calls
+from nnpa_server.rpc.call import Garbage
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 SUFFIX = ".plain"

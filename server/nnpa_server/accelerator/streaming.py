@@ -18,9 +18,10 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_server.accelerator.answers import answer, dense, describe_ztensor, in_order
-from nnpa_server.accelerator.arms import ARMS
-from nnpa_server.accelerator.checked import LiveIds, Step, check_one
+from nnpa_server.accelerator.decode import LiveIds, Step, check_one
+from nnpa_server.accelerator.encode import answer, dense, describe_ztensor, in_order
+from nnpa_server.accelerator.execute import call, run_step
+from nnpa_server.accelerator.observers.trace_records import recorded, stepping, streamed
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
     check_name,
@@ -35,16 +36,15 @@ from nnpa_server.accelerator.operands import (
     tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.program import call, run_step
-from nnpa_server.accelerator.tracing import recorded, stepping, streamed
+from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
-from nnpa_server.padding import fill
-from nnpa_server.patience import Context, Patience, given_up
-from nnpa_server.staging import staging
-from nnpa_server.store import Session, Store
-from nnpa_server.wire_form import varint
+from nnpa_server.rpc.wire_fields import varint
+from nnpa_server.sanitizer.padding import fill
+from nnpa_server.sessions.cancellation import Context, Patience, given_up
+from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.sessions.store import Session, Store
 
 Upload: TypeAlias = accelerator_pb2.WriteTensorRequest | memoryview
 Download: TypeAlias = accelerator_pb2.ReadTensorResponse | memoryview

@@ -25,17 +25,17 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
-from nnpa_server import audit
-from nnpa_server.audit import Trail
 from nnpa_server.config import Limits
-from nnpa_server.contents import Contents
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
-from nnpa_server.metrics import Metrics
-from nnpa_server.padding import fill
-from nnpa_server.remembered import Forms, Remembered
-from nnpa_server.sanitizer import Sanitizer
-from nnpa_server.shared import Sharing
-from nnpa_server.tokens import caller, caller_name
+from nnpa_server.sanitizer.padding import fill
+from nnpa_server.sanitizer.sanitizer import Sanitizer
+from nnpa_server.sessions import audit
+from nnpa_server.sessions.audit import Trail
+from nnpa_server.sessions.content_cache import Contents
+from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.request_cache import Forms, Remembered
+from nnpa_server.sessions.shared_memory import Sharing
+from nnpa_server.sessions.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"

@@ -16,9 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 
-from nnpa_server.accelerator.answers import describe_session, describe_ztensor
-from nnpa_server.accelerator.apart import Listed
-from nnpa_server.accelerator.carried import (
+from nnpa_server.accelerator.encode import describe_session, describe_ztensor
+from nnpa_server.accelerator.observers.trace_contents import (
     CARRIERS,
     Carried,
     bare_operation,
@@ -27,9 +26,10 @@ from nnpa_server.accelerator.carried import (
 )
 from nnpa_server.accelerator.options import model_name
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
-from nnpa_server.store import Session
-from nnpa_server.trace import Trace, Traces
-from nnpa_server.wire_form import delimited
+from nnpa_server.rpc.codec import Listed
+from nnpa_server.rpc.wire_fields import delimited
+from nnpa_server.sessions.store import Session
+from nnpa_server.sessions.traces import Trace, Traces
 
 _log = logging.getLogger("nnpa.trace")
 Request: TypeAlias = accelerator_pb2.ExecuteRequest

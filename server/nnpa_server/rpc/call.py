@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnpa_server.errors import CallRefused, MessageTooLong, no_message
-from nnpa_server.store import session_tag
-from nnpa_server.tokens import Token
+from nnpa_server.sessions.store import session_tag
+from nnpa_server.sessions.tokens import Token
 
 _REQUEST_ID = "x-request-id"
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first

@@ -7,10 +7,10 @@ import numpy as np
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_emulator import Ztensor, stick
 
-from nnpa_server.accelerator.answers import dense, describe_ztensor, in_order
+from nnpa_server.accelerator.encode import dense, describe_ztensor, in_order
 from nnpa_server.accelerator.operands import check_extent
-from nnpa_server.staging import staging
-from nnpa_server.store import Session
+from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.sessions.store import Session
 
 
 def read_arrays(

@@ -19,8 +19,8 @@ from nnpa_emulator.status import Refusal, get_status_message
 from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
 from nnpa_server.config import Limits
-from nnpa_server.findings import Finding
-from nnpa_server.store import Session
+from nnpa_server.sanitizer.reports import Finding
+from nnpa_server.sessions.store import Session
 
 SERVER_VERSION = version("nnpa")
 _message = lru_cache(maxsize=256)(get_status_message)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process tuning: memory, warm-up, kernel cache."""

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest
-from nnpa_network import direct, host
-from nnpa_network import executor as executor_module
-from nnpa_network.executor import Executor, Result
-from nnpa_network.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.running import direct, host
+from nnpa_network.running import executor as executor_module
+from nnpa_network.running.executor import Executor, Result
 from onnx import helper
 
 from tests.server.onnx_models import Array, binary, dense

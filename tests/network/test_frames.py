@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from nnpa_emulator import MACHINES, Guest
 from nnpa_emulator.machine import Memory, page_memory
-from nnpa_network import frames
-from nnpa_network.executor import Executor
-from nnpa_network.onnx_import import import_onnx
+from nnpa_network.importing.onnx_import import import_onnx
+from nnpa_network.running import frames
+from nnpa_network.running.executor import Executor
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.server.onnx_models import Array, binary, dense

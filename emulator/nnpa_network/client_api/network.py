@@ -14,18 +14,24 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
-from nnpa_network.activations import Activations, place, working_bytes
-from nnpa_network.batches import Batch, read_inputs, require_outputs, write_output
-from nnpa_network.bhwc import IoTensor, io_tensor
-from nnpa_network.buffer_format import Buffer, Format, FormatFlag
-from nnpa_network.creation import Caller, NetworkParams, Options, Provenance, require_compatible
-from nnpa_network.errors import AiError, ErrorCode, ErrorLatch, ErrorType, NetworkRefused
-from nnpa_network.executor import Executor, StepFailed, Violation
-from nnpa_network.observer import EventFlag, NodeInfo, Observer
-from nnpa_network.observing import Watch, describe_nodes
-from nnpa_network.plan import Plan, quantisation
-from nnpa_network.report import Report
-from nnpa_network.weights import given_weights, layout
+from nnpa_network.client_api.activations import Activations, place, working_bytes
+from nnpa_network.client_api.batches import Batch, read_inputs, require_outputs, write_output
+from nnpa_network.client_api.bhwc import IoTensor, io_tensor
+from nnpa_network.client_api.buffer_format import Buffer, Format, FormatFlag
+from nnpa_network.client_api.creation import (
+    Caller,
+    NetworkParams,
+    Options,
+    Provenance,
+    require_compatible,
+)
+from nnpa_network.client_api.errors import AiError, ErrorCode, ErrorLatch, ErrorType, NetworkRefused
+from nnpa_network.client_api.observer import EventFlag, NodeInfo, Observer
+from nnpa_network.client_api.report import Report
+from nnpa_network.client_api.watch import Watch, describe_nodes
+from nnpa_network.client_api.weights import given_weights, layout
+from nnpa_network.importing.plan import Plan, quantisation
+from nnpa_network.running.executor import Executor, StepFailed, Violation
 
 _TYPE, _CODE = ErrorType, ErrorCode
 

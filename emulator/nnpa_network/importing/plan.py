@@ -14,10 +14,10 @@ import numpy as np
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network.buffer_format import MetaInfo
-from nnpa_network.executor import Executor, Observer, Result, StepFailed
+from nnpa_network.client_api.buffer_format import MetaInfo
+from nnpa_network.client_api.weights import Weight
 from nnpa_network.program import Array, ModelRefused, Node, Port, Program
-from nnpa_network.weights import Weight
+from nnpa_network.running.executor import Executor, Observer, Result, StepFailed
 
 SIGNATURE_DIGITS = 32  # source: AI_<NAME>_MODEL_SIGNATURE
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from nnpa_network.arrangement import Arrangement, Shape
+from nnpa_network.building.arrangement import Arrangement, Shape
 from nnpa_network.program import ABSENT, Array, ModelRefused
 
 # Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_network.bhwc import IoTensor
-from nnpa_network.buffer_format import Buffer, same_format
-from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.client_api.bhwc import IoTensor
+from nnpa_network.client_api.buffer_format import Buffer, same_format
+from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 
 MAX_BATCHES = 0xFFFF  # n_batches has 16 bits
 _CODE = ErrorCode

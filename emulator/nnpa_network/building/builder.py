@@ -24,7 +24,7 @@ from nnpa_emulator.ztensor import (
 )
 from onnx import helper
 
-from nnpa_network.arrangement import (
+from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
     NotMapped,
@@ -34,8 +34,8 @@ from nnpa_network.arrangement import (
     require_fits,
     whole,
 )
-from nnpa_network.constants import evaluate, limited, stickify
-from nnpa_network.inference import OnnxNode, Value, infer
+from nnpa_network.building.constants import evaluate, limited, stickify
+from nnpa_network.building.type_inference import OnnxNode, Value, infer
 from nnpa_network.program import (
     ABSENT,
     BOUNDARY,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import jinja2
 
-from nnpa_network.accuracy import AccuracyReport, MachineAccuracy, OutputAccuracy
-from nnpa_network.metrics import ULP_LABELS
+from nnpa_network.reporting.accuracy import AccuracyReport, MachineAccuracy, OutputAccuracy
+from nnpa_network.reporting.metrics import ULP_LABELS
 
 # Size of a plot in pixels, and the room left for its labels.
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 920, 260, 60, 12, 30
@@ -56,7 +56,7 @@ class Bar:
 def as_html(report: AccuracyReport) -> str:
     """Return the page; names of the model are escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nnpa_network", "templates"),
+        loader=jinja2.PackageLoader("nnpa_network.reporting", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

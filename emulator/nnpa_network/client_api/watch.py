@@ -3,9 +3,9 @@
 
 from collections.abc import Mapping
 
-from nnpa_network.executor import NodeEvent, StepFailed
-from nnpa_network.observer import Event, EventFlag, NodeInfo, Observer, layer_type
+from nnpa_network.client_api.observer import Event, EventFlag, NodeInfo, Observer, layer_type
 from nnpa_network.program import Array, Program
+from nnpa_network.running.executor import NodeEvent, StepFailed
 
 
 def describe_nodes(program: Program, weights: frozenset[str]) -> tuple[NodeInfo, ...]:

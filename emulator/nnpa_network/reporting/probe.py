@@ -13,11 +13,11 @@ import numpy as np
 from nnpa_emulator import Guest, find_machine
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network.accuracy import MACHINES
-from nnpa_network.executor import StepFailed
-from nnpa_network.onnx_import import ImportOptions, OnnxModel, import_onnx
-from nnpa_network.placement import title
+from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
+from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Port
+from nnpa_network.reporting.accuracy import MACHINES
+from nnpa_network.running.executor import StepFailed
 
 # Around the cells of a stick (64), the rows of a page (32), and two sticks.
 EDGE_SIZES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129)

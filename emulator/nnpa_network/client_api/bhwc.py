@@ -24,7 +24,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nnpa_network.buffer_format import (
+from nnpa_network.client_api.buffer_format import (
     Array,
     Buffer,
     Format,

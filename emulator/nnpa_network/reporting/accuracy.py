@@ -14,12 +14,12 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, find_machine
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network import host
-from nnpa_network.executor import NodeEvent, Result, StepFailed, Violation
-from nnpa_network.metrics import ULP_LABELS, Agreement, Tally
-from nnpa_network.onnx_import import ImportOptions, OnnxModel, import_onnx
-from nnpa_network.placement import title
+from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
+from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Program
+from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally
+from nnpa_network.running import host
+from nnpa_network.running.executor import NodeEvent, Result, StepFailed, Violation
 
 MACHINES = ("telum1", "telum2")
 _MOST_ELEMENTS = 8

@@ -9,10 +9,10 @@ handles and for no free place is that of ST's public application code.
 import threading
 from collections.abc import Callable
 
-from nnpa_network.creation import Caller, Options, Provenance, require_compatible
-from nnpa_network.errors import NO_ERROR, AiError, ErrorCode, ErrorType, NetworkRefused
-from nnpa_network.plan import Plan
-from nnpa_network.runtime import Network, RunResult
+from nnpa_network.client_api.creation import Caller, Options, Provenance, require_compatible
+from nnpa_network.client_api.errors import NO_ERROR, AiError, ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.client_api.network import Network, RunResult
+from nnpa_network.importing.plan import Plan
 
 INVALID_HANDLE = AiError(ErrorType.INVALID_HANDLE, ErrorCode.NETWORK, "no network has this handle")
 NOT_RUN = RunResult(0)

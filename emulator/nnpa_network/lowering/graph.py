@@ -9,12 +9,10 @@ import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
 
-from nnpa_network import host
-from nnpa_network.arrangement import NotMapped, axes_of
-from nnpa_network.builder import Builder
-from nnpa_network.constants import evaluate
-from nnpa_network.containment import MOST_TRIPS
-from nnpa_network.inference import (
+from nnpa_network.building.arrangement import NotMapped, axes_of
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.constants import evaluate
+from nnpa_network.building.type_inference import (
     UNKNOWN,
     OnnxNode,
     Type,
@@ -23,10 +21,12 @@ from nnpa_network.inference import (
     infer,
     type_of,
 )
-from nnpa_network.macc import multiply_accumulates
+from nnpa_network.containment import MOST_TRIPS
+from nnpa_network.lowering.macc import multiply_accumulates
+from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
-from nnpa_network.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
+from nnpa_network.running import host
 
 # What reads numbers at run time to decide how much to make: no limit can hold it beforehand.
 _AMPLIFIERS = frozenset(

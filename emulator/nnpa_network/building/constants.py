@@ -13,9 +13,9 @@ from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import init_quantized_ztensor
 
-from nnpa_network import host
-from nnpa_network.inference import Value
+from nnpa_network.building.type_inference import Value
 from nnpa_network.program import Array, ModelRefused, TensorInfo
+from nnpa_network.running import host
 
 
 def evaluate(proto: Any, opset: int, inputs: Sequence[Value | None]) -> list[Array]:

@@ -8,7 +8,7 @@ checking"; fields as `ai_network_report` of its public header has them.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnpa_network.buffer_format import Buffer
+from nnpa_network.client_api.buffer_format import Buffer
 
 MAX_N_MACC = 0xFFFF_FFFF  # n_macc has 32 bits in API 1.1.0
 

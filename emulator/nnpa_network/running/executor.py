@@ -28,10 +28,7 @@ from nnpa_emulator.status import (
 )
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_network import direct, host
-from nnpa_network.arrays import arrange, check_feed, count_nans, raw, shaped
 from nnpa_network.containment import MOST_TRIPS
-from nnpa_network.frames import WIDEST, Frame, Frames
 from nnpa_network.program import (
     ABSENT,
     AcceleratorStep,
@@ -43,6 +40,9 @@ from nnpa_network.program import (
     reads,
     writes,
 )
+from nnpa_network.running import direct, host
+from nnpa_network.running.arrays import arrange, check_feed, count_nans, raw, shaped
+from nnpa_network.running.frames import WIDEST, Frame, Frames
 
 SATURATING = "transform_ztensor_with_saturation"
 _TRANSFORMS = frozenset(name for name in FUNCTIONS if name.startswith("transform_"))

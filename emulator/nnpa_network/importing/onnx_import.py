@@ -18,12 +18,12 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
+from nnpa_network.building.type_inference import type_of
 from nnpa_network.containment import DOMAINS, MOST_NODES, expanded_nodes, fault_of, tensors
-from nnpa_network.executor import Executor, Result
-from nnpa_network.inference import type_of
-from nnpa_network.lowering import Lowering, Settings
-from nnpa_network.placement import Rule
+from nnpa_network.lowering.graph import Lowering, Settings
+from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.executor import Executor, Result
 
 OLDEST_OPSET = 7
 _PROGRAMS = 16

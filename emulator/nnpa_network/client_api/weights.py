@@ -8,9 +8,9 @@ weights buffer".
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnpa_network.activations import aligned
-from nnpa_network.buffer_format import Buffer
-from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.client_api.activations import aligned
+from nnpa_network.client_api.buffer_format import Buffer
+from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 
 
 @dataclass(frozen=True, slots=True)

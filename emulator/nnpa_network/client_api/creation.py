@@ -8,9 +8,9 @@ and checking"; options are those of its generator.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nnpa_network.buffer_format import Buffer, MetaInfo
-from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
-from nnpa_network.report import TOOLS_API_VERSION, TYPE_SIGNATURES, Version
+from nnpa_network.client_api.buffer_format import Buffer, MetaInfo
+from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.client_api.report import TOOLS_API_VERSION, TYPE_SIGNATURES, Version
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_network.bhwc import IoTensor
+from nnpa_network.client_api.bhwc import IoTensor
 from nnpa_network.program import ABSENT, Program, reads, writes
 
 ALIGNMENT = 4  # source: AI_<NAME>_ACTIVATIONS_ALIGNMENT

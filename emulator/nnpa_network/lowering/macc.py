@@ -9,7 +9,7 @@ Source: X-CUBE-AI 7.0 reports (analyze); recurrent layers by the dense layers th
 
 import math
 
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.type_inference import OnnxNode, Value
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _SOFTMAX = 15

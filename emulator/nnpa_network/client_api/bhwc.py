@@ -18,6 +18,7 @@ above 65535, is our reading.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,8 @@ from nnpa_network.client_api.buffer_format import (
     same_format,
     to_fixed_point,
 )
-from nnpa_network.program import Port
+from nnpa_network.importing.plan import Plan, Weight
+from nnpa_network.program import Node, Port
 
 _MOST = 0xFFFF  # height and width have 16 bits
 
@@ -158,3 +160,26 @@ def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int
     if max(dims[:2]) > _MOST:
         return (1, 1, math.prod(element)), ()
     return dims, order
+
+
+def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
+    """Return scale and zero point of inputs and outputs that a model itself keeps as integers.
+
+    They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
+    output, where these are per tensor and constant.
+    """
+    known = {one.name: one for one in plan.weights()}
+    found: dict[str, MetaInfo] = {}
+    for node in nodes:
+        ends = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
+        for name in ends.get(node.op_type, ()):
+            _data, scaled, *shifted = node.inputs
+            scale, zero = known.get(scaled), known.get(shifted[0]) if shifted else None
+            if scale is not None and math.prod(scale.shape) == 1:
+                zero_point = 0 if zero is None else int(_values(zero)[0])
+                found[name] = MetaInfo(float(_values(scale)[0]), zero_point)
+    return found
+
+
+def _values(weight: Weight) -> Any:
+    return np.frombuffer(weight.data, np.dtype(weight.dtype))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from nnpa_network.client_api.activations import Activations, place, working_bytes
 from nnpa_network.client_api.batches import Batch, read_inputs, require_outputs, write_output
-from nnpa_network.client_api.bhwc import IoTensor, io_tensor
+from nnpa_network.client_api.bhwc import IoTensor, io_tensor, quantisation
 from nnpa_network.client_api.buffer_format import Buffer, Format, FormatFlag
 from nnpa_network.client_api.creation import (
     Caller,
@@ -30,7 +30,7 @@ from nnpa_network.client_api.observer import EventFlag, NodeInfo, Observer
 from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
-from nnpa_network.importing.plan import Plan, quantisation
+from nnpa_network.importing.plan import Plan
 from nnpa_network.running.executor import Executor, StepFailed, Violation
 
 _TYPE, _CODE = ErrorType, ErrorCode

@@ -6,26 +6,11 @@ weights buffer".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nnpa_network.client_api.activations import aligned
 from nnpa_network.client_api.buffer_format import Buffer
 from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """One tensor of the weights: its name in the model, and its elements, little-endian bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes | memoryview
-
-    @property
-    def nbytes(self) -> int:
-        """Its size, bytes."""
-        return len(self.data)
+from nnpa_network.importing.plan import Weight
 
 
 def layout(weights: Sequence[Weight]) -> tuple[tuple[int, ...], int]:

@@ -12,9 +12,8 @@ import onnx
 from nnpa_emulator import Guest, Ztensor
 from onnx import numpy_helper
 
-from nnpa_network.client_api.weights import Weight
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.importing.plan import signature_of
+from nnpa_network.importing.plan import Weight, signature_of
 from nnpa_network.program import Port, Program
 from nnpa_network.running.executor import Executor
 

@@ -4,22 +4,34 @@
 An imported ONNX model is one; so is a program that came without its model.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network.client_api.buffer_format import MetaInfo
-from nnpa_network.client_api.weights import Weight
-from nnpa_network.program import Array, ModelRefused, Node, Port, Program
+from nnpa_network.program import Array, ModelRefused, Port, Program
 from nnpa_network.running.executor import Executor, Observer, Result, StepFailed
 
 SIGNATURE_DIGITS = 32  # source: AI_<NAME>_MODEL_SIGNATURE
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor of the weights: its name in the model, and its elements, little-endian bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+    @property
+    def nbytes(self) -> int:
+        """Its size, bytes."""
+        return len(self.data)
 
 
 class Plan(Protocol):
@@ -145,29 +157,6 @@ def _refilled(constant: Array | Ztensor, data: bytes) -> Array | Ztensor:
         return replace(constant, buffer=memory)
     array: Array = np.frombuffer(data, constant.dtype).reshape(constant.shape)
     return array
-
-
-def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
-    """Return scale and zero point of inputs and outputs that a model itself keeps as integers.
-
-    They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
-    output, where these are per tensor and constant.
-    """
-    known = {one.name: one for one in plan.weights()}
-    found: dict[str, MetaInfo] = {}
-    for node in nodes:
-        ends = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
-        for name in ends.get(node.op_type, ()):
-            _data, scaled, *shifted = node.inputs
-            scale, zero = known.get(scaled), known.get(shifted[0]) if shifted else None
-            if scale is not None and math.prod(scale.shape) == 1:
-                zero_point = 0 if zero is None else int(_values(zero)[0])
-                found[name] = MetaInfo(float(_values(scale)[0]), zero_point)
-    return found
-
-
-def _values(weight: Weight) -> Any:
-    return np.frombuffer(weight.data, np.dtype(weight.dtype))
 
 
 def signature_of(data: bytes) -> str:

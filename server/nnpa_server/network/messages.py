@@ -18,7 +18,8 @@ from nnpa_network.client_api.creation import Caller, NetworkParams, Options
 from nnpa_network.client_api.errors import AiError
 from nnpa_network.client_api.observer import Event, NodeInfo
 from nnpa_network.client_api.report import Report, Version
-from nnpa_network.client_api.weights import Weight, layout
+from nnpa_network.client_api.weights import layout
+from nnpa_network.importing.plan import Weight
 from nnpa_network.program import Node, Port, Program
 from nnpa_network.running.executor import Violation
 

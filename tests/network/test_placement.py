@@ -21,7 +21,9 @@ from nnpa_network.lowering.placement import (
 from nnpa_network.operators import OPERATORS
 from nnpa_network.operators.table import markdown
 from nnpa_network.program import ModelRefused
-from nnpa_network.running.executor import Executor, NodeEvent, StepFailed
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.observed import NodeEvent
+from nnpa_network.running.results import StepFailed
 
 from tests.network import real_models
 from tests.network.hosting import agree, load, nodes, normal, text_model

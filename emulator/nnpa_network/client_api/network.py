@@ -31,7 +31,8 @@ from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
-from nnpa_network.running.executor import Executor, StepFailed, Violation
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import StepFailed, Violation
 
 _TYPE, _CODE = ErrorType, ErrorCode
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from nnpa_network.client_api.observer import Event, EventFlag, NodeInfo, Observer, layer_type
 from nnpa_network.program import Array, Program
-from nnpa_network.running.executor import NodeEvent, StepFailed
+from nnpa_network.running.observed import NodeEvent
+from nnpa_network.running.results import StepFailed
 
 
 def describe_nodes(program: Program, weights: frozenset[str]) -> tuple[NodeInfo, ...]:

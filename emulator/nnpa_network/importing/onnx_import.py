@@ -23,7 +23,9 @@ from nnpa_network.containment import DOMAINS, MOST_NODES, expanded_nodes, fault_
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
-from nnpa_network.running.executor import Executor, Result
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
 
 OLDEST_OPSET = 7
 _PROGRAMS = 16
@@ -39,7 +41,7 @@ class ImportOptions:
     and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
     products go to the accelerator, which rounds them; `placement` are rules of a device placement
     file; `most_bytes` bounds the initializers, and every array and tensor; `most_programs` is how
-    many sets of shapes are kept.
+    many sets of shapes are kept; `shortcuts` are those that runs take, by name.
     """
 
     strict: bool = False
@@ -48,6 +50,7 @@ class ImportOptions:
     placement: tuple[Rule, ...] = ()
     most_bytes: int = DEFAULT_BYTES
     most_programs: int = _PROGRAMS
+    shortcuts: frozenset[str] = SHORTCUTS
 
 
 @dataclass(slots=True)
@@ -93,7 +96,7 @@ class OnnxModel:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
                 return self._executors[concrete]
-            executor = Executor(self._lower(concrete), self.guest)
+            executor = Executor(self._lower(concrete), self.guest, self.options.shortcuts)
             self._executors[concrete] = executor
             while len(self._executors) > self.options.most_programs:
                 self._executors.popitem(last=False)

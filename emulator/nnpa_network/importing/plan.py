@@ -14,7 +14,10 @@ from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
 from nnpa_network.program import Array, ModelRefused, Port, Program
-from nnpa_network.running.executor import Executor, Observer, Result, StepFailed
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.observed import Observer
+from nnpa_network.running.results import Result, StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
 
 SIGNATURE_DIGITS = 32  # source: AI_<NAME>_MODEL_SIGNATURE
 
@@ -78,10 +81,10 @@ class Plan(Protocol):
 class ForeignExecutor(Executor):
     """An executor of a program that was not compiled here: what does not fit fails the run."""
 
-    def run(self, feeds: Mapping[str, Array], observer: Observer | None = None) -> Result:
+    def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
         try:
-            return super().run(feeds, observer)
+            return super().run(inputs, observer)
         except ModelRefused:
             raise
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
@@ -92,9 +95,16 @@ class ForeignExecutor(Executor):
 class ProgramPlan:
     """A program that came without its model: one set of shapes, constants for weights."""
 
-    def __init__(self, program: Program, guest: Guest, signature: str) -> None:
+    def __init__(
+        self,
+        program: Program,
+        guest: Guest,
+        signature: str,
+        shortcuts: frozenset[str] = SHORTCUTS,
+    ) -> None:
         self.program, self.guest, self.signature = program, guest, signature
-        self._executor = ForeignExecutor(program, guest)
+        self._shortcuts = shortcuts
+        self._executor = ForeignExecutor(program, guest, shortcuts)
 
     @property
     def name(self) -> str:
@@ -131,7 +141,7 @@ class ProgramPlan:
             )
         }
         changed = replace(self.program, constants=constants)
-        return ProgramPlan(changed, self.guest, self.signature)
+        return ProgramPlan(changed, self.guest, self.signature, self._shortcuts)
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs; the program's inputs have the shapes that they have."""

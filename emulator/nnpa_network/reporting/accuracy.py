@@ -19,7 +19,8 @@ from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Program
 from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally
 from nnpa_network.running import host
-from nnpa_network.running.executor import NodeEvent, Result, StepFailed, Violation
+from nnpa_network.running.observed import NodeEvent
+from nnpa_network.running.results import Result, StepFailed, Violation
 
 MACHINES = ("telum1", "telum2")
 _MOST_ELEMENTS = 8

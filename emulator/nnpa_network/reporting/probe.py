@@ -17,7 +17,7 @@ from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_
 from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Port
 from nnpa_network.reporting.accuracy import MACHINES
-from nnpa_network.running.executor import StepFailed
+from nnpa_network.running.results import StepFailed
 
 # Around the cells of a stick (64), the rows of a page (32), and two sticks.
 EDGE_SIZES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129)

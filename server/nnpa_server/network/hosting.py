@@ -18,7 +18,7 @@ from nnpa_network.client_api.network import Network
 from nnpa_network.client_api.report import Version
 from nnpa_network.importing.plan import Plan
 from nnpa_network.program import AcceleratorStep, Program
-from nnpa_network.running.executor import Violation
+from nnpa_network.running.results import Violation
 
 from nnpa_server.accelerator.encode import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid

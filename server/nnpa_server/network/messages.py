@@ -21,7 +21,7 @@ from nnpa_network.client_api.report import Report, Version
 from nnpa_network.client_api.weights import layout
 from nnpa_network.importing.plan import Weight
 from nnpa_network.program import Node, Port, Program
-from nnpa_network.running.executor import Violation
+from nnpa_network.running.results import Violation
 
 from nnpa_server.errors import invalid, unspecified
 

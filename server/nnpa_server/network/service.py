@@ -22,7 +22,7 @@ from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Obser
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
-from nnpa_network.running.executor import Result
+from nnpa_network.running.results import Result
 
 from nnpa_server.accelerator.encode import timestamp
 from nnpa_server.config import MIB

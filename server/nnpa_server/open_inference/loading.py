@@ -168,7 +168,7 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
-    from nnpa_network.running.executor import StepFailed  # imports onnx, as the plan has
+    from nnpa_network.running.results import StepFailed
 
     taken = bytes_of(_executor(plan).program)
     if taken > most:

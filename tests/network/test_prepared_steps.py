@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short way of steps that have run before gives what the pipeline gives."""
+"""A prepared step gives what the emulator's function gives."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,22 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
-from nnpa_network.running import direct, host
-from nnpa_network.running import executor as executor_module
-from nnpa_network.running.executor import Executor, Result
-from onnx import helper
+from nnpa_network.running import plain
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import Result
 
 from tests.server.onnx_models import Array, binary, dense
 
+pytestmark = pytest.mark.shortcut
 CLEAN = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 BINARY = ("Add", "Sub", "Mul", "Div", "Min", "Max")
 MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense()}
 numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
 )
-
-
-ends_ = numbers.filter(lambda one: one != 0 and bool(np.isfinite(one)))
 
 
 def _executor(name: str, *, saturate: bool = True, guest: Guest | None = None) -> Executor:
@@ -89,13 +86,13 @@ def test_arrays_that_are_not_rows_are_read_as_such() -> None:
 def test_the_pipeline_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a clean run the pipeline is not asked again, until a value needs it."""
     executor, asked = _executor("div"), list[str]()
-    complete: Any = vars(executor_module)["call"]
+    complete: Any = vars(plain)["call"]
 
     def counted(guest: Guest, verb: str, arguments: dict[str, object]) -> object:
         asked.append(verb)
         return complete(guest, verb, arguments)
 
-    monkeypatch.setattr(executor_module, "call", counted)
+    monkeypatch.setattr(plain, "call", counted)
     executor.run(_feeds(executor, CLEAN + 7))
     assert len(asked) == 4
     executor.run(_feeds(executor, CLEAN + 7))
@@ -118,37 +115,3 @@ def test_a_guest_that_moves_is_asked_again() -> None:
     assert _same(exact, executor.run(feeds))
     guest.machine = replace(guest.machine)
     assert _same(exact, executor.run(feeds))
-
-
-@given(
-    values=st.lists(numbers, min_size=1, max_size=9),
-    ends=st.tuples(ends_, ends_),
-)
-def test_limits_agree_with_the_host(values: list[float], ends: tuple[float, float]) -> None:
-    """Values limited here and by ONNX Runtime have the same bits."""
-    node = helper.make_node("Clip", ["x", "least", "most"], ["y"])
-    least, most = (np.array(one, np.float32) for one in ends)
-    dtypes = (np.dtype(np.float32),) * 3
-    short = direct.limited("Clip", (1, 2, 3), {2: least, 3: most}, dtypes)
-    assert short is not None
-    arrays = [np.array(values, np.float32), least, most]
-    complete = host.prepare(node.SerializeToString(), 13, dtypes, None)
-    assert short(arrays)[0].tobytes() == complete(arrays)[0].tobytes()
-
-
-@pytest.mark.parametrize(
-    ("op_type", "inputs", "dtype"),
-    [
-        ("Relu", (1,), np.float32),
-        ("Clip", (1,), np.float32),
-        ("Clip", (1, 2, 4), np.float32),
-        ("Clip", (1, 2, 3), np.float64),
-        ("Clip", (1, 2, 5), np.float32),
-        ("Clip", (1, 6, 3), np.float32),
-    ],
-)
-def test_other_nodes_are_the_hosts(op_type: str, inputs: tuple[int, ...], dtype: Any) -> None:
-    """Anything but FP32 between two finite constants other than 0 is left to ONNX Runtime."""
-    constants = {2: np.ones((), dtype), 3: np.ones((), dtype), 5: np.zeros((), dtype)}
-    constants[6] = np.array(np.nan, dtype)
-    assert direct.limited(op_type, inputs, constants, (np.dtype(dtype),) * len(inputs)) is None

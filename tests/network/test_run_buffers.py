@@ -11,12 +11,13 @@ import pytest
 from nnpa_emulator import MACHINES, Guest
 from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.importing.onnx_import import import_onnx
-from nnpa_network.running import frames
+from nnpa_network.running import run_buffers
 from nnpa_network.running.executor import Executor
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.server.onnx_models import Array, binary, dense
 
+pytestmark = pytest.mark.shortcut
 SHAPE = (2, 65)
 
 
@@ -24,10 +25,10 @@ SHAPE = (2, 65)
 def _nothing_kept() -> Iterator[None]:
     """Nothing is kept before a test, and nothing after."""
     gc.collect()
-    assert frames.kept_bytes() == 0
+    assert run_buffers.kept_bytes() == 0
     yield
     gc.collect()
-    assert frames.kept_bytes() == 0
+    assert run_buffers.kept_bytes() == 0
 
 
 def _executor(model: bytes = b"", guest: Guest | None = None) -> Executor:
@@ -62,8 +63,8 @@ def _matmul_integer() -> bytes:
 
 
 @pytest.mark.parametrize("name", ["add", "integers"])
-def test_an_answer_does_not_change_when_its_frame_serves_again(name: str) -> None:
-    """What a run returned is the caller's: later runs over the same frame leave it alone."""
+def test_an_answer_does_not_change_when_its_buffers_serve_again(name: str) -> None:
+    """What a run returned is the caller's: later runs over the same buffers leave it alone."""
     executor = _executor(b"" if name == "add" else _matmul_integer())
     first = [executor.run(_feeds(executor, seed)).outputs for seed in range(3)]
     copies = [{key: array.copy() for key, array in one.items()} for one in first]
@@ -73,7 +74,7 @@ def test_an_answer_does_not_change_when_its_frame_serves_again(name: str) -> Non
             assert one[key].tobytes() == copy[key].tobytes() == other[key].tobytes()
 
 
-def test_a_run_takes_the_frame_of_an_earlier_one() -> None:
+def test_a_run_takes_the_buffers_of_an_earlier_one() -> None:
     """A second run allocates nothing."""
     sizes: list[int] = []
 
@@ -87,11 +88,11 @@ def test_a_run_takes_the_frame_of_an_earlier_one() -> None:
     assert len(sizes) == 3
     executor.run(_feeds(executor, 2))
     assert len(sizes) == 3
-    assert frames.kept_bytes() == sum(sizes)
+    assert run_buffers.kept_bytes() == sum(sizes)
 
 
 def test_runs_at_the_same_time_agree_with_runs_one_by_one() -> None:
-    """Threads that share a program never share a frame."""
+    """Threads that share a program never share buffers."""
     executor, alone = _executor(dense()), _executor(dense())
 
     def answer(one: Executor, seed: int) -> bytes:
@@ -103,12 +104,12 @@ def test_runs_at_the_same_time_agree_with_runs_one_by_one() -> None:
 
 
 def test_a_run_that_failed_keeps_nothing() -> None:
-    """Only a run that ended well leaves its frame."""
+    """Only a run that ended well leaves its buffers."""
     executor = _executor()
     executor.guest.allocate = lambda _size: None
     with pytest.raises(RuntimeError, match="allocat"):
         executor.run(_feeds(executor, 1))
-    assert frames.kept_bytes() == 0
+    assert run_buffers.kept_bytes() == 0
 
 
 def test_memory_that_somebody_counts_is_not_kept() -> None:
@@ -116,18 +117,18 @@ def test_memory_that_somebody_counts_is_not_kept() -> None:
     guest = Guest(MACHINES["telum2"], allocate=partial(page_memory))
     executor = _executor(guest=guest)
     executor.run(_feeds(executor, 1))
-    assert frames.kept_bytes() == 0
+    assert run_buffers.kept_bytes() == 0
 
 
-def test_the_least_recently_used_program_loses_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All frames of the process stay below the limit."""
+def test_the_least_recently_used_program_loses_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All buffers of the process stay below the limit."""
     executors = [_executor() for _ in range(3)]
     executors[0].run(_feeds(executors[0], 1))
-    one = frames.kept_bytes()
-    monkeypatch.setattr(frames, "LARGEST", 2 * one)
+    one = run_buffers.kept_bytes()
+    monkeypatch.setattr(run_buffers, "MAX_KEPT_BYTES", 2 * one)
     executors[1].run(_feeds(executors[1], 1))
     executors[2].run(_feeds(executors[2], 1))
-    assert frames.kept_bytes() == 2 * one
+    assert run_buffers.kept_bytes() == 2 * one
     del executors[1:]
     gc.collect()
-    assert frames.kept_bytes() == 0
+    assert run_buffers.kept_bytes() == 0

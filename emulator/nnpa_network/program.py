@@ -155,7 +155,7 @@ class Program:
     @property
     def macc(self) -> int:
         """Multiply-accumulates of one run."""
-        return sum(one.macc for one in self.nodes)
+        return sum(node.macc for node in self.nodes)
 
 
 def described(info: TensorInfo) -> Ztensor:

@@ -98,7 +98,9 @@ class Builder:
                 for number in range(last + 1, self._last + 1):
                     table.pop(number, None)
             self.functions = []
-            self._limited = {one: two for one, two in self._limited.items() if two.array <= last}
+            self._limited = {
+                value: limited for value, limited in self._limited.items() if limited.array <= last
+            }
             raise
 
     def _touch(self, value: Value) -> None:
@@ -155,8 +157,8 @@ class Builder:
 
     def _readable(self, value: Value) -> int:
         """Return a tensor whose transformation back gives a view's elements in order, or ABSENT."""
-        for one, number in self.available(value).items():
-            if one.plain and self.in_order(number):
+        for layout, number in self.available(value).items():
+            if layout.plain and self.in_order(number):
                 return number
         return ABSENT
 
@@ -191,7 +193,9 @@ class Builder:
     def _untransform(self, value: Value) -> int:
         if not value.tensors:
             raise ValueError(f"{value.name} exists in no form")
-        ranked = sorted(value.tensors, key=lambda one: (not one.plain, one.order))
+        ranked = sorted(
+            value.tensors, key=lambda arrangement: (not arrangement.plain, arrangement.order)
+        )
         chosen = ranked[0]
         direct = chosen.plain or is_channels_last(value.dims, chosen)
         permutation = whole(value.dims, chosen.order)
@@ -221,24 +225,28 @@ class Builder:
 
     def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         """Return the one output of a node that the import adds, computed at once if it can be."""
-        names = ["" if one is None else f"i{at}" for at, one in enumerate(inputs)]
+        names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
         proto = helper.make_node(op_type, names, ["o"], **attributes)
         renamed = [
-            None if one is None else Value(name, one.dtype, one.shape, constant=one.constant)
-            for name, one in zip(names, inputs, strict=True)
+            None
+            if operand is None
+            else Value(name, operand.dtype, operand.shape, constant=operand.constant)
+            for name, operand in zip(names, inputs, strict=True)
         ]
         opsets = {"": HELPER_OPSET}
         ((dtype, shape),) = infer(proto, opsets, renamed)
-        given = [one for one in inputs if one is not None]
-        bounded = op_type in _MOVES and all(one.bounded for one in given if one.constant is None)
+        present = [operand for operand in inputs if operand is not None]
+        bounded = op_type in _MOVES and all(
+            operand.bounded for operand in present if operand.constant is None
+        )
         output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
         if output.nbytes > self.most_bytes:
             raise NotMapped(
                 f"{op_type} would take {output.nbytes} bytes, at most {self.most_bytes}"
             )
-        if all(one.constant is not None for one in given):
+        if all(operand.constant is not None for operand in present):
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
-        numbers = tuple(ABSENT if one is None else self.array(one) for one in inputs)
+        numbers = tuple(ABSENT if operand is None else self.array(operand) for operand in inputs)
         step = HostStep(
             self.node, proto.SerializeToString(), numbers, (self.new_array(output),), HELPER_OPSET
         )
@@ -253,36 +261,36 @@ class Builder:
 
     def available(self, value: Value) -> dict[Arrangement, int]:
         """Return the tensors that hold a value, also those of what it is a view of."""
-        found = dict(value.tensors)
+        tensors = dict(value.tensors)
         if value.view is not None:
             source, permutation = value.view
-            for one, number in self.available(source).items():
+            for layout, number in self.available(source).items():
                 if permutation is not None:
-                    order = tuple(permutation.index(axis) for axis in one.order)
-                elif one.plain:
+                    order = tuple(permutation.index(axis) for axis in layout.order)
+                elif layout.plain:
                     order = axes_of(value.dims)
                 else:
                     continue
-                found.setdefault(Arrangement(order, one.dims), number)
-        return found
+                tensors.setdefault(Arrangement(order, layout.dims), number)
+        return tensors
 
     def tensor(self, value: Value, arrangement: Arrangement) -> int:
         """Return the id of a tensor that holds a value as arranged, converting it if need be."""
-        found = self.available(value)
-        if arrangement in found:
-            return found[arrangement]
+        tensors = self.available(value)
+        if arrangement in tensors:
+            return tensors[arrangement]
         self._touch(value)
-        for one, number in found.items():
-            same = one.order == arrangement.order
-            by_rows = one.dims[3] == arrangement.dims[3]
-            if same and (by_rows or (one.plain and self.in_order(number))):
-                made = self.new_tensor(value, arrangement)
-                arguments = {"src": number, "dest": made}
+        for layout, number in tensors.items():
+            same = layout.order == arrangement.order
+            by_rows = layout.dims[3] == arrangement.dims[3]
+            if same and (by_rows or (layout.plain and self.in_order(number))):
+                reshaped = self.new_tensor(value, arrangement)
+                arguments = {"src": number, "dest": reshaped}
                 self.steps.append(AcceleratorStep(self.node, "reshape_ztensor", arguments))
-                return made
-        made = self._stickify(value, arrangement)
-        value.tensors[arrangement] = made
-        return made
+                return reshaped
+        number = self._stickify(value, arrangement)
+        value.tensors[arrangement] = number
+        return number
 
     def _stickify(self, value: Value, arrangement: Arrangement) -> int:
         """Transform a value's array, or the array of which it is a view."""
@@ -291,10 +299,10 @@ class Builder:
             if permutation is not None:
                 order = tuple(permutation[axis] for axis in arrangement.order)
                 before = self._turned
-                made = self.tensor(source, Arrangement(order, arrangement.dims))
+                moved = self.tensor(source, Arrangement(order, arrangement.dims))
                 if self._turned > before:
                     self.moved.add(self.views.get(value, BOUNDARY))
-                return made
+                return moved
             if arrangement.plain:
                 arrangement = Arrangement(axes_of(source.dims), arrangement.dims)
                 return self.tensor(source, arrangement)
@@ -335,20 +343,20 @@ class Builder:
         require_fits(self.guest.machine, transformed)
         gates = transformed.layout in LAYOUT_GATES
         if self.saturate and transformed.type == DataTypes.ZDNN_DLFLOAT16:
-            data = [self._clipped(one) for one in data]
-        verb, others = self._transform(transformed, gates)
-        if all(one.constant is not None for one in data):
-            return self._constant_tensor(data, verb, others, TensorInfo(pre, transformed, scale))
-        numbers = tuple(self.array(one) for one in data)
+            data = [self._clipped(piece) for piece in data]
+        verb, options = self._transform(transformed, gates)
+        if all(piece.constant is not None for piece in data):
+            return self._constant_tensor(data, verb, options, TensorInfo(pre, transformed, scale))
+        numbers = tuple(self.array(piece) for piece in data)
         number = self.declare(pre, transformed, scale)
-        arguments = {"ztensor": number, **others, "data": numbers}
+        arguments = {"ztensor": number, **options, "data": numbers}
         self.steps.append(AcceleratorStep(self.node, verb, arguments))
         return number
 
     def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, Any]]:
         if transformed.type == DataTypes.ZDNN_BINARY_INT8:
-            others = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
-            return "transform_quantized_ztensor", others
+            options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
+            return "transform_quantized_ztensor", options
         old = self.guest.library_version < LIBRARY_VERSIONS["1.1.0"]
         if gates or old or not self.saturate:
             return "transform_ztensor", {}
@@ -370,16 +378,16 @@ class Builder:
         return self._limited[value]
 
     def _constant_tensor(
-        self, data: Sequence[Value], verb: str, others: Mapping[str, Any], info: TensorInfo
+        self, data: Sequence[Value], verb: str, options: Mapping[str, Any], info: TensorInfo
     ) -> int:
-        arrays = [np.ascontiguousarray(one.constant) for one in data]
-        digests = tuple(blake2b(one.tobytes(), digest_size=16).digest() for one in arrays)
+        arrays = [np.ascontiguousarray(piece.constant) for piece in data]
+        digests = tuple(blake2b(array.tobytes(), digest_size=16).digest() for array in arrays)
         key = (digests, verb, info)
         if key not in self.stickified:
-            self.stickified[key] = stickify(self.guest, arrays, verb, others, info)
+            self.stickified[key] = stickify(self.guest, arrays, verb, options, info)
         tensor = self.stickified[key]
-        for number, one in self.constants.items():
-            if one is tensor:
+        for number, constant in self.constants.items():
+            if constant is tensor:
                 return number
         number = self._number()
         self.constants[number], self.tensors[number] = tensor, info
@@ -394,7 +402,11 @@ class Builder:
 
     def host_node(self, node: OnnxNode, opset: int) -> None:
         """Emit a node of the model for the host, in the opset that the host takes it in."""
-        numbers = tuple(ABSENT if one is None else self.array(one) for one in node.inputs)
-        outputs = tuple(ABSENT if one is None else self.new_array(one) for one in node.outputs)
+        numbers = tuple(
+            ABSENT if operand is None else self.array(operand) for operand in node.inputs
+        )
+        outputs = tuple(
+            ABSENT if output is None else self.new_array(output) for output in node.outputs
+        )
         serialised = node.proto.SerializeToString()
         self.steps.append(HostStep(self.node, serialised, numbers, outputs, opset))

@@ -105,15 +105,15 @@ class OnnxNode:
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     """Return a node's attributes as Python values, strings decoded."""
-    found: dict[str, Any] = {}
-    for one in node.attribute:
-        value = helper.get_attribute_value(one)
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         elif isinstance(value, list) and value and isinstance(value[0], bytes):
             value = [item.decode("utf-8", "replace") for item in value]
-        found[one.name] = value
-    return found
+        attributes[attribute.name] = value
+    return attributes
 
 
 def type_of(proto: onnx.TypeProto) -> Type:
@@ -126,7 +126,7 @@ def type_of(proto: onnx.TypeProto) -> Type:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return dtype, None
-    dims = (one.dim_value if one.HasField("dim_value") else -1 for one in tensor.shape.dim)
+    dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     return dtype, tuple(int(dim) for dim in dims)
 
 
@@ -138,24 +138,24 @@ def infer(
     Raise `ModelRefused` where the inputs contradict the operator.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
-    given = [one for one in inputs if one is not None and one.name]
-    if any(one.dtype is None for one in given):
+    present = [operand for operand in inputs if operand is not None and operand.name]
+    if any(operand.dtype is None for operand in present):
         return [UNKNOWN] * len(node.output)
-    types = {one.name: _proto(one) for one in given}
+    types = {operand.name: _proto(operand) for operand in present}
     data = {
-        one.name: numpy_helper.from_array(one.constant, one.name)
-        for one in given
-        if one.constant is not None and one.constant.nbytes <= _SHOWN_BYTES
+        operand.name: numpy_helper.from_array(operand.constant, operand.name)
+        for operand in present
+        if operand.constant is not None and operand.constant.nbytes <= _SHOWN_BYTES
     }
     imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
-        found = onnx.shape_inference.infer_node_outputs(
+        inferred = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=imports
         )
     except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
-    return [type_of(found[name]) if name in found else UNKNOWN for name in node.output]
+    return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
 
 
 def _proto(value: Value) -> onnx.TypeProto:

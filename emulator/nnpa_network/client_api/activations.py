@@ -40,9 +40,9 @@ class Activations:
 def place(tensors: Iterable[IoTensor], start: int) -> tuple[tuple[IoTensor, ...], int]:
     """Give each tensor a place of one batch from `start` on; return them and the next byte."""
     placed: list[IoTensor] = []
-    for one in tensors:
-        placed.append(replace(one, offset=start))
-        start += aligned(one.nbytes)
+    for tensor in tensors:
+        placed.append(replace(tensor, offset=start))
+        start += aligned(tensor.nbytes)
     return tuple(placed), start
 
 

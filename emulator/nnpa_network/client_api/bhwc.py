@@ -141,8 +141,8 @@ def _require_convertible(port: Port, word: int, meta_info: MetaInfo | None) -> N
     scale = None if meta_info is None else meta_info.scale
     fits = get_type(word) == FormatType.Q and get_bits(word) in (8, 16)
     if not fits or port.dtype != np.float32 or (scale is not None and not 0 < scale < math.inf):
-        given = f"0x{word & 0xFFFFFFFF:08X}, scale {scale}, {port.dtype}"
-        raise ValueError(f"format of {port.name}: {given}, must be {limit}")
+        text = f"0x{word & 0xFFFFFFFF:08X}, scale {scale}, {port.dtype}"
+        raise ValueError(f"format of {port.name}: {text}, must be {limit}")
 
 
 def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, ...]]:
@@ -168,17 +168,17 @@ def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
     They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
     output, where these are per tensor and constant.
     """
-    known = {one.name: one for one in plan.weights()}
-    found: dict[str, MetaInfo] = {}
+    weights = {weight.name: weight for weight in plan.weights()}
+    formats: dict[str, MetaInfo] = {}
     for node in nodes:
         ends = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
         for name in ends.get(node.op_type, ()):
             _data, scaled, *shifted = node.inputs
-            scale, zero = known.get(scaled), known.get(shifted[0]) if shifted else None
+            scale, zero = weights.get(scaled), weights.get(shifted[0]) if shifted else None
             if scale is not None and math.prod(scale.shape) == 1:
                 zero_point = 0 if zero is None else int(_values(zero)[0])
-                found[name] = MetaInfo(float(_values(scale)[0]), zero_point)
-    return found
+                formats[name] = MetaInfo(float(_values(scale)[0]), zero_point)
+    return formats
 
 
 def _values(weight: Weight) -> Any:

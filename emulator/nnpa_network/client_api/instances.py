@@ -43,9 +43,9 @@ class Instances:
         """
         require_compatible(caller, options)
         with self._lock:
-            for handle, one in self._by_handle.items():
-                if one.provenance.c_name == provenance.c_name:
-                    _require_same(one, signature, options)
+            for handle, network in self._by_handle.items():
+                if network.provenance.c_name == provenance.c_name:
+                    _require_same(network, signature, options)
                     return handle
             if len(self._by_handle) >= self._limit:
                 text = f"{len(self._by_handle)} networks exist, at most {self._limit}"
@@ -78,7 +78,7 @@ class Instances:
     def all(self) -> dict[str, Network]:
         """Return the networks by handle, in the order of their C names."""
         with self._lock:
-            pairs = sorted(self._by_handle.items(), key=lambda one: one[1].provenance.c_name)
+            pairs = sorted(self._by_handle.items(), key=lambda pair: pair[1].provenance.c_name)
             return dict(pairs)
 
     def clear(self) -> None:

@@ -103,7 +103,7 @@ class Event:
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return sum(one.nbytes for one in self.tensors.values())
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True, slots=True)

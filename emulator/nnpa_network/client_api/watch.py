@@ -41,7 +41,7 @@ class Watch:
         failing: int | None = None,
     ) -> None:
         self._observer, self._failing = observer, failing
-        self._by_id = {one.id: one for one in nodes}
+        self._by_id = {node.id: node for node in nodes}
         self._last = len(nodes) - 1
         self._run, self._batch = run, batch
 
@@ -66,7 +66,7 @@ class Watch:
             return
         names = (node.inputs if before else node.outputs) if observer.tensors else ()
         read = {name: _read(event, name) for name in names}
-        self._send(flags, node, {name: one for name, one in read.items() if one is not None})
+        self._send(flags, node, {name: array for name, array in read.items() if array is not None})
 
     def _send(self, flags: EventFlag, node: NodeInfo | None, tensors: Mapping[str, Array]) -> None:
         observer = self._observer

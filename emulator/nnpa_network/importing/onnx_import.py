@@ -105,9 +105,9 @@ class OnnxModel:
 
     def _forget_constants(self) -> None:
         """Let go of sticks that no program has any more; some follow from shapes."""
-        programs = [one.program for one in self._executors.values()]
-        held = {id(one) for program in programs for one in program.constants.values()}
-        for key in [key for key, one in self._stickified.items() if id(one) not in held]:
+        programs = [executor.program for executor in self._executors.values()]
+        held = {id(constant) for program in programs for constant in program.constants.values()}
+        for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
             del self._stickified[key]
 
     def lent(self, guest: Guest) -> "OnnxModel":
@@ -126,14 +126,14 @@ class OnnxModel:
     def _concrete(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
         """Return one shape per input; free dims of one name agree."""
         sizes: dict[str, int] = {}
-        found: list[tuple[int, ...]] = []
+        concrete: list[tuple[int, ...]] = []
         for port in self.inputs:
-            given = shapes.get(port.name)
-            if given is not None and not _fits(given, port.shape):
+            shape = shapes.get(port.name)
+            if shape is not None and not _fits(shape, port.shape):
                 expected = f"expected {list(port.shape)}"
-                raise ModelRefused(f"input {port.name}: got shape {list(given)}, {expected}")
-            found.append(_filled(port, given, sizes))
-        return tuple(found)
+                raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
+            concrete.append(_filled(port, shape, sizes))
+        return tuple(concrete)
 
     def _lower(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
         inputs = tuple(
@@ -158,16 +158,18 @@ class OnnxModel:
         return lowering.program(self.name, inputs, self.outputs)
 
 
-def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    same = (one in (-1, size) for size, one in zip(given, wanted, strict=False))
-    return len(given) == len(wanted) and all(same) and all(size >= 0 for size in given)
+def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    same = (dim in (-1, size) for size, dim in zip(shape, expected, strict=False))
+    return len(shape) == len(expected) and all(same) and all(size >= 0 for size in shape)
 
 
-def _filled(port: Port, given: tuple[int, ...] | None, sizes: dict[str, int]) -> tuple[int, ...]:
+def _filled(
+    port: Port, requested: tuple[int, ...] | None, sizes: dict[str, int]
+) -> tuple[int, ...]:
     """Return a concrete shape, and remember the sizes of named dims."""
     shape: list[int] = []
-    for axis, (wanted, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
-        size = given[axis] if given is not None else wanted
+    for axis, (dim, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
+        size = requested[axis] if requested is not None else dim
         if size == -1:
             size = sizes.get(symbol, 1)
         if symbol and not symbol.startswith("?") and sizes.setdefault(symbol, size) != size:
@@ -190,12 +192,12 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
-    initializers = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     inputs = tuple(
-        _input(one, index)
-        for index, one in enumerate(one for one in graph.input if one.name not in initializers)
+        _input(info, index)
+        for index, info in enumerate(info for info in graph.input if info.name not in initializers)
     )
-    outputs = tuple(_output(one) for one in graph.output)
+    outputs = tuple(_output(info) for info in graph.output)
     for tensor in graph.initializer:
         tensor.ClearField("raw_data")  # the arrays are held once
     name = graph.name or "network"
@@ -248,16 +250,16 @@ def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     newest = onnx.defs.onnx_opset_version()
     opsets: dict[str, int] = {}
-    local = {one.domain for one in proto.functions}
-    for one in proto.opset_import:
-        domain = "" if one.domain == "ai.onnx" else one.domain
+    local = {function.domain for function in proto.functions}
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
         if domain not in DOMAINS and domain not in local:
-            used = next((node for node in proto.graph.node if node.domain == one.domain), None)
+            used = next((node for node in proto.graph.node if node.domain == opset.domain), None)
             if used is None:
                 continue
             title = used.name or used.op_type
-            raise ModelRefused(f"domain {one.domain} is not hosted", title)
-        opsets[domain] = one.version
+            raise ModelRefused(f"domain {opset.domain} is not hosted", title)
+        opsets[domain] = opset.version
     if not OLDEST_OPSET <= opsets.get("", newest) <= newest:
         raise ModelRefused(f"opset is {opsets['']}, must be {OLDEST_OPSET} to {newest}")
     return opsets

@@ -21,12 +21,12 @@ from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import clipping
 from nnpa_network.operators.table import (
     Graph,
-    made,
     operator,
     require_float,
     require_rank,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 # Limits and numbers of zDNN API Reference 1.2.0: zdnn_conv2d, zdnn_avgpool2d, zdnn_maxpool2d.
@@ -66,7 +66,7 @@ def _window(node: OnnxNode, size: Pair, kernel: Pair) -> Window:
     if _pair(node, "dilations", 1) != (1, 1):
         raise NotMapped(f"dilations are {list(_pair(node, 'dilations', 1))}, must be 1")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [_same(*one) for one in zip(size, kernel, strides, strict=True)]
+        totals = [_same(*sizes) for sizes in zip(size, kernel, strides, strict=True)]
         small = totals[0] // 2, totals[1] // 2
         large = totals[0] - small[0], totals[1] - small[1]
         ends = (small, large) if auto == "SAME_UPPER" else (large, small)
@@ -122,7 +122,7 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     at most 32, are split and joined by the host. A Relu or Clip from 0 that alone reads the result
     becomes part of it.
     """
-    value, weights, output = taken(node, 0), taken(node, 1), made(node)
+    value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("conv2d")
@@ -160,7 +160,7 @@ def _activated(graph: Graph, output: Value) -> tuple[int, float | None, Value]:
     except NotMapped:
         return ACT_NONE, None, output
     graph.absorb(follower)
-    return ACT_RELU, clip, made(follower)
+    return ACT_RELU, clip, required_output(follower)
 
 
 def convolve(
@@ -200,8 +200,8 @@ def _grouped(
     n, channels, high, wide = output.dims
     for group in range(groups):
         pieces = tuple(
-            _part(builder, one, axis, group, groups)
-            for one, axis in zip(operands, (1, 0, 0), strict=True)
+            _part(builder, operand, axis, group, groups)
+            for operand, axis in zip(operands, (1, 0, 0), strict=True)
         )
         part = Value(f"{output.name}_{group}", output.dtype, (n, channels // groups, high, wide))
         convolve(builder, (pieces[0], pieces[1], pieces[2]), scalars, part)
@@ -213,7 +213,7 @@ def _grouped(
 def _part(builder: Builder, value: Value, axis: int, index: int, count: int) -> Value:
     """Return one of `count` equal parts of a value along an axis."""
     size = value.dims[axis] // count
-    ends = [builder.integers(one) for one in (index * size, (index + 1) * size, axis)]
+    ends = [builder.integers(bound) for bound in (index * size, (index + 1) * size, axis)]
     return builder.host("Slice", [value, *ends])
 
 
@@ -223,7 +223,7 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     operand by the strides, pads or crops it, and turns the kernel round; conv2d with stride 1 does
     the rest.
     """
-    value, weights, output = taken(node, 0), taken(node, 1), made(node)
+    value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("conv2d")
@@ -240,7 +240,7 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     moved = builder.integers(0, 0, *before, 0, 0, *after)
     spread = builder.host("Pad", [spread, moved])
     turned = builder.host("Transpose", [weights], perm=[1, 0, 2, 3])
-    ends = [builder.integers(*one) for one in ((-1, -1), (-(1 << 62),) * 2, (2, 3), (-1, -1))]
+    ends = [builder.integers(*bound) for bound in ((-1, -1), (-(1 << 62),) * 2, (2, 3), (-1, -1))]
     turned = builder.host("Slice", [turned, *ends])
     bias = node.input(2) or builder.constant(np.zeros(weights.dims[1], value.dtype))
     scalars: dict[str, object] = {
@@ -269,9 +269,9 @@ def _transposed_ends(
         spread = (value.dims[2 + axis] - 1) * strides[axis] + 1
         whole = spread + kernel[axis] - 1 + extra[axis]
         cut = whole - output.dims[2 + axis]
-        given = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
+        is_explicit = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
         start = pads[axis]
-        if given:
+        if is_explicit:
             start = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
         before.append(kernel[axis] - 1 - start)
         after.append(output.dims[2 + axis] + kernel[axis] - 1 - spread - before[-1])
@@ -298,12 +298,12 @@ def pool(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     or by auto_pad, padding not counted in averages; ceil_mode only where it changes nothing; no
     Indices.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     verb = "maxpool2d" if node.op_type == "MaxPool" else "avgpool2d"
     require_float(value)
     require_rank(value, 4)
     builder.require(verb)
-    if graph.wanted(node.output(1)):
+    if graph.is_read(node.output(1)):
         raise NotMapped("the output Indices")
     kernel = _pair(node, "kernel_shape", 1)
     size = value.dims[2], value.dims[3]
@@ -349,7 +349,7 @@ def _pooled(
 @operator("GlobalMaxPool", functions=("maxpool2d",))
 def global_maximum(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, height and width at most 1024: one window over the whole image."""
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("maxpool2d")

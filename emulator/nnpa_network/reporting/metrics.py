@@ -23,12 +23,12 @@ _HALF = 0.5
 Doubles = npt.NDArray[np.float64]
 
 
-def ulps(got: Doubles, wanted: Doubles) -> Doubles:
+def ulps(got: Doubles, reference: Doubles) -> Doubles:
     """Return the distance in units of the last place that `wanted` would have in DLFLOAT16."""
-    _, exponents = np.frexp(wanted)
-    exponents = np.where(wanted == 0, _LEAST_EXPONENT, exponents - 1)
+    _, exponents = np.frexp(reference)
+    exponents = np.where(reference == 0, _LEAST_EXPONENT, exponents - 1)
     unit = np.ldexp(1.0, np.maximum(exponents, _LEAST_EXPONENT) - _FRACTION_BITS)
-    return np.asarray(np.abs(got - wanted) / unit, np.float64)
+    return np.asarray(np.abs(got - reference) / unit, np.float64)
 
 
 @dataclass(slots=True)
@@ -41,10 +41,10 @@ class Tally:
     sums: dict[str, float] = field(default_factory=dict[str, float])
     histogram: list[int] = field(default_factory=lambda: [0] * len(ULP_LABELS))
 
-    def add(self, got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> None:
+    def add(self, got: npt.NDArray[Any], reference: npt.NDArray[Any]) -> None:
         """Count the elements of two arrays of one shape."""
         a = np.asarray(got).astype(np.float64).reshape(-1)
-        b = np.asarray(wanted).astype(np.float64).reshape(-1)
+        b = np.asarray(reference).astype(np.float64).reshape(-1)
         numbers = np.isfinite(a) & np.isfinite(b)
         self.count += a.size
         self.bad += int(a.size - numbers.sum())
@@ -126,9 +126,9 @@ class Agreement:
     count: int = 0
     confusion: npt.NDArray[np.int64] | None = None
 
-    def add(self, got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> None:
+    def add(self, got: npt.NDArray[Any], reference: npt.NDArray[Any]) -> None:
         """Count decisions: the largest of the last axis, or above one half where it has one."""
-        a, b = _decisions(got), _decisions(wanted)
+        a, b = _decisions(got), _decisions(reference)
         self.same += int((a == b).sum())
         self.count += a.size
         classes = max(got.shape[-1], 2) if got.ndim else 2

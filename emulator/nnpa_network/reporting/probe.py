@@ -88,7 +88,7 @@ def probe(
 def _choices(hosted: OnnxModel, sizes: Sequence[int]) -> list[dict[str, int]]:
     """Return the sizes of free dims to be tried."""
     symbols = hosted.symbols
-    chosen = [dict.fromkeys(symbols, 1) | {one: size} for one in symbols for size in sizes]
+    chosen = [dict.fromkeys(symbols, 1) | {symbol: size} for symbol in symbols for size in sizes]
     return chosen or [{}]
 
 

@@ -20,11 +20,11 @@ def check_feed(
     if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
         return array
     fits = len(array.shape) == len(shape) and all(
-        wanted in (-1, given) for wanted, given in zip(shape, array.shape, strict=False)
+        dim in (-1, size) for dim, size in zip(shape, array.shape, strict=False)
     )
     if array.dtype != dtype or not fits:
-        got, wanted = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
-        raise ModelRefused(f"input {name}: got {got}, expected {wanted}")
+        got, expected = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
+        raise ModelRefused(f"input {name}: got {got}, expected {expected}")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

@@ -60,8 +60,8 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
         return opset
     since = onnx.defs.get_schema(op_type, opset, "").since_version
     if since > newest_opset():
-        known = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
-        raise HostError(f"{op_type} of opset {since}: {known}")
+        newest = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
+        raise HostError(f"{op_type} of opset {since}: {newest}")
     return newest_opset()
 
 
@@ -76,17 +76,17 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _free(graph: onnx.GraphProto) -> set[str]:
-    known = {one.name for one in graph.input} | {one.name for one in graph.initializer}
+    defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     free: set[str] = set()
     for node in graph.node:
-        free |= {name for name in (*node.input, *captured(node)) if name} - known
-        known |= set(node.output)
-    return free | ({one.name for one in graph.output} - known)
+        free |= {name for name in (*node.input, *captured(node)) if name} - defined
+        defined |= set(node.output)
+    return free | ({info.name for info in graph.output} - defined)
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
     """Tell whether a node is an If, a Loop, a Scan or the like."""
-    return any(one.HasField("g") or one.graphs for one in node.attribute)
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
 def prepare(
@@ -122,12 +122,12 @@ def _compile(
         name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
     }
     session = _session(node, opset, types, dict(zip(names, shapes or (), strict=False)))
-    wanted = [name for name in node.output if name]
+    outputs = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
     def kernel(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         try:
-            return list(session.run(wanted, dict(zip(present, arrays, strict=True))))
+            return list(session.run(outputs, dict(zip(present, arrays, strict=True))))
         except _REJECTIONS as error:
             raise HostError(_sentence(error)) from error
 
@@ -186,26 +186,26 @@ def reference(model: bytes) -> Callable[[Mapping[str, Any]], dict[str, npt.NDArr
     Values of a type that cannot be handed over are left out. Raise `HostError`.
     """
     proto = onnx.ModelProto.FromString(model)
-    for one in proto.opset_import:
-        if one.domain in ("", "ai.onnx"):
+    for domain in proto.opset_import:
+        if domain.domain in ("", "ai.onnx"):
             versions = [
-                opset_for(node.op_type, "", one.version)
+                opset_for(node.op_type, "", domain.version)
                 for node in proto.graph.node
                 if node.domain in ("", "ai.onnx")
             ]
-            one.version = min([one.version, *versions])
-    present = {one.name for one in proto.graph.output}
+            domain.version = min([domain.version, *versions])
+    present = {info.name for info in proto.graph.output}
     for node in proto.graph.node:
         names = [name for name in node.output if name and name not in present]
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = _load(proto)
-    wanted = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
+    names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
     def run(feeds: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         try:
-            results = session.run(wanted, dict(feeds))
+            results = session.run(names, dict(feeds))
         except _REJECTIONS as error:
             raise HostError(_sentence(error)) from error
-        return {name: np.asarray(one) for name, one in zip(wanted, results, strict=True)}
+        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
 
     return run

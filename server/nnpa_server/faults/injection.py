@@ -54,15 +54,19 @@ class _Counting:
         self, call: int, operation: str, machine: str, tensors: Mapping[str, Ztensor]
     ) -> bool:
         """Count a call, and tell whether it is this rule's turn."""
-        wanted = self.rule.message
-        if operation not in self.rule.operations or wanted.call not in (0, call):
+        condition = self.rule.message
+        if operation not in self.rule.operations or condition.call not in (0, call):
             return False
-        if self.rule.machine not in ("", machine) or not _has_shape(tuple(wanted.shape), tensors):
+        if self.rule.machine not in ("", machine) or not _has_shape(
+            tuple(condition.shape), tensors
+        ):
             return False
         self.passed += 1
-        if wanted.nth not in (0, self.passed) or (wanted.every and self.passed % wanted.every):
+        if condition.nth not in (0, self.passed) or (
+            condition.every and self.passed % condition.every
+        ):
             return False
-        return not wanted.HasField("probability") or self.random.random() < wanted.probability
+        return not condition.HasField("probability") or self.random.random() < condition.probability
 
 
 def _has_shape(shape: tuple[int, ...], tensors: Mapping[str, Ztensor]) -> bool:
@@ -70,8 +74,8 @@ def _has_shape(shape: tuple[int, ...], tensors: Mapping[str, Ztensor]) -> bool:
         return True
     dims = (1,) * (4 - len(shape)) + shape
     return any(
-        dims in (one.pre_transformed_desc.dims, one.transformed_desc.dims)
-        for one in tensors.values()
+        dims in (tensor.pre_transformed_desc.dims, tensor.transformed_desc.dims)
+        for tensor in tensors.values()
     )
 
 
@@ -80,7 +84,7 @@ class _Away:
     """A guest that was moved: from where, to where, by which rule, for how many more calls."""
 
     home: Machine
-    there: Machine
+    target: Machine
     rule: int
     left: int | None
 
@@ -124,7 +128,7 @@ class Faults:
         if old != self._rules:
             self._away = None
         if self._away is not None:
-            self._away.home, self._guest.machine = self._guest.machine, self._away.there
+            self._away.home, self._guest.machine = self._guest.machine, self._away.target
 
     def attend(self, context: Context, go_on: Callable[[], object]) -> None:
         """Take note of the gRPC call that operations now belong to; `go_on` raises when it ends."""
@@ -141,21 +145,21 @@ class Faults:
         self._count_absence(operation)
         machine = self._guest.machine.name.removesuffix("-custom")
         turns = [
-            (place, one)
-            for place, one in enumerate(self._rules)
-            if one.is_due(self._calls, operation, machine, tensors)
+            (place, counting)
+            for place, counting in enumerate(self._rules)
+            if counting.is_due(self._calls, operation, machine, tensors)
         ]
         deciding: tuple[int, _Counting] | None = None
-        for place, one in turns:
-            match one.rule.effect:
+        for place, counting in turns:
+            match counting.rule.effect:
                 case "move":
-                    self._move(place, one.rule, operation)
+                    self._move(place, counting.rule, operation)
                 case "delay":
-                    self._delay(place, one, operation)
+                    self._delay(place, counting, operation)
                 case "note":
                     self._tell(place, operation, "note", "")
                 case _:
-                    deciding = deciding or (place, one)
+                    deciding = deciding or (place, counting)
         return run() if deciding is None else self._break(*deciding, operation, tensors, run)
 
     def require_connection(self) -> None:
@@ -167,24 +171,24 @@ class Faults:
     def _break(
         self,
         place: int,
-        one: _Counting,
+        counting: _Counting,
         operation: str,
         tensors: Mapping[str, Ztensor],
         run: Callable[[], Outcome],
     ) -> Outcome:
-        wanted = one.rule.message
-        match one.rule.effect:
+        message = counting.rule.message
+        match counting.rule.effect:
             case "status":
-                return self._answer(place, one.rule, operation, tensors, run)
+                return self._answer(place, counting.rule, operation, tensors, run)
             case "program_check":
-                self._tell(place, operation, "program_check", wanted.program_check)
+                self._tell(place, operation, "program_check", message.program_check)
                 raise ProgramCheck(
-                    _KINDS[wanted.program_check], effects.refused(0, place, self._calls)
+                    _KINDS[message.program_check], effects.refused(0, place, self._calls)
                 )
             case "lose_connection":
-                return self._lose(place, wanted.lose_connection, operation, run)
+                return self._lose(place, message.lose_connection, operation, run)
             case _:
-                return self._spoil(place, one, operation, tensors, run)
+                return self._spoil(place, counting, operation, tensors, run)
 
     def _answer(
         self,
@@ -203,8 +207,8 @@ class Faults:
         refusal = None if warning else effects.refused(status, place, self._calls)
         kind = WrittenAnyway if rule.message.output_written else Outcome
         value = outcome.value if rule.message.output_written or warning else None
-        told = kind(status, refusal, fp_flags=outcome.fp_flags, value=value)
-        return effects.with_diagnostics(self._guest, operation, tensors, told)
+        injected = kind(status, refusal, fp_flags=outcome.fp_flags, value=value)
+        return effects.with_diagnostics(self._guest, operation, tensors, injected)
 
     def _lose(self, place: int, moment: str, operation: str, run: Callable[[], Outcome]) -> Outcome:
         if moment == "before":
@@ -218,26 +222,28 @@ class Faults:
     def _spoil(
         self,
         place: int,
-        one: _Counting,
+        counting: _Counting,
         operation: str,
         tensors: Mapping[str, Ztensor],
         run: Callable[[], Outcome],
     ) -> Outcome:
         """Run a function and change what it wrote, if it wrote anything."""
-        outcome, effect, wanted = run(), one.rule.effect, one.rule.message
+        outcome, effect, message = run(), counting.rule.effect, counting.rule.message
         if not outcome.valid:
             return outcome
         if effect == "flip_bits":
-            outcome, where = effects.flip(operation, tensors, outcome, wanted.flip_bits, one.random)
+            outcome, where = effects.flip(
+                operation, tensors, outcome, message.flip_bits, counting.random
+            )
         else:
-            found = effects.violate(operation, tensors, wanted.range_violation, one.random)
-            outcome, where = found
+            count = message.range_violation
+            outcome, where = effects.violate(operation, tensors, count, counting.random)
             outcome = effects.with_diagnostics(self._guest, operation, tensors, outcome)
         self._tell(place, operation, effect, where)
         return outcome
 
-    def _delay(self, place: int, one: _Counting, operation: str) -> None:
-        seconds = effects.drawn(one.rule.message.delay, one.random, MOST_SECONDS)
+    def _delay(self, place: int, counting: _Counting, operation: str) -> None:
+        seconds = effects.drawn(counting.rule.message.delay, counting.random, MOST_SECONDS)
         self._tell(place, operation, "delay", f"{seconds:.6g} s")
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -246,7 +252,7 @@ class Faults:
 
     def _move(self, place: int, rule: Rule, operation: str) -> None:
         assert rule.target is not None
-        self._come_back(operation, told=False)
+        self._come_back(operation, is_logged=False)
         calls = rule.message.move.calls
         self._away = _Away(self._guest.machine, rule.target, place, calls - 1 if calls else None)
         self._guest.machine = rule.target
@@ -256,16 +262,16 @@ class Faults:
         if self._away is None or self._away.left is None:
             return
         if self._away.left == 0:
-            self._come_back(operation, told=True)
+            self._come_back(operation, is_logged=True)
         else:
             self._away.left -= 1
 
-    def _come_back(self, operation: str, told: bool) -> None:
+    def _come_back(self, operation: str, is_logged: bool) -> None:
         away, self._away = self._away, None
         if away is None:
             return
         self._guest.machine = away.home
-        if told:
+        if is_logged:
             self._tell(away.rule, operation, "move", "back")
 
     def _tell(self, place: int, operation: str, effect: str, detail: str) -> None:

@@ -23,8 +23,8 @@ _MOST_CHANGED = 10_000  # one by one, under the session's lock
 _SHOWN = 64  # characters of a stranger's value that an error repeats
 _ARMS: Mapping[str, int] = MappingProxyType(
     {
-        one.name: one.number
-        for one in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
+        field.name: field.number
+        for field in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
     }
 )
 _MADE_OF = {
@@ -131,8 +131,8 @@ def _machine(name: str, path: str) -> Machine:
     try:
         return find_machine(name)
     except KeyError:
-        known = ", ".join(MACHINES)
-        raise invalid(path, repr(name[:_SHOWN]), f"one of {known}, or an alias") from None
+        machines = ", ".join(MACHINES)
+        raise invalid(path, repr(name[:_SHOWN]), f"one of {machines}, or an alias") from None
 
 
 def _status(text: str, path: str) -> int:

@@ -58,7 +58,7 @@ _OPTIONS: Mapping[str, Mapping[int, Any]] = {
     },
     "debug_level": {
         0: DebugLevel.RET_CODES,
-        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{one.name}"): one for one in DebugLevel},
+        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{level.name}"): level for level in DebugLevel},
     },
     "accumulator": {
         0: Accumulator.EXACT,
@@ -67,7 +67,10 @@ _OPTIONS: Mapping[str, Mapping[int, Any]] = {
     },
     "conversion": {
         0: Conversion.EXACT,
-        **{pb.Conversion.Value(f"CONVERSION_{one.name}"): one for one in Conversion},
+        **{
+            pb.Conversion.Value(f"CONVERSION_{conversion.name}"): conversion
+            for conversion in Conversion
+        },
     },
 }
 
@@ -138,11 +141,11 @@ def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.R
 
 def _read_options(message: pb.BuildOptions) -> Options:
     chosen: list[Any] = []
-    for name, known in _OPTIONS.items():
+    for name, numbers in _OPTIONS.items():
         number = getattr(message, name)
-        if number not in known:
-            raise invalid(f"options.{name}", number, f"one of {sorted(known)}")
-        chosen.append(known[number])
+        if number not in numbers:
+            raise invalid(f"options.{name}", number, f"one of {sorted(numbers)}")
+        chosen.append(numbers[number])
     rounding, debug, accumulator, conversion = chosen
     return Options(rounding, debug, accumulator, conversion)
 
@@ -246,16 +249,16 @@ def _tell(outcome: Outcome | int) -> pb.KernelResult:
         messages=outcome.messages,
     )
     if outcome.refusal is not None:
-        one, number = outcome.refusal, int(outcome.refusal.status)
-        told = pb.Refusal(
-            field=one.field,
-            value=one.value,
-            limit=one.limit,
-            constraint=one.constraint,
-            text=str(one),
+        refusal, number = outcome.refusal, int(outcome.refusal.status)
+        message = pb.Refusal(
+            field=refusal.field,
+            value=refusal.value,
+            limit=refusal.limit,
+            constraint=refusal.constraint,
+            text=str(refusal),
         )
-        told.mli_status = pb.MliStatus.ValueType(number)
-        result.refusal.CopyFrom(told)
+        message.mli_status = pb.MliStatus.ValueType(number)
+        result.refusal.CopyFrom(message)
     return result
 
 

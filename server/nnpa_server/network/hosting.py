@@ -104,7 +104,7 @@ class Hosted:
         session = self._session
         session.trail.operations += sum(calls.values())
         if session.metrics is not None:
-            warned = Counter((one.verb, one.status) for one in violations)
+            warned = Counter((violation.verb, violation.status) for violation in violations)
             session.metrics.network(session.trail.machine, calls, warned)
 
     def shared(self, name: str, size: int) -> Activations | None:
@@ -125,7 +125,7 @@ class Hosted:
 
 def calls_of(program: Program, times: int) -> Counter[str]:
     """Return how often a program calls each zDNN function when it runs so many times."""
-    verbs = Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+    verbs = Counter(step.verb for step in program.steps if isinstance(step, AcceleratorStep))
     return Counter({verb: count * times for verb, count in verbs.items()})
 
 
@@ -139,7 +139,7 @@ def read_c_name(header: pb.CreateNetworkHeader) -> str:
 
 def provenance_of(c_name: str) -> Provenance:
     """Return what reports say of networks that are compiled here and now."""
-    numbers = [int(one) for one in re.findall(r"\d+", SERVER_VERSION)[:3]]
+    numbers = [int(number) for number in re.findall(r"\d+", SERVER_VERSION)[:3]]
     version = Version(*[*numbers, 0, 0, 0][:3])
     now = time.time()
     stamp = time.strftime("%b %e %Y %H:%M:%S", time.gmtime(now))  # as C's __DATE__ and __TIME__

@@ -54,7 +54,7 @@ def probe_network(
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:
     """Return the machines of a request by their own names; both Telums without any."""
-    found: list[str] = []
+    machines: list[str] = []
     for name in names:
         try:
             machine = find_machine(name)
@@ -62,8 +62,8 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
             machine = None
         if machine is None or not machine.nnpa_installed:
             raise invalid("machines", repr(name[:64]), "a machine with NNPA")
-        found.append(machine.name)
-    return tuple(dict.fromkeys(found)) or MACHINES
+        machines.append(machine.name)
+    return tuple(dict.fromkeys(machines)) or MACHINES
 
 
 def _samples(
@@ -74,8 +74,8 @@ def _samples(
         raise invalid("samples", most, f"at most {MAX_SAMPLES}")
     if request.samples:
         return [
-            read_feeds(one.inputs, f"samples[{index}].inputs")
-            for index, one in enumerate(request.samples)
+            read_feeds(sample.inputs, f"samples[{index}].inputs")
+            for index, sample in enumerate(request.samples)
         ]
     rng = np.random.default_rng(request.seed)
     shapes = {port.name: port.shape for port in network.executor.program.inputs}

@@ -54,9 +54,9 @@ def read_array(message: Any, path: str) -> Array:
     """Return the array of a NamedArray or ConstantArray, as a view of the message's bytes."""
     dtype = read_dtype(message.dtype, f"{path}.dtype")
     shape = read_shape(message.shape, f"{path}.shape")
-    size, given = math.prod(shape) * dtype.itemsize, len(message.data)
-    if size != given:
-        raise invalid(f"{path}.data", f"{given} bytes", f"{size} bytes, those of {list(shape)}")
+    size, n_bytes = math.prod(shape) * dtype.itemsize, len(message.data)
+    if size != n_bytes:
+        raise invalid(f"{path}.data", f"{n_bytes} bytes", f"{size} bytes, those of {list(shape)}")
     array: Array = np.frombuffer(message.data, dtype).reshape(shape)
     return array
 
@@ -78,10 +78,10 @@ def little_endian(array: Array) -> bytes:
 def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:
     """Return inputs by name; a name that comes twice is refused."""
     feeds: dict[str, Array] = {}
-    for index, one in enumerate(arrays):
-        if one.name in feeds:
-            raise invalid(f"{path}[{index}].name", repr(one.name[:64]), "a name used once")
-        feeds[one.name] = read_array(one, f"{path}[{index}]")
+    for index, array in enumerate(arrays):
+        if array.name in feeds:
+            raise invalid(f"{path}[{index}].name", repr(array.name[:64]), "a name used once")
+        feeds[array.name] = read_array(array, f"{path}[{index}]")
     return feeds
 
 
@@ -134,20 +134,21 @@ def read_caller(header: pb.CreateNetworkHeader) -> Caller:
     """Return what the caller was compiled with."""
     version = None
     if header.HasField("tools_api_version"):
-        told = header.tools_api_version
-        version = Version(told.major, told.minor, told.micro)
+        message = header.tools_api_version
+        version = Version(message.major, message.minor, message.micro)
     return Caller(version, header.type_sizes or None)
 
 
 def read_options(message: pb.CreateOptions) -> Options:
     """Return the options of the runtime; those of the compiler are read by who compiles."""
     formats: dict[str, tuple[int, MetaInfo | None]] = {}
-    for index, one in enumerate(message.formats):
-        if not one.name:
+    for index, chosen in enumerate(message.formats):
+        if not chosen.name:
             raise unspecified(f"options.formats[{index}].name")
-        told = one.meta_info if one.HasField("meta_info") else None
-        meta = None if told is None else MetaInfo(told.scale, told.zero_point)
-        formats[one.name] = one.format & 0xFFFFFFFF, meta
+        meta = None
+        if chosen.HasField("meta_info"):
+            meta = MetaInfo(chosen.meta_info.scale, chosen.meta_info.zero_point)
+        formats[chosen.name] = chosen.format & 0xFFFFFFFF, meta
     return Options(
         allocate_inputs=message.allocate_inputs,
         allocate_outputs=message.allocate_outputs,
@@ -163,8 +164,8 @@ def read_options(message: pb.CreateOptions) -> Options:
 def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple[int, ...]]:
     """Return shapes by the inputs' names."""
     return {
-        one.name: read_shape(one.shape, f"{path}[{index}].shape")
-        for index, one in enumerate(messages)
+        buffer.name: read_shape(buffer.shape, f"{path}[{index}].shape")
+        for index, buffer in enumerate(messages)
     }
 
 
@@ -225,9 +226,13 @@ def tell_report(report: Report, program: Program, weights: Sequence[Weight]) -> 
         nodes=map(tell_node, program.nodes),
         weights=[
             pb.WeightTensor(
-                name=one.name, dtype=one.dtype, shape=one.shape, offset=offset, nbytes=one.nbytes
+                name=weight.name,
+                dtype=weight.dtype,
+                shape=weight.shape,
+                offset=offset,
+                nbytes=weight.nbytes,
             )
-            for one, offset in zip(weights, offsets, strict=True)
+            for weight, offset in zip(weights, offsets, strict=True)
         ],
     )
 
@@ -263,15 +268,15 @@ def tell_violations(
     violations: Sequence[Violation], program: Program
 ) -> Iterable[pb.NodeViolation]:
     """Yield messages of what the accelerator warned of, the first so many."""
-    for one in violations[:MAX_VIOLATIONS]:
-        node = program.nodes[one.node] if 0 <= one.node < len(program.nodes) else None
+    for violation in violations[:MAX_VIOLATIONS]:
+        node = program.nodes[violation.node] if 0 <= violation.node < len(program.nodes) else None
         yield pb.NodeViolation(
             node="" if node is None else node.name or node.op_type,
-            function=one.verb,
-            zdnn_status=one.status,
-            count=_count(one.violation),
+            function=violation.verb,
+            zdnn_status=violation.status,
+            count=_count(violation.violation),
         )
 
 
 def _count(violation: RangeViolation | None) -> int:
-    return 0 if violation is None else sum(one.count for one in violation.operands)
+    return 0 if violation is None else sum(operand.count for operand in violation.operands)

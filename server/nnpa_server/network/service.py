@@ -77,8 +77,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
 
     @contextmanager
     def _hosted(self, session: str) -> Generator[Hosted]:
-        with self.store.using(session) as found:
-            yield hosted_by(found)
+        with self.store.using(session) as open_session:
+            yield hosted_by(open_session)
 
     def CreateNetwork(  # noqa: N802 - the names of methods are the contract's
         self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Any
@@ -95,8 +95,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.CreateNetworkResponse(error=tell_error(refused.error))
             except ModelRefused as refused:
                 raise refused_model(refused) from refused
-            told = _tell_network(hosted, handle, hosted.find(handle))
-            return pb.CreateNetworkResponse(network=told)
+            network = _tell_network(hosted, handle, hosted.find(handle))
+            return pb.CreateNetworkResponse(network=network)
 
     def InitNetwork(  # noqa: N802
         self, request: pb.InitNetworkRequest, context: Any
@@ -136,13 +136,13 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def _run(
         self, network: Network, hosted: Hosted, request: pb.RunNetworkRequest, context: Context
     ) -> RunResult:
-        inputs = [read_buffer(one) for one in request.inputs] or None
+        inputs = [read_buffer(buffer) for buffer in request.inputs] or None
         within = hosted.memory.running(context)
         if request.forward:
             return network.forward(inputs, within)
-        outputs = [read_buffer(one) for one in request.outputs] or _inside(network)
-        size = sum(one.nbytes for one in network.outputs) * max(
-            (one.n_batches for one in outputs or ()), default=0
+        outputs = [read_buffer(buffer) for buffer in request.outputs] or _inside(network)
+        size = sum(tensor.nbytes for tensor in network.outputs) * max(
+            (buffer.n_batches for buffer in outputs or ()), default=0
         )
         require_message(size, self.store.limits.max_message)
         return network.run(inputs, outputs, within)
@@ -157,14 +157,14 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 raise not_ready(request.network, "init was not called, or failed")
             feeds = read_feeds(request.inputs, "inputs")
             with hosted.memory.running(context), refusing():
-                shapes = {name: one.shape for name, one in feeds.items()}
+                shapes = {name: array.shape for name, array in feeds.items()}
                 executor = network.plan.executor(_known(network.plan, shapes))
                 result = executor.run(feeds)
                 hosted.count(request.network)
             hosted.note(result.calls, result.violations)
             require_message(_bytes_of(result), self.store.limits.max_message)
             return pb.InferNetworkResponse(
-                outputs=[named(name, one) for name, one in result.outputs.items()],
+                outputs=[named(name, array) for name, array in result.outputs.items()],
                 violations=tell_violations(result.violations, executor.program),
                 nans=result.nans,
                 calls=result.calls,
@@ -218,8 +218,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             try:
                 for event in queue.read(_LOOK_AROUND):
                     if event is not None:
-                        told = tell_event(event, queue.dropped())
-                        yield pb.ObserveNetworkResponse(event=told)
+                        message = tell_event(event, queue.dropped())
+                        yield pb.ObserveNetworkResponse(event=message)
                     elif not context.is_active() or not hosted.instances.find(request.network):
                         return
             finally:
@@ -235,14 +235,14 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         first = read_token(f"networks of {request.session}", request.page_token) + 1
         count = page_size(request.page_size)
         with self._hosted(request.session) as hosted:
-            found = list(hosted.instances.all().items())
-            page = found[first : first + count]
+            networks = list(hosted.instances.all().items())
+            page = networks[first : first + count]
             last = first + len(page)
             token = f"networks of {request.session}"
             published = {model.name for model in self.repository.models()}
             return pb.ListNetworksResponse(
-                networks=[_tell_network(hosted, handle, one) for handle, one in page],
-                next_page_token=make_token(token, last - 1) if last < len(found) else "",
+                networks=[_tell_network(hosted, handle, network) for handle, network in page],
+                next_page_token=make_token(token, last - 1) if last < len(networks) else "",
                 published=() if first else sorted(published),
             )
 
@@ -310,16 +310,16 @@ def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:
     def take(event: Event) -> None:
         queue.offer(replace(event, time_ns=time.monotonic_ns()))
 
-    wanted = EventFlag(request.events & int(_ALL_EVENTS)) if request.events else _ALL_EVENTS
+    flags = EventFlag(request.events & int(_ALL_EVENTS)) if request.events else _ALL_EVENTS
     nodes = frozenset(request.nodes) or None
-    return Observer(take, wanted, request.tensors, nodes, queue)
+    return Observer(take, flags, request.tensors, nodes, queue)
 
 
 def _inside(network: Network) -> Sequence[Buffer] | None:
     """Return descriptors of outputs that lie in activations; None, C's NULL, where any does not."""
-    if any(one.offset is None for one in network.outputs):
+    if any(tensor.offset is None for tensor in network.outputs):
         return None
-    return [one.describe() for one in network.outputs]
+    return [tensor.describe() for tensor in network.outputs]
 
 
 def _tell_network(hosted: Hosted, handle: str, network: Network) -> pb.Network:
@@ -347,4 +347,4 @@ def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
 
 
 def _bytes_of(result: Result) -> int:
-    return sum(one.nbytes for one in result.outputs.values())
+    return sum(array.nbytes for array in result.outputs.values())

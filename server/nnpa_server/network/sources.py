@@ -89,7 +89,7 @@ class Sources:
             "offload_integer": options.offload_integer,
             "saturate": options.overflow != pb.OVERFLOW_NINF,
         }
-        parameters = {key: {"string_value": str(one).lower()} for key, one in flags.items()}
+        parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
         config = json.dumps({"parameters": parameters})
         self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
 

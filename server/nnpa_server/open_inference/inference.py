@@ -118,7 +118,7 @@ class Inference:
         result = checked.executor.run(inputs)
         output = time.perf_counter_ns()
         if self._metrics is not None:
-            warned = Counter((each.verb, each.status) for each in result.violations)
+            warned = Counter((violation.verb, violation.status) for violation in result.violations)
             self._metrics.network(checked.executor.program.machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
@@ -177,7 +177,7 @@ def _inputs(
         path = f"model {checked.model.name}: raw_input_contents"
         raise wrong_size(path, f"{len(raw)} entries", f"{checked.n_raw}, one per such input")
     contents = iter(raw)
-    return {each.name: _contents(each, contents, shared, most) for each in checked.inputs}
+    return {tensor.name: _contents(tensor, contents, shared, most) for tensor in checked.inputs}
 
 
 def _contents(tensor: Input, raw: Iterator[Buffer], shared: SharedMemory, most: int) -> Array:
@@ -216,7 +216,7 @@ def _describe(
     model = checked.model
     message = pb.ModelInferResponse(model_name=model.name, model_version=model.version)
     status = Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    if violations := sum(each.status == status for each in result.violations):
+    if violations := sum(warning.status == status for warning in result.violations):
         message.parameters[VIOLATIONS].int64_param = violations
     for output, array, size in zip(checked.outputs, arrays, sizes, strict=True):
         tensor = message.outputs.add(name=output.name, datatype=output.kind.name, shape=array.shape)

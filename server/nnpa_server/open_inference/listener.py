@@ -53,7 +53,7 @@ class InferenceListener:
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         server: Any = grpc.aio.server(options=self._options)
-        methods = {name: self._method(name, one) for name, one in self._handlers.items()}
+        methods = {name: self._method(name, handler) for name, handler in self._handlers.items()}
         generic = grpc.method_handlers_generic_handler(SERVICE, methods)
         server.add_generic_rpc_handlers((generic,))
         port: int

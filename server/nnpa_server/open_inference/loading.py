@@ -56,9 +56,9 @@ class Loader:
         if self._folder is None:
             return []
         names = list(sources.scan(self._folder))
-        known = {one.name for one in self._repository.index()}
+        listed = {entry.name for entry in self._repository.index()}
         for name in names:
-            if name not in known:
+            if name not in listed:
                 self._repository.note(name, State.UNAVAILABLE, "not loaded")
         return names
 
@@ -122,8 +122,8 @@ class Loader:
         options = source.options
         try:
             plan = self.compile(data, options, self._limit)
-            told = {**_placement(plan), **_warm_up(plan, self._limit)}
-            properties = {"machine": options.machine, **told}
+            measured = {**_placement(plan), **_warm_up(plan, self._limit)}
+            properties = {"machine": options.machine, **measured}
         except ModelRefused as error:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
@@ -142,19 +142,19 @@ class Loader:
 
     def _unload(self, name: str) -> None:
         if not self._repository.withdraw(name):
-            known = {one.name for one in self._repository.index()}
-            if name not in known:
+            names = {entry.name for entry in self._repository.index()}
+            if name not in names:
                 raise not_found(name)
 
 
 def _placement(plan: "Plan") -> dict[str, str]:
     """Tell how many nodes run where, for models whose shapes are known without a request."""
     program = _executor(plan).program
-    devices = [one.device for one in program.nodes]
+    devices = [node.device for node in program.nodes]
     counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
-    told = {f"nodes_{device}": str(count) for device, count in counts.items()}
-    functions = sorted({name for one in program.nodes for name in one.functions})
-    return {**told, "functions": ", ".join(functions)}
+    facts = {f"nodes_{device}": str(count) for device, count in counts.items()}
+    functions = sorted({name for node in program.nodes for name in node.functions})
+    return {**facts, "functions": ", ".join(functions)}
 
 
 def _executor(plan: "Plan") -> Any:
@@ -170,9 +170,9 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
-    taken = run_bytes(_executor(plan).program)
-    if taken > most:
-        return {"warmup": f"left out: it takes {taken} bytes, a run may have {most}"}
+    size = run_bytes(_executor(plan).program)
+    if size > most:
+        return {"warmup": f"left out: it takes {size} bytes, a run may have {most}"}
     rng = np.random.default_rng(_SEED)
     feeds = {port.name: _sample(rng, port) for port in plan.inputs}
     began = time.perf_counter()

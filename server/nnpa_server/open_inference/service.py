@@ -90,9 +90,9 @@ class OpenInferenceService:
         if request.name:
             chosen = self._repository.find(request.name, request.version)
             models = [
-                one
-                for one in models
-                if one is chosen or (one.name == chosen.name and not request.version)
+                model
+                for model in models
+                if model is chosen or (model.name == chosen.name and not request.version)
             ]
         return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
 
@@ -121,10 +121,10 @@ class OpenInferenceService:
         return pb.RepositoryIndexResponse(
             models=(
                 pb.RepositoryIndexResponse.ModelIndex(
-                    name=one.name, version=one.version, state=one.state, reason=one.reason
+                    name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
                 )
-                for one in self._repository.index()
-                if one.state == State.READY or not request.ready
+                for entry in self._repository.index()
+                if entry.state == State.READY or not request.ready
             )
         )
 
@@ -164,13 +164,13 @@ class OpenInferenceService:
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
         regions, response = self._require_regions(), pb.SystemSharedMemoryStatusResponse()
-        found = regions.of(context.peer())
+        chosen = regions.of(context.peer())
         if request.name:
-            found = [regions.find(context.peer(), request.name)]
-        for one in found:
-            status = response.regions[one.name]
-            status.name, status.key = one.name, one.key
-            status.offset, status.byte_size = one.offset, one.byte_size
+            chosen = [regions.find(context.peer(), request.name)]
+        for region in chosen:
+            status = response.regions[region.name]
+            status.name, status.key = region.name, region.key
+            status.offset, status.byte_size = region.offset, region.byte_size
         return response
 
     def SystemSharedMemoryRegister(  # noqa: N802
@@ -199,8 +199,8 @@ def _final(request: InferRequest, response: InferResponse) -> InferResponse:
     """Mark a response as its request's last, where the client wants to be told."""
     if _FINAL_WANTED.encode() not in request.head:
         return response
-    wanted = pb.ModelInferRequest.FromString(request.head).parameters
-    if _FINAL_WANTED not in wanted or not wanted[_FINAL_WANTED].bool_param:
+    parameters = pb.ModelInferRequest.FromString(request.head).parameters
+    if _FINAL_WANTED not in parameters or not parameters[_FINAL_WANTED].bool_param:
         return response
     response.message.parameters[_FINAL].bool_param = True
     return response

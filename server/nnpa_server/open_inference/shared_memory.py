@@ -126,8 +126,8 @@ def _open(key: str) -> int:
         raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=match[1]) from error
     finally:
         os.close(folder)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(file)
         raise invalid("key", match[1], "a shared memory object of the server's own user")
     return file
@@ -151,7 +151,7 @@ class _Silence:
 
 def _connections() -> dict[str, set[str]]:
     """Return the ids of this process's open connections, by the name of their other end."""
-    found: dict[str, set[str]] = {}
+    sockets: dict[str, set[str]] = {}
     ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
     for server in ask.GetServers(channelz_pb2.GetServersRequest(), _Silence()).server:
         start = 0
@@ -162,10 +162,10 @@ def _connections() -> dict[str, set[str]]:
             answer = ask.GetServerSockets(request, _Silence())
             if answer is None:
                 break
-            for one in answer.socket_ref:
-                found.setdefault(one.name.rpartition(" ")[2], set()).add(str(one.socket_id))
+            for socket in answer.socket_ref:
+                sockets.setdefault(socket.name.rpartition(" ")[2], set()).add(str(socket.socket_id))
             start = -1 if answer.end else answer.socket_ref[-1].socket_id + 1
-    return found
+    return sockets
 
 
 class Regions:
@@ -208,10 +208,10 @@ class Regions:
     def find(self, peer: str, name: str) -> Region:
         """Return a region of the connection with `peer`."""
         with self._lock:
-            found = self._regions.get(peer, {}).get(name)
-        if found is None:
+            region = self._regions.get(peer, {}).get(name)
+        if region is None:
             raise not_found(name)
-        return found[0]
+        return region[0]
 
     def of(self, peer: str) -> list[Region]:
         """Return the regions of the connection with `peer`."""
@@ -222,7 +222,8 @@ class Regions:
         """End a region, or all of the connection's for an empty name; unknown ones are no error."""
         with self._lock:
             owned = self._regions.get(peer, {})
-            ended = [owned.pop(one)[0] for one in ([name] if name else list(owned)) if one in owned]
+            names = [name] if name else list(owned)
+            ended = [owned.pop(owned_name)[0] for owned_name in names if owned_name in owned]
         for region in ended:
             region.retire()
 

@@ -89,13 +89,13 @@ def cut(text: str) -> str:
 
 def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
     """Add to an error what was found in operations that ran before, and whose answers are lost."""
-    lines = (one for result in results for one in result.diagnostics)
-    attach(refused, (one.report for one in lines if one.HasField("report")))
+    lines = (line for result in results for line in result.diagnostics)
+    attach(refused, (line.report for line in lines if line.HasField("report")))
 
 
 def attach(refused: CallRefused, reports: Iterable[Report]) -> None:
     """Add reports to an error as far as its status may carry them."""
-    room = _DETAIL_BYTES - sum(one.ByteSize() for one in refused.details)
+    room = _DETAIL_BYTES - sum(detail.ByteSize() for detail in refused.details)
     for report in reports:
         room -= report.ByteSize()
         if room < 0:
@@ -109,13 +109,13 @@ def report(
     operand: str,
     number: int,
     history: History,
-    other: Site | None,
+    second: Site | None,
 ) -> Report:
     """Return a report, in parts and as one line."""
     tensor = f"{operand} (tensor {number})" if number else operand
     text = f"{use}: {tensor} {_SAID[misuse]}"
-    if other is not None:
-        text += f"; {_OTHER[misuse]} by {other}"
+    if second is not None:
+        text += f"; {_OTHER[misuse]} by {second}"
     if history.allocation is not None:
         text += f"; allocated by {history.allocation}"
     return Report(
@@ -124,6 +124,6 @@ def report(
         operand=operand,
         tensor=number,
         allocation=None if history.allocation is None else history.allocation.message,
-        other=None if other is None else other.message,
+        other=None if second is None else second.message,
         text=text,
     )

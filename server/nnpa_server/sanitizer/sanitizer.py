@@ -118,40 +118,42 @@ class Sanitizer:
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.arm.name, step.origin)
-        found = list(self._misused(step, tensors, use))
+        reports = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
         try:
             outcome = run(session, step, tensors)
         except (ProgramCheck, CallRefused) as error:
-            if not found:
+            if not reports:
                 raise
             refused = from_exception(error)
-            attach(refused, found)
+            attach(refused, reports)
             raise refused from error
         if outcome.valid and inputs is not None:
-            found += self._padding_read(session.guest, step, tensors, inputs, use)
+            reports += self._padding_read(session.guest, step, tensors, inputs, use)
         if outcome.status == Status.ZDNN_INVALID_STATE:
-            found += self._transformed_twice(step, tensors, use)
+            reports += self._transformed_twice(step, tensors, use)
         self._remember(step, tensors, outcome, use)
-        found = found[: self._left]
-        self._left -= len(found)
-        if not found:
+        reports = reports[: self._left]
+        self._left -= len(reports)
+        if not reports:
             return outcome
-        told = (Finding(Stream.STDERR, Kind.SANITIZER, one.text, one) for one in found)
-        return replace(outcome, diagnostics=(*outcome.diagnostics, *told))
+        findings = (
+            Finding(Stream.STDERR, Kind.SANITIZER, report.text, report) for report in reports
+        )
+        return replace(outcome, diagnostics=(*outcome.diagnostics, *findings))
 
     def _misused(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
         """Find what can be seen before an operation runs."""
         arm = step.arm
         for name in arm.tensors:
-            known = _provenance(step, name)
-            history = self._history(step, name, known)
-            number = step.ids.get(name, 0) or known.freed_id
+            provenance = _provenance(step, name)
+            history = self._history(step, name, provenance)
+            number = step.ids.get(name, 0) or provenance.freed_id
             if history.free is not None and (_touches(arm, name) or arm.frees):
                 yield report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
-            if known.HasField("concurrent"):
-                there = read_site(known.concurrent)
-                yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, there)
+            if provenance.HasField("concurrent"):
+                concurrent = read_site(provenance.concurrent)
+                yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, concurrent)
             tensor = tensors[name]
             if name in arm.read and not history.written and tensor.buffer is not None:
                 yield report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
@@ -160,7 +162,7 @@ class Sanitizer:
         self, guest: Guest, step: Step, tensors: Tensors, inputs: padding.Inputs, use: Site
     ) -> Generator[Report]:
         """Find the inputs on whose padding the results depend."""
-        outputs = [one for one in step.arm.filled if padding.is_whole(tensors[one])]
+        outputs = [output for output in step.arm.filled if padding.is_whole(tensors[output])]
         arguments = {**tensors, **step.values}
         for name in inputs.that_matter(guest, step.arm.name, arguments, outputs):
             history, number = (
@@ -176,20 +178,20 @@ class Sanitizer:
         for name in step.arm.filled:
             history = self._history(step, name, _provenance(step, name))
             if tensors[name].is_transformed:
-                number, other = step.ids.get(name, 0), history.writing
-                yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
+                number, writer = step.ids.get(name, 0), history.writing
+                yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, writer)
 
-    def _history(self, step: Step, name: str, known: pb.Provenance) -> History:
+    def _history(self, step: Step, name: str, provenance: pb.Provenance) -> History:
         """Return what the server knows of an operand, or what the client tells of it."""
         number = step.ids.get(name, 0)
-        history = self._histories.get(number) or self._freed.get(known.freed_id) or History()
-        allocation = read_site(known.allocation) if known.HasField("allocation") else None
-        free = read_site(known.free) if known.HasField("free") else None
+        history = self._histories.get(number) or self._freed.get(provenance.freed_id) or History()
+        allocation = read_site(provenance.allocation) if provenance.HasField("allocation") else None
+        free = read_site(provenance.free) if provenance.HasField("free") else None
         return History(
             allocation or history.allocation,
             history.writing,
             free or history.free,
-            history.written and not known.never_written,
+            history.written and not provenance.never_written,
         )
 
     def _remember(self, step: Step, tensors: Tensors, outcome: Outcome, use: Site) -> None:
@@ -241,15 +243,15 @@ class Sanitizer:
         """Add what is known of a tensor that the last of the operations names and that is gone."""
         if refused.reason != wire.ERROR_REASON_TENSOR_NOT_FOUND:
             return
-        number, operation = int(refused.metadata["tensor"]), operations[-1]
+        number, last = int(refused.metadata["tensor"]), operations[-1]
         history = self._freed.get(number)
-        for one in operations[:-1]:
-            if one.free_ztensor_buffer.ztensor.id == number:
+        for operation in operations[:-1]:
+            if operation.free_ztensor_buffer.ztensor.id == number:
                 history = replace(self._histories.get(number, History()))
-                history.free = site_of("free_ztensor_buffer", one)
+                history.free = site_of("free_ztensor_buffer", operation)
         if history is not None:
             name, operand = refused.metadata["field"].split(".")[1:3]
-            use = site_of(name, operation)
+            use = site_of(name, last)
             gone = report(pb.MISUSE_USE_AFTER_FREE, use, operand, number, history, history.free)
             attach(refused, [gone])
 
@@ -282,9 +284,9 @@ class Sanitizer:
     def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
         """Tell a reference of an operation that is under way on its tensor."""
         for flight in self._flights:
-            other = flight.users.get(ref.id)
-            if other is not None and (writes or ref.id in flight.written):
-                ref.provenance.concurrent.CopyFrom(other.message)
+            user = flight.users.get(ref.id)
+            if user is not None and (writes or ref.id in flight.written):
+                ref.provenance.concurrent.CopyFrom(user.message)
 
 
 def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None:
@@ -308,5 +310,5 @@ def _provenance(step: Step, name: str) -> pb.Provenance:
     """Return what the client tells of an operand."""
     if step.origin is None:
         return pb.Provenance()
-    known: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
-    return known
+    provenance: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
+    return provenance

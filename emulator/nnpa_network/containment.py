@@ -11,9 +11,9 @@ import onnx
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators are hosted."""
-MOST_TRIPS = 10_000
+MAX_TRIPS = 10_000
 """Most iterations of a Loop."""
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 """Most nodes of a model whose local functions have been inlined."""
 
 
@@ -68,7 +68,7 @@ def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 def expanded_nodes(proto: onnx.ModelProto) -> int:
     """Return how many nodes a model has once its functions are inlined.
 
-    It stops counting beyond `MOST_NODES`; ValueError for a function that leads to itself.
+    It stops counting beyond `MAX_NODES`; ValueError for a function that leads to itself.
     """
     functions = {(function.domain, function.name): function for function in proto.functions}
     sizes: dict[tuple[str, str], int] = {}
@@ -89,7 +89,7 @@ def expanded_nodes(proto: onnx.ModelProto) -> int:
             for inner in (node, *inner_nodes(node)):
                 key = inner.domain, inner.op_type
                 total += size(key) if key in functions else 1
-                if total > MOST_NODES:
+                if total > MAX_NODES:
                     return total
         return total
 

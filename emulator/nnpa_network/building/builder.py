@@ -65,8 +65,8 @@ class Builder:
     guest: Guest
     saturate: bool
     opsets: Mapping[str, int]
-    stickified: dict[tuple[Any, ...], Ztensor]
-    most_bytes: int
+    stickified: dict[tuple[object, ...], Ztensor]
+    max_bytes: int
     steps: list[Step] = field(default_factory=list[Step])
     arrays: dict[int, ArrayInfo] = field(default_factory=dict[int, ArrayInfo])
     tensors: dict[int, TensorInfo] = field(default_factory=dict[int, TensorInfo])
@@ -178,10 +178,8 @@ class Builder:
 
     def new_array(self, value: Value) -> int:
         """Return the id of a new array for a value that a step is about to make."""
-        if value.nbytes > self.most_bytes:
-            raise ModelRefused(
-                f"{value.name} takes {value.nbytes} bytes, at most {self.most_bytes}"
-            )
+        if value.nbytes > self.max_bytes:
+            raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, at most {self.max_bytes}")
         number = self._number()
         shape = value.shape if value.shape is not None else (-1,)
         dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
@@ -240,10 +238,8 @@ class Builder:
             operand.bounded for operand in present if operand.constant is None
         )
         output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
-        if output.nbytes > self.most_bytes:
-            raise NotMapped(
-                f"{op_type} would take {output.nbytes} bytes, at most {self.most_bytes}"
-            )
+        if output.nbytes > self.max_bytes:
+            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
         if all(operand.constant is not None for operand in present):
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
         numbers = tuple(ABSENT if operand is None else self.array(operand) for operand in inputs)
@@ -330,8 +326,8 @@ class Builder:
     def declare(self, pre: TensorDesc, transformed: TensorDesc, scale: float = 0.0) -> int:
         """Return the id of a new tensor with these descriptors, checked against the machine."""
         require_fits(self.guest.machine, transformed)
-        if (size := getsize_ztensor(transformed)) > self.most_bytes:
-            raise NotMapped(f"the tensor would take {size} bytes, at most {self.most_bytes}")
+        if (size := getsize_ztensor(transformed)) > self.max_bytes:
+            raise NotMapped(f"the tensor would take {size} bytes, at most {self.max_bytes}")
         number = self._number()
         self.tensors[number] = TensorInfo(pre, transformed, scale)
         return number

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 from nnpa_emulator import Guest, Status, Ztensor
 from nnpa_emulator import run as call
 from nnpa_emulator.dlfloat import MAX_VALUE
@@ -18,7 +19,7 @@ from nnpa_network.program import Array, ModelRefused, TensorInfo
 from nnpa_network.running import host
 
 
-def evaluate(proto: Any, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
+def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
     """Run a node whose inputs are all constants."""
     dtypes = tuple(None if operand is None else operand.dtype for operand in inputs)
     kernel = host.prepare(proto.SerializeToString(), opset, dtypes)

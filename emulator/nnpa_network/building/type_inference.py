@@ -13,10 +13,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
-from nnpa_network.program import ABSENT, Array, ModelRefused
+from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 
 # Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.
-_SHOWN_BYTES = 4096
+_MAX_CONSTANT_BYTES = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class Value:
     """
 
     name: str
-    dtype: np.dtype[Any] | None
+    dtype: DType | None
     shape: Shape | None
     constant: Array | None = None
     bounded: bool = False
@@ -61,7 +61,7 @@ class Value:
         return size
 
 
-Type: TypeAlias = tuple[np.dtype[Any] | None, Shape | None]
+Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
 
 
@@ -145,7 +145,7 @@ def infer(
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
         for operand in present
-        if operand.constant is not None and operand.constant.nbytes <= _SHOWN_BYTES
+        if operand.constant is not None and operand.constant.nbytes <= _MAX_CONSTANT_BYTES
     }
     imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
     try:

@@ -26,7 +26,6 @@ import ml_dtypes
 import numpy as np
 
 from nnpa_network.client_api.buffer_format import (
-    Array,
     Buffer,
     Format,
     FormatType,
@@ -43,9 +42,9 @@ from nnpa_network.client_api.buffer_format import (
     to_fixed_point,
 )
 from nnpa_network.importing.plan import Plan, Weight
-from nnpa_network.program import Node, Port
+from nnpa_network.program import Array, DType, Node, Port
 
-_MOST = 0xFFFF  # height and width have 16 bits
+_MAX_SIDE = 0xFFFF  # height and width have 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class IoTensor:
         return quantise(values, self.meta_info.scale, self.meta_info.zero_point, self.format)
 
 
-def native_format(dtype: np.dtype[Any]) -> int:
+def native_format(dtype: DType) -> int:
     """Return the format of a model's own type; BFLOAT16 travels as the 16 bits that it has."""
     return Format.U16 if dtype == ml_dtypes.bfloat16 else format_of(dtype)
 
@@ -157,7 +156,7 @@ def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int
             dims, order = (count * height, width, channels), (0, 3, 1, 2)
         case _:
             return dims, order
-    if max(dims[:2]) > _MOST:
+    if max(dims[:2]) > _MAX_SIDE:
         return (1, 1, math.prod(element)), ()
     return dims, order
 
@@ -181,5 +180,5 @@ def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
     return formats
 
 
-def _values(weight: Weight) -> Any:
+def _values(weight: Weight) -> Array:
     return np.frombuffer(weight.data, np.dtype(weight.dtype))

@@ -7,12 +7,11 @@ conversion", "8b to float32 data type conversion"; bit positions as its public h
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+from nnpa_network.program import Array, DType
 
 # Fields of the word: (lowest bit, width).
 _FBITS, _BITS, _TYPE, _SIGN, _FLOAT = (0, 7), (7, 7), (17, 4), (23, 1), (24, 1)
@@ -153,7 +152,7 @@ def format_of(dtype: npt.DTypeLike) -> int:
     return _OF_DTYPE[name]
 
 
-def dtype_of(word: int) -> np.dtype[Any]:
+def dtype_of(word: int) -> DType:
     """Return the little-endian NumPy type that holds elements of a format.
 
     ValueError for a word whose elements are no whole type: NONE, wildcards, compressed formats.

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +18,7 @@ from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
 from nnpa_network.building.type_inference import type_of
-from nnpa_network.containment import DOMAINS, MOST_NODES, expanded_nodes, fault_of, tensors
+from nnpa_network.containment import DOMAINS, MAX_NODES, expanded_nodes, fault_of, tensors
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
@@ -28,7 +27,7 @@ from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
 OLDEST_OPSET = 7
-_PROGRAMS = 16
+_MAX_PROGRAMS = 16
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
 
@@ -40,7 +39,7 @@ class ImportOptions:
     `strict` refuses the first node that only the host can run; `saturate` limits finite constants
     and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
     products go to the accelerator, which rounds them; `placement` are rules of a device placement
-    file; `most_bytes` bounds the initializers, and every array and tensor; `most_programs` is how
+    file; `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how
     many sets of shapes are kept; `shortcuts` are those that runs take, by name.
     """
 
@@ -48,8 +47,8 @@ class ImportOptions:
     saturate: bool = True
     offload_integer: bool = False
     placement: tuple[Rule, ...] = ()
-    most_bytes: int = DEFAULT_BYTES
-    most_programs: int = _PROGRAMS
+    max_bytes: int = DEFAULT_BYTES
+    max_programs: int = _MAX_PROGRAMS
     shortcuts: frozenset[str] = SHORTCUTS
 
 
@@ -68,8 +67,8 @@ class OnnxModel:
     proto: onnx.ModelProto = field(repr=False)
     _initializers: Mapping[str, Array] = field(repr=False)
     _opsets: Mapping[str, int] = field(repr=False)
-    _stickified: dict[tuple[Any, ...], Ztensor] = field(
-        default_factory=dict[tuple[Any, ...], Ztensor], repr=False
+    _stickified: dict[tuple[object, ...], Ztensor] = field(
+        default_factory=dict[tuple[object, ...], Ztensor], repr=False
     )
     _executors: "OrderedDict[tuple[tuple[int, ...], ...], Executor]" = field(
         default_factory=OrderedDict[tuple[tuple[int, ...], ...], Executor], repr=False
@@ -98,7 +97,7 @@ class OnnxModel:
                 return self._executors[concrete]
             executor = Executor(self._lower(concrete), self.guest, self.options.shortcuts)
             self._executors[concrete] = executor
-            while len(self._executors) > self.options.most_programs:
+            while len(self._executors) > self.options.max_programs:
                 self._executors.popitem(last=False)
                 self._forget_constants()
             return executor
@@ -145,7 +144,7 @@ class OnnxModel:
             self.options.saturate,
             self.options.offload_integer,
             self.options.placement,
-            self.options.most_bytes,
+            self.options.max_bytes,
         )
         lowering = Lowering(
             self.guest,
@@ -186,7 +185,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     """
     options = options or ImportOptions()
     proto = _parse(model)
-    _require_contained(proto, options.most_bytes)
+    _require_contained(proto, options.max_bytes)
     opsets = _opsets(proto)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     _check(proto)
@@ -228,8 +227,8 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
         nodes = expanded_nodes(proto)
     except (ValueError, RecursionError) as error:
         raise ModelRefused(f"functions of the model do not end: {error}") from error
-    if nodes > MOST_NODES:
-        raise ModelRefused(f"the model has more than {MOST_NODES} nodes, its functions inlined")
+    if nodes > MAX_NODES:
+        raise ModelRefused(f"the model has more than {MAX_NODES} nodes, its functions inlined")
 
 
 def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:

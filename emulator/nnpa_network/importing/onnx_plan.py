@@ -90,7 +90,7 @@ class OnnxPlan:
         executor = self.model.executor(shapes)
         with self._lock:
             self._programs[id(executor.program)] = executor.program
-            while len(self._programs) > self.model.options.most_programs:
+            while len(self._programs) > self.model.options.max_programs:
                 self._programs.popitem(last=False)
         return executor
 

@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +20,7 @@ from nnpa_network.building.type_inference import (
     infer,
     type_of,
 )
-from nnpa_network.containment import MOST_TRIPS
+from nnpa_network.containment import MAX_TRIPS
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
@@ -46,7 +45,7 @@ class Settings:
     saturate: bool
     offload_integer: bool
     placement: tuple[Rule, ...]
-    most_bytes: int
+    max_bytes: int
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Lowering:
     opsets: Mapping[str, int]
     graph: onnx.GraphProto
     initializers: Mapping[str, Array]
-    stickified: dict[tuple[Any, ...], Ztensor]
+    stickified: dict[tuple[object, ...], Ztensor]
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     declared: dict[str, Type] = field(default_factory=dict[str, Type])
     opened: dict[int, OnnxNode] = field(default_factory=dict[int, OnnxNode])
@@ -82,7 +81,7 @@ class Lowering:
             self.settings.saturate,
             self.opsets,
             self.stickified,
-            self.settings.most_bytes,
+            self.settings.max_bytes,
         )
         self._declare(builder, inputs)
         self._place_all(builder)
@@ -274,7 +273,7 @@ class Lowering:
 
     def _require_bounded(self, node: OnnxNode) -> None:
         """Refuse what would make more than allowed, or what nobody can tell."""
-        most = self.settings.most_bytes
+        most = self.settings.max_bytes
         for value in node.outputs:
             if value is None:
                 continue
@@ -286,8 +285,8 @@ class Lowering:
                 raise ModelRefused(text, node.title)
         if node.op_type == "Loop":
             trips = node.constant(0)
-            if trips is None or int(trips.reshape(-1)[0]) > MOST_TRIPS:
-                text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
+            if trips is None or int(trips.reshape(-1)[0]) > MAX_TRIPS:
+                text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
                 raise ModelRefused(text, node.title)
 
     # Telling.

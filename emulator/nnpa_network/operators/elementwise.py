@@ -25,7 +25,7 @@ from nnpa_network.operators.table import (
 )
 
 # Source: zDNN API Reference 1.2.0 has no power; as the compiler for the machine, up to 64.
-MOST_POWER = 64
+MAX_POWER = 64
 
 
 def combine(builder: Builder, verb: str, a: Value, b: Value, output: Value) -> None:
@@ -204,8 +204,8 @@ def power(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if exponent is None or np.unique(exponent).size != 1:
         raise NotMapped("the exponent is not one number")
     number = scalar(exponent, 0)
-    if number != int(number) or not 1 <= number <= MOST_POWER:
-        raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MOST_POWER}")
+    if number != int(number) or not 1 <= number <= MAX_POWER:
+        raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MAX_POWER}")
     builder.require("mul")
     square, total = expanded(builder, value, output.dims), None
     for bit in range(int(number).bit_length()):

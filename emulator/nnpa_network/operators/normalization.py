@@ -39,7 +39,7 @@ from nnpa_network.operators.table import (
 ACT_NONE, ACT_LOG = 0, 1
 BESSEL_POPULATION = 0
 REDUCE = {"ReduceMin": 0, "ArgMin": 1, "ReduceMax": 2, "ArgMax": 3}
-MOST_MEAN = 1024
+MAX_MEAN = 1024
 
 
 @operator("Softmax", "LogSoftmax", functions=("softmax",))
@@ -87,8 +87,8 @@ def _mean_of_images(builder: Builder, value: Value, output: Value) -> None:
     require_rank(value, 4)
     builder.require("meanreduce2d")
     for name, size in zip(("height", "width"), value.dims[2:], strict=True):
-        if size > MOST_MEAN:
-            raise NotMapped(f"the {name} is {size}, at most {MOST_MEAN}")
+        if size > MAX_MEAN:
+            raise NotMapped(f"the {name} is {size}, at most {MAX_MEAN}")
     source = builder.tensor(value, channels_last(value.dims))
     result = builder.new_tensor(output, channels_last(output.dims))
     builder.call("meanreduce2d", input=source, output=result)

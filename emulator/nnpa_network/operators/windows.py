@@ -31,11 +31,11 @@ from nnpa_network.operators.table import (
 
 # Limits and numbers of zDNN API Reference 1.2.0: zdnn_conv2d, zdnn_avgpool2d, zdnn_maxpool2d.
 VALID_PADDING, SAME_PADDING = 0, 1
-MOST_WINDOW, MOST_CONV_WHOLE, MOST_CONV_STRIDE = 64, 448, 13
-MOST_POOL_STRIDE, MOST_IMAGE = 30, 1024
+MAX_WINDOW, MAX_CONV_WHOLE, MAX_CONV_STRIDE = 64, 448, 13
+MAX_POOL_STRIDE, MAX_IMAGE = 30, 1024
 ACT_NONE, ACT_RELU = 0, 1
 # Each group is a convolution of its own; beyond this a list of them is no use of an accelerator.
-MOST_GROUPS = 32
+MAX_GROUPS = 32
 
 Pair = tuple[int, int]
 
@@ -105,10 +105,10 @@ def _padding(builder: Builder, value: Value, window: Window) -> tuple[Value, int
 
 def _strides(window: Window, size: Pair, output: Value, most: int, whole: int) -> Pair:
     """Return the strides for zDNN, 0 where one large window covers all; check the limits."""
-    if max(window.kernel) > MOST_WINDOW:
+    if max(window.kernel) > MAX_WINDOW:
         covers = window.kernel == size and not window.padded and output.dims[2:] == (1, 1)
         if not covers or max(window.kernel) > whole:
-            raise NotMapped(f"the kernel is {list(window.kernel)}, at most {MOST_WINDOW}")
+            raise NotMapped(f"the kernel is {list(window.kernel)}, at most {MAX_WINDOW}")
         return 0, 0
     if max(window.strides) > most:
         raise NotMapped(f"strides are {list(window.strides)}, at most {most}")
@@ -127,11 +127,11 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_rank(value, 4)
     builder.require("conv2d")
     groups = int(node.attributes.get("group", 1))
-    if groups > MOST_GROUPS:
-        raise NotMapped(f"group is {groups}, at most {MOST_GROUPS}")
+    if groups > MAX_GROUPS:
+        raise NotMapped(f"group is {groups}, at most {MAX_GROUPS}")
     size, kernel = (value.dims[2], value.dims[3]), (weights.dims[2], weights.dims[3])
     window = _window(node, size, kernel)
-    strides = _strides(window, size, output, MOST_CONV_STRIDE, MOST_CONV_WHOLE)
+    strides = _strides(window, size, output, MAX_CONV_STRIDE, MAX_CONV_WHOLE)
     value, padding = _padding(builder, value, window)
     bias = node.input(2)
     if bias is None:
@@ -232,8 +232,8 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if _pair(node, "dilations", 1) != (1, 1):
         raise NotMapped("dilations are not 1")
     kernel = weights.dims[2], weights.dims[3]
-    if max(kernel) > MOST_WINDOW:
-        raise NotMapped(f"the kernel is {list(kernel)}, at most {MOST_WINDOW}")
+    if max(kernel) > MAX_WINDOW:
+        raise NotMapped(f"the kernel is {list(kernel)}, at most {MAX_WINDOW}")
     strides = _pair(node, "strides", 1)
     before, after = _transposed_ends(node, value, output, kernel, strides)
     spread = _spread(builder, value, strides)
@@ -324,15 +324,15 @@ def _require_windows(window: Window, size: Pair, output: Value, padding: int) ->
         span = size[axis] if padding == SAME_PADDING else size[axis] - window.kernel[axis] + 1
         if -(-span // window.strides[axis]) != output.dims[2 + axis]:
             raise NotMapped("ceil_mode")
-    if max(size) > MOST_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MOST_IMAGE}")
+    if max(size) > MAX_IMAGE:
+        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
 
 
 def _pooled(
     builder: Builder, verb: str, window: Window, padding: int, value: Value, output: Value
 ) -> None:
     size = value.dims[2], value.dims[3]
-    strides = _strides(window, size, output, MOST_POOL_STRIDE, MOST_IMAGE)
+    strides = _strides(window, size, output, MAX_POOL_STRIDE, MAX_IMAGE)
     source = builder.tensor(value, channels_last(value.dims))
     builder.call(
         verb,
@@ -354,8 +354,8 @@ def global_maximum(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     require_rank(value, 4)
     builder.require("maxpool2d")
     size = value.dims[2], value.dims[3]
-    if max(size) > MOST_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MOST_IMAGE}")
+    if max(size) > MAX_IMAGE:
+        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
     window = Window(size, (0, 0), (0, 0), (0, 0))
     source = builder.tensor(value, channels_last(value.dims))
     builder.call(

@@ -8,11 +8,10 @@ the elements that caused it, and the validation figures of X-CUBE-AI.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, find_machine
-from nnpa_emulator.machine import page_memory
+from nnpa_emulator.machine import Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.lowering.placement import title
@@ -23,7 +22,7 @@ from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed, Violation
 
 MACHINES = ("telum1", "telum2")
-_MOST_ELEMENTS = 8
+_MAX_ELEMENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def measure(
     data: Sequence[Mapping[str, Array]],
     machines: Sequence[str] = MACHINES,
     options: ImportOptions | None = None,
-    allocate: Callable[[int], Any] = page_memory,
+    allocate: Callable[[int], Memory | None] = page_memory,
 ) -> AccuracyReport:
     """Run a model over data on every machine, with and without saturation, beside FP32.
 
@@ -201,10 +200,10 @@ def _first(program: Program, violations: Sequence[Violation]) -> FirstViolation 
     node = program.nodes[violation.node] if violation.node >= 0 else None
     elements = tuple(
         f"{operand.operand}{list(element.index)} is not numeric"
-        + _told(violation.verb, operand.operand, element.operand_values)
+        + _operand_values(violation.verb, operand.operand, element.operand_values)
         for operand in (violation.violation.operands if violation.violation is not None else ())
         for element in operand.elements
-    )[:_MOST_ELEMENTS]
+    )[:_MAX_ELEMENTS]
     return FirstViolation(
         "(an output)" if node is None else title(node),
         "" if node is None else node.op_type,
@@ -213,7 +212,7 @@ def _first(program: Program, violations: Sequence[Violation]) -> FirstViolation 
     )
 
 
-def _told(verb: str, operand: str, values: Sequence[float]) -> str:
+def _operand_values(verb: str, operand: str, values: Sequence[float]) -> str:
     """Say what came in where a non-numeric value came out."""
     if not values or operand not in FUNCTIONS[verb].written:
         return ""
@@ -248,7 +247,7 @@ def as_json(report: AccuracyReport) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _output_json(output: OutputAccuracy) -> dict[str, Any]:
+def _output_json(output: OutputAccuracy) -> dict[str, object]:
     confusion = output.agreement.confusion
     return {
         "name": output.name,
@@ -259,7 +258,7 @@ def _output_json(output: OutputAccuracy) -> dict[str, Any]:
     }
 
 
-def figures(tally: Tally) -> dict[str, Any]:
+def figures(tally: Tally) -> dict[str, object]:
     """Return the figures of a tally by the names that X-CUBE-AI gives them."""
     named = {
         "max": tally.largest, "mae": tally.mae, "rmse": tally.rmse, "l2r": tally.l2r,

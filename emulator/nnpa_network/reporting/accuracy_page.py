@@ -14,8 +14,8 @@ from nnpa_network.reporting.metrics import ULP_LABELS
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 920, 260, 60, 12, 30
 COLOURS = {"telum1": "#0f62fe", "telum2": "#da1e28"}
 _OTHER = "#6f6f6f"
-_LEAST = 1e-7  # FP32 itself: below there is nothing to see
-MOST_SHOWN_CLASSES = 16
+_MIN_ERROR = 1e-7  # FP32 itself: below there is nothing to see
+MAX_SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ def _fixed(value: float, digits: int) -> str:
 
 def _is_shown(output: OutputAccuracy) -> bool:
     confusion = output.agreement.confusion
-    return confusion is not None and len(confusion) <= MOST_SHOWN_CLASSES
+    return confusion is not None and len(confusion) <= MAX_SHOWN_CLASSES
 
 
 def _height_of(error: float) -> float:
     """Return where an error lies, from 1e-7 at the bottom to 1 on top, logarithmically."""
-    share = 1 - math.log10(min(max(error, _LEAST), 1.0)) / math.log10(_LEAST)
+    share = 1 - math.log10(min(max(error, _MIN_ERROR), 1.0)) / math.log10(_MIN_ERROR)
     return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 

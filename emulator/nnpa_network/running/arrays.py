@@ -7,11 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nnpa_network.program import Array, ModelRefused
+from nnpa_network.program import Array, DType, ModelRefused
 
 
 def check_feed(
-    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], feeds: Mapping[str, Array]
+    name: str, dtype: DType, shape: tuple[int, ...], feeds: Mapping[str, Array]
 ) -> Array:
     """Return a named input as a contiguous array, or say what is wrong with it."""
     if name not in feeds:
@@ -46,7 +46,7 @@ def raw(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
-def shaped(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def shaped(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
     """Return what a call gave as an array of a type and shape."""
     array = np.asarray(value)
     if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:

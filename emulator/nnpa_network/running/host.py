@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import helper
@@ -23,8 +22,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from nnpa_network.containment import fault_in
+from nnpa_network.program import Array, DType
 
-Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
+Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
@@ -92,7 +92,7 @@ def has_subgraph(node: onnx.NodeProto) -> bool:
 def prepare(
     serialised: bytes,
     opset: int,
-    dtypes: tuple[np.dtype[Any] | None, ...],
+    dtypes: tuple[DType | None, ...],
     shapes: tuple[tuple[int, ...], ...] | None = None,
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
@@ -108,7 +108,7 @@ def prepare(
 def _compile(
     serialised: bytes,
     opset: int,
-    dtypes: tuple[np.dtype[Any] | None, ...],
+    dtypes: tuple[DType | None, ...],
     shapes: tuple[tuple[int, ...], ...] | None,
 ) -> Kernel:
     node = onnx.NodeProto.FromString(serialised)
@@ -125,7 +125,7 @@ def _compile(
     outputs = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
-    def kernel(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def kernel(arrays: Sequence[Array]) -> list[Array]:
         try:
             return list(session.run(outputs, dict(zip(present, arrays, strict=True))))
         except _REJECTIONS as error:
@@ -140,7 +140,7 @@ _kept = lru_cache(maxsize=_KERNELS)(_compile)
 def _session(
     node: onnx.NodeProto,
     opset: int,
-    types: dict[str, np.dtype[Any]],
+    types: dict[str, DType],
     shapes: dict[str, tuple[int, ...]],
 ) -> Any:
     """Make a session for a model of this one node."""
@@ -180,7 +180,7 @@ def _sentence(error: Exception) -> str:
     return text.split(" was false. ")[-1][:200]
 
 
-def reference(model: bytes) -> Callable[[Mapping[str, Any]], dict[str, npt.NDArray[Any]]]:
+def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return a function that runs a whole model and gives all its values by name, as FP32 has them.
 
     Values of a type that cannot be handed over are left out. Raise `HostError`.
@@ -201,7 +201,7 @@ def reference(model: bytes) -> Callable[[Mapping[str, Any]], dict[str, npt.NDArr
     session = _load(proto)
     names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
-    def run(feeds: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
             results = session.run(names, dict(feeds))
         except _REJECTIONS as error:

@@ -18,7 +18,7 @@ from nnpa_emulator.ztensor import DataTypes, TensorDesc
 from nnpa_server.faults.rules import WRITING
 
 _NINF = (0xFF, 0x7F)  # bytes of 0x7FFF, little-endian
-_SHOWN = 4  # places that a detail tells
+_MAX_PLACES = 4  # places that a detail tells
 
 
 def outputs(operation: str) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def flip(
             place -= size
     for _, tensor in written:
         widened.written(tensor.buffer)
-    return outcome, _told(places)
+    return outcome, _join_places(places)
 
 
 def _flip_one(tensor: Ztensor, place: int) -> str:
@@ -104,12 +104,12 @@ def _flip_array(outcome: Outcome, count: int, random: Random) -> tuple[Outcome, 
     for place in places:
         raw[place // 8] ^= 1 << place % 8
     details = [f"byte {place // 8} bit {place % 8}" for place in places]
-    return replace(outcome, value=array), _told(details)
+    return replace(outcome, value=array), _join_places(details)
 
 
-def _told(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return "; ".join(places[:_SHOWN]) + more
+def _join_places(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+    return "; ".join(places[:_MAX_PLACES]) + more
 
 
 def violate(
@@ -133,10 +133,10 @@ def violate(
     inputs = tuple(operand for operand in entry.tensors if operand not in entry.outputs)
     code = None if entry.operation is None else entry.operation.code
     violation = explain_violation(code, operands, inputs)
-    return Outcome(status, violation=violation), _told(places)
+    return Outcome(status, violation=violation), _join_places(places)
 
 
-def drawn(delay: Any, random: Random, most: float) -> float:
+def draw_delay(delay: Any, random: Random, most: float) -> float:
     """Return the seconds of one delay, 0 to `most`."""
     mean, spread = delay.seconds, delay.spread
     draw: Mapping[str, Callable[[], float]] = {

@@ -175,7 +175,7 @@ def _run_one(
         if "idx" not in arguments:
             raise
         raise invalid(f"{path}.idx", arguments["idx"], "a slice of the tensor") from error
-    result = _tell(outcome)
+    result = _encode(outcome)
     if not result.HasField("refusal") and not kernel.omit_outputs:
         for field in _WRITTEN:
             if isinstance(outcome, Outcome) and field in operands:
@@ -239,7 +239,7 @@ def _memory(tensor: Tensor | None) -> int:
     return 0 if tensor is None or tensor.data is None else tensor.data.nbytes
 
 
-def _tell(outcome: Outcome | int) -> pb.KernelResult:
+def _encode(outcome: Outcome | int) -> pb.KernelResult:
     if not isinstance(outcome, Outcome):
         return pb.KernelResult(number=outcome)
     status: Any = int(outcome.status)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
-from nnpa_network.client_api.buffer_format import Array
 from nnpa_network.client_api.network import Network
 from nnpa_network.importing.onnx_plan import OnnxPlan
-from nnpa_network.program import Port
+from nnpa_network.program import Array, Port
 from nnpa_network.reporting.accuracy import MACHINES, as_json, as_text, measure
 from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.probe import EDGE_SIZES, probe

@@ -40,12 +40,12 @@ from nnpa_server.accelerator.encode import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (
+    encode_node,
+    encode_port,
     little_endian,
     read_array,
     read_dtype,
     read_shape,
-    tell_node,
-    tell_port,
 )
 
 _REF = tensor_pb2.TensorRef.DESCRIPTOR
@@ -90,13 +90,13 @@ def read_program(message: pb.Program, guest: Guest) -> Program:
 
 def _port(message: pb.Port, path: str) -> Port:
     dtype = read_dtype(message.dtype, f"{path}.dtype")
-    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return Port(message.name, dtype, shape, tuple(message.symbols))
 
 
 def _array_info(number: int, message: pb.ArrayInfo) -> ArrayInfo:
     path = f"arrays[{number}]"
-    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return ArrayInfo(read_dtype(message.dtype, f"{path}.dtype"), shape)
 
 
@@ -241,25 +241,25 @@ def _require_kinds(step: Step, path: str, tensors: set[int], arrays: set[int]) -
         raise invalid(path, f"ids {sorted(used - arrays)[:8]}", "arrays of the program")
 
 
-def tell_program(program: Program) -> pb.Program:
+def encode_program(program: Program) -> pb.Program:
     """Return a program's message."""
     return pb.Program(
         name=program.name,
         machine=program.machine,
-        inputs=map(tell_port, program.inputs),
-        outputs=map(tell_port, program.outputs),
+        inputs=map(encode_port, program.inputs),
+        outputs=map(encode_port, program.outputs),
         input_ids=program.input_ids,
         output_ids=program.output_ids,
         arrays={
             number: pb.ArrayInfo(dtype=info.dtype.name, shape=info.shape)
             for number, info in program.arrays.items()
         },
-        tensors={number: _tell_tensor(info) for number, info in program.tensors.items()},
+        tensors={number: _encode_tensor(info) for number, info in program.tensors.items()},
         constants={
-            number: _tell_constant(constant) for number, constant in program.constants.items()
+            number: _encode_constant(constant) for number, constant in program.constants.items()
         },
-        steps=map(_tell_step, program.steps),
-        nodes=map(tell_node, program.nodes),
+        steps=map(_encode_step, program.steps),
+        nodes=map(encode_node, program.nodes),
         places={
             name: pb.Places(
                 places=[
@@ -271,7 +271,7 @@ def tell_program(program: Program) -> pb.Program:
     )
 
 
-def _tell_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
+def _encode_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
     return tensor_pb2.Ztensor(
         pre_transformed_desc=describe(info.pre_transformed_desc),
         transformed_desc=describe(info.transformed_desc),
@@ -280,7 +280,7 @@ def _tell_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
     )
 
 
-def _tell_constant(constant: Array | Ztensor) -> pb.Constant:
+def _encode_constant(constant: Array | Ztensor) -> pb.Constant:
     if isinstance(constant, Ztensor):
         message = describe_ztensor(constant)
         message.sticks = constant.sticks.tobytes()
@@ -290,7 +290,7 @@ def _tell_constant(constant: Array | Ztensor) -> pb.Constant:
     return pb.Constant(array=array)
 
 
-def _tell_step(step: Step) -> pb.Step:
+def _encode_step(step: Step) -> pb.Step:
     if isinstance(step, HostStep):
         host = pb.HostStep(
             onnx_node=step.onnx, opset=step.opset, inputs=step.inputs, outputs=step.outputs

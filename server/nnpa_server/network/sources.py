@@ -104,7 +104,7 @@ def read_import_options(
         strict=options.strict_placement,
         saturate=options.overflow != pb.OVERFLOW_NINF,
         offload_integer=options.offload_integer,
-        most_bytes=limit,
+        max_bytes=limit,
         shortcuts=shortcuts,
     )
 

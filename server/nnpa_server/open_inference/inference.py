@@ -12,7 +12,7 @@ from typing import Protocol
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import Result, StepFailed
 
 from nnpa_server.errors import CallRefused
@@ -28,7 +28,6 @@ from nnpa_server.open_inference.requests import (
 )
 from nnpa_server.open_inference.shared_memory import Region, Regions
 from nnpa_server.open_inference.tensors import (
-    Array,
     Buffer,
     mismatched,
     raw_of,
@@ -145,7 +144,7 @@ class Inference:
     def _require_small(self, checked: CheckedRequest, sizes: Sequence[int]) -> None:
         outputs = zip(checked.outputs, sizes, strict=True)
         size = sum(size for output, size in outputs if output.place is None)
-        limit = self._max_response if checked.most_bytes is None else checked.most_bytes
+        limit = self._max_response if checked.max_bytes is None else checked.max_bytes
         if 0 < limit < size:
             raise CallRefused(
                 wire.ERROR_REASON_RESPONSE_TOO_LARGE,

@@ -9,14 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_emulator.machine import MACHINES
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
 
@@ -29,6 +28,7 @@ from nnpa_server.open_inference.sources import Options, Source
 if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
     from nnpa_network.program import Port
+    from nnpa_network.running.executor import Executor
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
@@ -157,7 +157,7 @@ def _placement(plan: "Plan") -> dict[str, str]:
     return {**facts, "functions": ", ".join(functions)}
 
 
-def _executor(plan: "Plan") -> Any:
+def _executor(plan: "Plan") -> "Executor":
     return plan.executor({port.name: _shape(port) for port in plan.inputs})
 
 
@@ -185,7 +185,7 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
     return {"warmup": f"random inputs, seed {_SEED}: {elapsed:.1f} ms, {events}"}
 
 
-def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
+def _sample(rng: np.random.Generator, port: "Port") -> Array:
     """Return numbers around 0 for floats, 0 and 1 for integers and truths, letters for text."""
     shape = _shape(port)
     if port.dtype.kind in "iub":
@@ -209,7 +209,7 @@ def compile_onnx(
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
-        most_bytes=limit,
+        max_bytes=limit,
         shortcuts=shortcuts,
     )
     return OnnxPlan(data, Guest(MACHINES[options.machine]), chosen)

@@ -42,7 +42,7 @@ class CheckedRequest:
     executor: "Executor"
     inputs: Sequence[Input]
     outputs: Sequence[Output]
-    most_bytes: int | None
+    max_bytes: int | None
     batch: int
     n_raw: int
     has_typed_contents: bool
@@ -92,7 +92,7 @@ class RequestReader:
             executor,
             inputs,
             outputs,
-            most_bytes=response_limit(message.parameters),
+            max_bytes=response_limit(message.parameters),
             batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
             n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
             has_typed_contents=any(tensor.array is not None for tensor in inputs),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.program import Array
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.repository import Model
 from nnpa_server.open_inference.tensors import (
-    Array,
     Datatype,
     datatype_of,
     mismatched,

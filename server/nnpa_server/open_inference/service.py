@@ -5,14 +5,13 @@ import logging
 import threading
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
-from typing import Any
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
-from nnpa_server.open_inference.inference import Inference
+from nnpa_server.open_inference.inference import Caller, Inference
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.messages import InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.repository import Repository, State
@@ -58,7 +57,9 @@ class OpenInferenceService:
         """Tell whether the models of the folder have been loaded, once."""
         return pb.ServerReadyResponse(ready=self._ready.is_set())
 
-    def ModelReady(self, request: Any, _context: object) -> pb.ModelReadyResponse:  # noqa: N802
+    def ModelReady(  # noqa: N802
+        self, request: pb.ModelReadyRequest, _context: object
+    ) -> pb.ModelReadyResponse:
         """Tell whether a model takes requests; of an unknown one: no."""
         try:
             self._repository.find(request.name, request.version)
@@ -73,18 +74,24 @@ class OpenInferenceService:
             name="nnpa-server", version=version("nnpa"), extensions=offered
         )
 
-    def ModelMetadata(self, request: Any, _context: object) -> pb.ModelMetadataResponse:  # noqa: N802
+    def ModelMetadata(  # noqa: N802
+        self, request: pb.ModelMetadataRequest, _context: object
+    ) -> pb.ModelMetadataResponse:
         """Say what a model takes and gives."""
         model = self._repository.find(request.name, request.version)
         return metadata.describe(model, self._repository.versions(model.name))
 
-    def ModelConfig(self, request: Any, _context: object) -> pb.ModelConfigResponse:  # noqa: N802
+    def ModelConfig(  # noqa: N802
+        self, request: pb.ModelConfigRequest, _context: object
+    ) -> pb.ModelConfigResponse:
         """Return a model's configuration."""
         model = self._repository.find(request.name, request.version)
         config = metadata.configuration(model, self._repository.versions(model.name))
         return pb.ModelConfigResponse(config=config)
 
-    def ModelStatistics(self, request: Any, _context: object) -> pb.ModelStatisticsResponse:  # noqa: N802
+    def ModelStatistics(  # noqa: N802
+        self, request: pb.ModelStatisticsRequest, _context: object
+    ) -> pb.ModelStatisticsResponse:
         """Return the statistics of a model, or of all."""
         models = self._repository.models()
         if request.name:
@@ -96,12 +103,12 @@ class OpenInferenceService:
             ]
         return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
 
-    def ModelInfer(self, request: InferRequest, context: Any) -> InferResponse:  # noqa: N802
+    def ModelInfer(self, request: InferRequest, context: Caller) -> InferResponse:  # noqa: N802
         """Run a model once."""
         return self._inference.infer(request, context)
 
     def ModelStreamInfer(  # noqa: N802
-        self, requests: Iterator[InferRequest], context: Any
+        self, requests: Iterator[InferRequest], context: Caller
     ) -> Generator[StreamResponse]:
         """Run models, one answer to each request; an error ends its request only."""
         for request in requests:
@@ -114,7 +121,9 @@ class OpenInferenceService:
             else:
                 yield _final(request, response)
 
-    def RepositoryIndex(self, request: Any, _context: object) -> pb.RepositoryIndexResponse:  # noqa: N802
+    def RepositoryIndex(  # noqa: N802
+        self, request: pb.RepositoryIndexRequest, _context: object
+    ) -> pb.RepositoryIndexResponse:
         """List the models."""
         if self._loader is not None:
             self._loader.note_folder()
@@ -160,7 +169,7 @@ class OpenInferenceService:
         return self._loader
 
     def SystemSharedMemoryStatus(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryStatusRequest, context: Caller
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
         regions, response = self._require_regions(), pb.SystemSharedMemoryStatusResponse()
@@ -174,7 +183,7 @@ class OpenInferenceService:
         return response
 
     def SystemSharedMemoryRegister(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
         """Open a region for the connection."""
         self._require_regions().register(
@@ -183,7 +192,7 @@ class OpenInferenceService:
         return pb.SystemSharedMemoryRegisterResponse()
 
     def SystemSharedMemoryUnregister(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         """End a region of the connection, or all."""
         self._require_regions().unregister(context.peer(), request.name)

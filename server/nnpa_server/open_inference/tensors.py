@@ -8,17 +8,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.program import Array, DType
 
 from nnpa_server.errors import CallRefused, invalid
 
-Array: TypeAlias = npt.NDArray[Any]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # Each element of BYTES begins with its length, 4 bytes, little-endian.
@@ -30,7 +30,7 @@ class Datatype:
     """An element type: its NumPy type, and the typed field that may carry it ("": raw only)."""
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     field: str
 
 
@@ -62,7 +62,7 @@ _WIDE: Mapping[str, npt.DTypeLike] = {"b": "?", "i": "i8", "u": "u8", "f": "f8"}
 _BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
 
 
-def datatype_of(dtype: np.dtype[Any]) -> Datatype | None:
+def datatype_of(dtype: DType) -> Datatype | None:
     """Return the protocol's type for NumPy's; None where it has none, as for complex numbers."""
     return _BY_DTYPE.get(np.dtype(object) if dtype.kind in "USO" else dtype)
 

@@ -72,15 +72,15 @@ class Finding(Diagnostic):
 
 def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
     """Return where a program calls a function."""
-    return Site(name, "" if origin is None else cut(origin.site))
+    return Site(name, "" if origin is None else shorten(origin.site))
 
 
 def read_site(message: pb.SanitizerSite) -> Site:
     """Return a site that a client tells."""
-    return Site(cut(message.operation), cut(message.at))
+    return Site(shorten(message.operation), shorten(message.at))
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return what is kept of a text of the client's."""
     if len(text) <= _SITE_BYTES // 4:  # no character has more than four
         return text

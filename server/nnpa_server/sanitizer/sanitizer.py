@@ -28,17 +28,17 @@ from nnpa_server.sanitizer.reports import (
     Report,
     Site,
     attach,
-    cut,
     read_site,
     report,
+    shorten,
     site_of,
 )
 
 Tensors: TypeAlias = Mapping[str, Ztensor]
 Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 
-_MOST_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
-_MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
+_MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
+_MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 
@@ -113,7 +113,7 @@ class Sanitizer:
         self._freed: OrderedDict[int, History] = OrderedDict()
         self._flights: list[_Flight] = []
         self._lock = threading.Lock()
-        self._left = _MOST_REPORTS
+        self._left = _MAX_REPORTS
 
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
@@ -218,7 +218,7 @@ class Sanitizer:
 
     def _begin(self, number: int, history: History) -> None:
         self._freed.pop(number, None)
-        if len(self._histories) < _MOST_REMEMBERED:
+        if len(self._histories) < _MAX_REMEMBERED:
             self._histories[number] = history
 
     def _end(self, number: int, use: Site) -> None:
@@ -226,12 +226,12 @@ class Sanitizer:
         if history is not None:
             history.free = use
             self._freed[number] = history
-            while len(self._freed) > _MOST_REMEMBERED:
+            while len(self._freed) > _MAX_REMEMBERED:
                 self._freed.popitem(last=False)
 
     def received(self, target: accelerator_pb2.WriteSticks) -> None:
         """Note that WriteTensor has created a tensor, or brought its sticks, or both."""
-        use = Site("write_sticks", cut(target.site))
+        use = Site("write_sticks", shorten(target.site))
         cached = target.new_ztensor.WhichOneof("contents") == "cached"
         if target.HasField("new_ztensor"):
             self._begin(target.id, History(use, written=False))
@@ -272,7 +272,7 @@ class Sanitizer:
         finally:
             with self._lock:
                 self._flights.remove(mine)
-                self._left = _MOST_REPORTS
+                self._left = _MAX_REPORTS
 
     def _board(self, mine: _Flight, operation: operation_pb2.Operation, arm: Any) -> None:
         for name in arm.tensors:

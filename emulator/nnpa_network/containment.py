@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger's model may not hold, at whatever depth: data elsewhere, foreign code, bombs.
+"""What an untrusted model may not hold at any depth: external data, foreign code, bombs.
 
 Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
 """

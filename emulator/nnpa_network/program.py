@@ -48,7 +48,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """An array on the host; -1 in `shape` is a dim that only running the step tells."""
+    """An array on the host; -1 in `shape` is a dim known only at run time."""
 
     dtype: DType
     shape: tuple[int, ...]

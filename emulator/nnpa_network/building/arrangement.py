@@ -47,7 +47,7 @@ class Arrangement:
 
     @property
     def plain(self) -> bool:
-        """Tell whether elements are in the order that the model has them in."""
+        """Return whether elements are in the order that the model has them in."""
         return list(self.order) == sorted(self.order)
 
 
@@ -69,7 +69,7 @@ def stacked(shape: Shape) -> Dims:
 
 
 def plain(shape: Shape) -> Arrangement:
-    """Return how a value lies when nothing else is asked for."""
+    """Return the default arrangement of a value."""
     return Arrangement(axes_of(shape), stacked(shape))
 
 
@@ -80,7 +80,7 @@ def channels_last(shape: Shape) -> Arrangement:
 
 
 def is_channels_last(shape: Shape, arrangement: Arrangement) -> bool:
-    """Tell whether the transform itself turns (N, C, H, W) into this, as layout ZDNN_NCHW."""
+    """Return whether the transform itself turns (N, C, H, W) into this, as layout ZDNN_NCHW."""
     return len(shape) == 4 and not arrangement.plain and arrangement == channels_last(shape)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a program: steps, ids, and the conversions between arrays and tensors.
+"""The builder of a program: steps, ids, and conversions between arrays and tensors.
 
-Values stay on the accelerator until something on the host asks for them: a conversion is emitted
-when the form that a step needs does not exist yet, and then kept. Transpositions are views that
-cost nothing when the reader can take the other order.
+A value stays on the accelerator until a step on the host reads it. A conversion is emitted once,
+when a step first needs the other form. A transposition is a view, free where its reader takes the
+other order.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -163,7 +163,7 @@ class Builder:
         return ABSENT
 
     def in_order(self, tensor: int) -> bool:
-        """Tell whether transform_origtensor gives the elements in the order of the sticks."""
+        """Return whether transform_origtensor gives the elements in the order of the sticks."""
         layout = self.tensors[tensor].pre_transformed_desc.layout
         return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
 

@@ -23,9 +23,9 @@ _MAX_CONSTANT_BYTES = 4096
 class Value:
     """A value of the model: its type, and every form in which it exists so far.
 
-    `shape` is None when not even the rank is known, -1 in it a dim that only running tells.
+    `shape` is None when not even the rank is known, -1 in it a dim known only at run time.
     `bounded` tells that no element is beyond DLFLOAT16's range, for it came from there.
-    `view` is (source, permutation) of a transposition that nothing has carried out yet, or
+    `view` is (source, permutation) of a transposition that is not carried out yet, or
     (source, None) of a change of shape.
     """
 
@@ -40,14 +40,14 @@ class Value:
 
     @property
     def dims(self) -> Shape:
-        """The shape, for callers that have made sure that it is known."""
+        """The shape; ValueError where it is not known."""
         if self.shape is None:
             raise ValueError(f"the shape of {self.name} is not known")
         return self.shape
 
     @property
     def known(self) -> bool:
-        """Tell whether element type and all dims are known."""
+        """Return whether element type and all dims are known."""
         return self.dtype is not None and self.shape is not None and -1 not in self.shape
 
     @property

@@ -49,7 +49,7 @@ def place(tensors: Iterable[IoTensor], start: int) -> tuple[tuple[IoTensor, ...]
 def working_bytes(program: Program) -> int:
     """Return the most bytes that live at one step: not inputs, outputs, constants.
 
-    Arrays whose size only running tells count nothing.
+    Arrays whose size is known only at run time count nothing.
     """
     outside = {*program.input_ids, *program.output_ids, *program.constants, ABSENT}
     born: dict[int, int] = {}

@@ -132,7 +132,7 @@ def without_flags(word: int) -> int:
 
 
 def same_format(a: int, b: int) -> bool:
-    """Tell whether two words agree in all but attribute flags."""
+    """Return whether two words agree in all but attribute flags."""
     return without_flags(a) == without_flags(b)
 
 
@@ -165,7 +165,7 @@ def dtype_of(word: int) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class MetaInfo:
-    """Quantisation of one tensor: real = scale * (q - zero_point); scale 0: there is none.
+    """Quantisation of one tensor: real = scale * (q - zero_point); scale 0: no quantisation.
 
     Source: AI_BUFFER_META_INFO_INTQ; tensors of the application have one pair, at position 0.
     """

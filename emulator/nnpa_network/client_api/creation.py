@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network is created from: who calls, which options, which memory.
+"""The arguments that create a network: caller, options, memory.
 
 Source: X-CUBE-AI 7.0 Embedded Inference Client API, ai_<name>_create, ai_<name>_init, "Versioning
 and checking"; options are those of its generator.

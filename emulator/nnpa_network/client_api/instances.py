@@ -37,9 +37,8 @@ class Instances:
     ) -> str:
         """Create a network of the model with this signature and return its handle.
 
-        `compiled` gives its plan, and is asked when nothing else is wrong. A network of the C name
-        that exists already is the one returned, unless that is strict or of another model. Raise
-        `NetworkRefused`, `ModelRefused`.
+        `compiled` returns its plan, and is called after all checks. A network of the same C name
+        and model is returned instead, unless it is strict. Raise `NetworkRefused`, `ModelRefused`.
         """
         require_compatible(caller, options)
         with self._lock:
@@ -55,7 +54,7 @@ class Instances:
             return handle
 
     def find(self, handle: str) -> Network | None:
-        """Return a network, None for a handle that is none's."""
+        """Return a network, None for an unknown handle."""
         with self._lock:
             return self._by_handle.get(handle)
 
@@ -82,7 +81,7 @@ class Instances:
             return dict(pairs)
 
     def clear(self) -> None:
-        """Forget every network."""
+        """Drop every network."""
         with self._lock:
             self._by_handle.clear()
 

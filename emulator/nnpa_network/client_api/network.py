@@ -205,7 +205,7 @@ class Network:
     def _process(
         self, batches: Sequence[Batch], targets: Sequence[Buffer], memory: Activations
     ) -> RunResult:
-        """Run batch by batch; `wanted` is where outputs go, empty to drop them."""
+        """Run batch by batch; `targets` is where outputs go, empty to drop them."""
         self.runs += 1
         contents: list[list[bytes]] = [[] for _ in targets]
         violations: list[Violation] = []
@@ -227,7 +227,7 @@ class Network:
         return RunResult(len(batches), written, tuple(violations))
 
     def _watch(self, batch: int) -> Watch | None:
-        """Return what the executor calls around nodes, None when nobody watches and none fails."""
+        """Return an observer for the executor, None without a registered one or a failing node."""
         failing = self.options.failing_node
         if self._observer is None and failing is None:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the executor's nodes to the observer's: numbering, first and last, and who wants what."""
+"""Translate the executor's node events into the observer's: numbering, ends, masks."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ class Watch:
         self._run, self._batch = run, batch
 
     def init(self) -> None:
-        """Tell that init has ended."""
+        """Send the event of init."""
         self._send(EventFlag.INIT, None, {})
 
     def __call__(self, event: NodeEvent) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models in: checked once, then made into a program for every set of input shapes.
+"""Import ONNX models: check once, then compile a program for every set of input shapes.
 
-A model comes as bytes and from strangers: it is parsed, never executed to learn what it is; nothing
-outside of the bytes is opened; sizes are added up before anything is allocated.
+A model is untrusted bytes: it is parsed, never executed to learn what it is; nothing outside of the
+bytes is opened; sizes are added up before anything is allocated.
 Sources: ONNX intermediate representation specification; ONNX operators, opset 7 on.
 """
 
@@ -103,7 +103,7 @@ class OnnxModel:
             return executor
 
     def _forget_constants(self) -> None:
-        """Let go of sticks that no program has any more; some follow from shapes."""
+        """Drop sticks that no program uses any more."""
         programs = [executor.program for executor in self._executors.values()]
         held = {id(constant) for program in programs for constant in program.constants.values()}
         for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
@@ -165,7 +165,7 @@ def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
 def _filled(
     port: Port, requested: tuple[int, ...] | None, sizes: dict[str, int]
 ) -> tuple[int, ...]:
-    """Return a concrete shape, and remember the sizes of named dims."""
+    """Return a concrete shape, and record the sizes of named dims."""
     shape: list[int] = []
     for axis, (dim, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
         size = requested[axis] if requested is not None else dim
@@ -181,7 +181,7 @@ def _filled(
 def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None) -> OnnxModel:
     """Check a serialised ModelProto and return it, ready to be specialised for `guest`'s machine.
 
-    Raise `ModelRefused` with the node, where there is one, and the reason.
+    Raise `ModelRefused` with reason and node.
     """
     options = options or ImportOptions()
     proto = _parse(model)

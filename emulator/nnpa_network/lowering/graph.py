@@ -109,7 +109,7 @@ class Lowering:
         return Port(port.name, value.dtype or port.dtype, value.shape or port.shape)
 
     def _declare(self, builder: Builder, inputs: Sequence[Port]) -> None:
-        """Make values of inputs and initializers, and find who reads what."""
+        """Declare inputs and initializers, and collect the readers of every value."""
         for port in inputs:
             value = Value(port.name, port.dtype, port.shape)
             builder.new_array(value)
@@ -182,7 +182,7 @@ class Lowering:
             self.placed[absorbed.index] = _Placed(ACCELERATOR, functions, reason)
 
     def _lower(self, builder: Builder, node: OnnxNode) -> None:
-        """Try the operator's rule, after what all rules ask for."""
+        """Apply the operator's rule, after the checks that all rules share."""
         rule = OPERATORS.get(node.op_type) if node.proto.domain in ("", "ai.onnx") else None
         if rule is None:
             raise NotMapped("no zDNN function for it")
@@ -272,7 +272,7 @@ class Lowering:
         return True
 
     def _require_bounded(self, node: OnnxNode) -> None:
-        """Refuse what would make more than allowed, or what nobody can tell."""
+        """Refuse a node whose outputs are too large, or of unbounded size."""
         most = self.settings.max_bytes
         for value in node.outputs:
             if value is None:

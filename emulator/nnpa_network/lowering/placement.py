@@ -88,7 +88,7 @@ def placement_report(program: Program) -> Report:
 
 
 def ruled(rules: Sequence[Rule], op_type: str, name: str) -> str:
-    """Return the device that the first matching rule asks for, "" where none does."""
+    """Return the device of the first rule that matches, "" without one."""
     for rule in rules:
         if re.fullmatch(rule.node_type, f"onnx.{op_type}") and re.fullmatch(rule.node_name, name):
             return rule.device

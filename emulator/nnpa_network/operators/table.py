@@ -25,10 +25,10 @@ from nnpa_network.program import Array
 
 @dataclass(slots=True)
 class Graph:
-    """What a rule may know of a node's surroundings.
+    """The surroundings of a node.
 
-    `follower(value)` returns the one node that reads a value which nothing else needs, with its
-    values; `absorb(node)` says that the present node computes that one too.
+    `follower(value)` returns the only reader of a value, None where there are more; `absorb(node)`
+    marks a node as computed by the present one.
     """
 
     follower: Callable[[Value], OnnxNode | None]

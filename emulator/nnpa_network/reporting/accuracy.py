@@ -213,7 +213,7 @@ def _first(program: Program, violations: Sequence[Violation]) -> FirstViolation 
 
 
 def _operand_values(verb: str, operand: str, values: Sequence[float]) -> str:
-    """Say what came in where a non-numeric value came out."""
+    """Describe the operand values behind a non-numeric result."""
     if not values or operand not in FUNCTIONS[verb].written:
         return ""
     return f", from {', '.join(f'{number:g}' for number in values)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two arrays of numbers are apart: running sums, and the figures made of them.
+"""Error metrics of two arrays: running sums, and the figures computed from them.
 
 Sources: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM); ulps are
 those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.0, data types).
@@ -25,7 +25,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 def ulps(got: Doubles, reference: Doubles) -> Doubles:
-    """Return the distance in units of the last place that `wanted` would have in DLFLOAT16."""
+    """Return the distance in units of the last place of `reference` in DLFLOAT16."""
     _, exponents = np.frexp(reference)
     exponents = np.where(reference == 0, _MIN_EXPONENT, exponents - 1)
     unit = np.ldexp(1.0, np.maximum(exponents, _MIN_EXPONENT) - _FRACTION_BITS)
@@ -34,7 +34,7 @@ def ulps(got: Doubles, reference: Doubles) -> Doubles:
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over all elements so far; what is no number on either side counts apart."""
+    """Running sums over elements; non-numeric ones are counted separately."""
 
     count: int = 0
     bad: int = 0

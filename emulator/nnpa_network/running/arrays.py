@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on their way into a program's calls and out of them."""
+"""Conversions of arrays before and after a program's calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from nnpa_network.program import Array, DType, ModelRefused
 def check_feed(
     name: str, dtype: DType, shape: tuple[int, ...], feeds: Mapping[str, Array]
 ) -> Array:
-    """Return a named input as a contiguous array, or say what is wrong with it."""
+    """Return a named input as a contiguous array; raise `ModelRefused`."""
     if name not in feeds:
         raise ModelRefused(f"input {name} is missing")
     array = np.asarray(feeds[name])

@@ -85,7 +85,7 @@ def _free(graph: onnx.GraphProto) -> set[str]:
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Tell whether a node is an If, a Loop, a Scan or the like."""
+    """Return whether a node is an If, a Loop, a Scan or the like."""
     return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
@@ -98,8 +98,8 @@ def prepare(
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
-    are for nodes with subgraphs, some of which ask for them. Small nodes are kept compiled, for
-    whoever has the same. Raise `HostError`.
+    are for nodes with subgraphs, some of which need them. Compiled kernels of small nodes are
+    cached. Raise `HostError`.
     """
     compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
     return compiled(serialised, opset, dtypes, shapes)

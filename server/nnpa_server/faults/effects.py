@@ -62,7 +62,7 @@ def _bits(desc: TensorDesc) -> int:
 
 
 def _spread(count: int, limit: int, random: Random) -> Sequence[int]:
-    """Choose so many different numbers below `there`, or all of them."""
+    """Choose `count` different numbers below `limit`, or all of them."""
     return sorted(random.sample(range(limit), min(count, limit)))
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of one session: which call meets which rule, and what then happens.
 
-`Faults` stands between a session's operations and the emulator. A session without rules has none,
-and then one look at its holdings is all that faults cost.
+`Faults` wraps the calls of a session's operations. A session without rules has none.
 """
 
 import logging
@@ -41,7 +40,7 @@ class WrittenAnyway(Outcome):
 
 @dataclass(slots=True, eq=False)
 class _ActiveRule:
-    """A rule at work: how many calls its conditions have let through, and its random numbers."""
+    """A rule with its state: calls that met its conditions, and its random numbers."""
 
     rule: Rule
     passed: int = 0
@@ -53,7 +52,7 @@ class _ActiveRule:
     def is_due(
         self, call: int, operation: str, machine: str, tensors: Mapping[str, Ztensor]
     ) -> bool:
-        """Count a call, and tell whether it is this rule's turn."""
+        """Count a call, and return whether the rule applies to it."""
         condition = self.rule.message
         if operation not in self.rule.operations or condition.call not in (0, call):
             return False
@@ -81,7 +80,7 @@ def _has_shape(shape: tuple[int, ...], tensors: Mapping[str, Ztensor]) -> bool:
 
 @dataclass(slots=True)
 class _Move:
-    """A guest that was moved: from where, to where, by which rule, for how many more calls."""
+    """A guest that a rule moved to another machine, for `left` more calls (None: for good)."""
 
     home: Machine
     target: Machine
@@ -92,7 +91,7 @@ class _Move:
 class Faults:
     """The rules of one session and what they have done; touched under the session's lock only.
 
-    `tag` is what logs call the session, `guest` its guest.
+    `tag` names the session in logs, `guest` is its guest.
     """
 
     def __init__(self, tag: str, guest: Guest) -> None:
@@ -109,14 +108,14 @@ class Faults:
         self._require_waiting: Callable[[], object] = int
 
     def close(self) -> None:
-        """Forget the rules."""
+        """Drop the rules."""
         self.change(())
 
     def change(self, rules: tuple[Rule, ...]) -> None:
-        """Take other rules; those that stay the same at the same place go on active.
+        """Replace the rules; an unchanged rule at the same place goes on counting.
 
-        The guest is where its session wants it to be; one that a rule moved goes there again, or
-        stays when the rules are others.
+        The guest is on its session's machine; one that a rule moved is moved again, unless the
+        rules changed.
         """
         old = self._rules
         self._rules = [
@@ -131,7 +130,7 @@ class Faults:
             self._moved.home, self._guest.machine = self._guest.machine, self._moved.target
 
     def attend(self, context: Context, go_on: Callable[[], object]) -> None:
-        """Take note of the gRPC call that operations now belong to; `go_on` raises when it ends."""
+        """Set the gRPC call that operations belong to; `go_on` raises once it is cancelled."""
         if context is not self._context:  # lists of one stream share a call, and its metadata
             self._recorded_in_call = 0
         self._context, self._require_waiting = context, go_on
@@ -139,7 +138,7 @@ class Faults:
     def call(
         self, operation: str, tensors: Mapping[str, Ztensor], run: Callable[[], Outcome]
     ) -> Outcome:
-        """Run one call of the program, or what the rules make of it."""
+        """Run one call of the program with the effects of the rules."""
         self._calls += 1
         self._lost = False
         self._count_moved_call(operation)
@@ -198,7 +197,7 @@ class Faults:
         tensors: Mapping[str, Ztensor],
         run: Callable[[], Outcome],
     ) -> Outcome:
-        """Return a status; a warning's function runs, and keeps an error of its own."""
+        """Return a status; for a warning the function runs, and its own error wins."""
         status, warning = rule.status, is_warning(rule.status)
         outcome = run() if warning or rule.message.output_written else Outcome()
         if warning and not outcome.valid:
@@ -229,7 +228,7 @@ class Faults:
         tensors: Mapping[str, Ztensor],
         run: Callable[[], Outcome],
     ) -> Outcome:
-        """Run a function and change what it wrote, if it wrote anything."""
+        """Run a function and change its outputs, if it was valid."""
         outcome, effect, message = run(), active.rule.effect, active.rule.message
         if not outcome.valid:
             return outcome
@@ -277,7 +276,7 @@ class Faults:
             self._record(moved.rule, operation, "move", "back")
 
     def _record(self, place: int, operation: str, effect: str, detail: str) -> None:
-        """Mark a fault in the log, in the metadata of the call, and in the session."""
+        """Record a fault in the log, in the metadata of the call, and in the session."""
         self._sequence += 1
         fault = fault_pb2.InjectedFault(
             sequence=self._sequence,
@@ -311,7 +310,7 @@ def faults_of(session: Session) -> Faults | None:
 
 
 def attend(session: Session, context: Context) -> None:
-    """Tell the faults of a session, if it has any, which gRPC call operations now belong to."""
+    """Set the gRPC call that the operations of a session belong to, for its faults."""
     if session.holdings and (faults := faults_of(session)) is not None:
         faults.attend(context, Patience(context, session))
 

@@ -69,7 +69,7 @@ _DISTRIBUTIONS = ("fixed", "uniform", "normal", "exponential")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that can be carried out.
+    """A checked rule.
 
     `operations` are those that it and its effect fit, `machine` is a model's name or "",
     `status` the number of a status effect, `target` where a move goes.

@@ -103,7 +103,7 @@ class MliService(mli_pb2_grpc.MliServiceServicer):
 
 
 def describe_kernel(name: str) -> pb.KernelInfo:
-    """Return a kernel as its documentation tells it."""
+    """Return the documentation of a kernel."""
     entry = KERNELS[name]
     text = inspect.getdoc(entry.function) or ""
     constraints = [

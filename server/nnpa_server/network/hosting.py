@@ -45,7 +45,7 @@ class Hosted:
         self._shared: dict[str, Activations] = {}
 
     def close(self) -> None:
-        """Forget everything: the session ends."""
+        """Drop everything: the session ends."""
         self.instances.clear()
         self._shared.clear()
 
@@ -82,7 +82,7 @@ class Hosted:
             self.memory.keep(handle, network.nbytes)
 
     def find(self, handle: str) -> Network:
-        """Return a network; raise CallRefused for a handle that is none's."""
+        """Return a network; raise CallRefused for an unknown handle."""
         network = self.instances.find(handle)
         if network is None:
             text = "the session has no network of this handle: it was destroyed, or never was"
@@ -108,7 +108,7 @@ class Hosted:
             session.metrics.network(session.trail.machine, calls, warned)
 
     def shared(self, name: str, size: int) -> Activations | None:
-        """Return activations that networks share under a name, made by the first; None without.
+        """Return activations that networks share under a name, created by the first; None without.
 
         The caller holds the session.
         """
@@ -130,7 +130,7 @@ def calls_of(program: Program, times: int) -> Counter[str]:
 
 
 def read_c_name(header: pb.CreateNetworkHeader) -> str:
-    """Return the C name that is wanted."""
+    """Return the C name of a request."""
     name = header.c_name or "network"
     if _C_NAME.fullmatch(name) is None:
         raise invalid("header.c_name", repr(name[:80]), "a C identifier of at most 64 characters")
@@ -147,7 +147,7 @@ def provenance_of(c_name: str) -> Provenance:
 
 
 def hosted_by(session: Session) -> Hosted:
-    """Return the networks of a session; takes no lock, so that a run under way can be asked of."""
+    """Return the networks of a session; takes no lock, so that it works during a run."""
     held = session.holdings.get("networks")
     if held is None:
         held = session.holdings.setdefault("networks", Hosted(session))

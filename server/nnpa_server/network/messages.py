@@ -139,7 +139,7 @@ def read_caller(header: pb.CreateNetworkHeader) -> Caller:
 
 
 def read_options(message: pb.CreateOptions) -> Options:
-    """Return the options of the runtime; those of the compiler are read by who compiles."""
+    """Return the options of the runtime; `read_import_options` returns those of the compiler."""
     formats: dict[str, tuple[int, MetaInfo | None]] = {}
     for index, chosen in enumerate(message.formats):
         if not chosen.name:

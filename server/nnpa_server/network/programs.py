@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on the wire and on disk, and as the emulator runs them.
+"""Programs as messages and as the network runtime runs them.
 
-An operation is read by the function with which Execute reads its lists. A program comes from a
-stranger: every id must be made before it is read, and be what it is used as.
+An operation is decoded by the function that decodes Execute's lists. A program is untrusted: every
+id must be written before it is read, and be of the kind that it is used as.
 """
 
 from collections.abc import Mapping

@@ -339,7 +339,7 @@ def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network
 
 
 def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a plan's inputs; refuse a name that is none's."""
+    """Return the shapes of a plan's inputs; refuse unknown names."""
     names = [port.name for port in plan.inputs]
     for name in shapes:
         if name not in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What networks are made of: an ONNX file, a program, or a model that is published."""
+"""The sources of networks: an ONNX file, a program, or a published model."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Make: TypeAlias = Callable[[Guest], Plan]
 
 
 class Sources:
-    """Where the networks of a server come from; without `loader` nobody publishes."""
+    """The sources of a server's networks; without `loader` clients cannot publish."""
 
     def __init__(
         self, repository: Repository, loader: Loader | None, shortcuts: frozenset[str]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's file on its way in: exactly the announced bytes, counted before they come."""
+"""Receive a model's file: exactly the announced bytes, counted before they come."""
 
 from collections.abc import Iterator
 

@@ -44,7 +44,7 @@ _OPTION = "grpc.max_receive_message_length"
 
 
 class Caller(Protocol):
-    """What inference asks of a call's grpc.ServicerContext."""
+    """The part of a call's grpc.ServicerContext that inference uses."""
 
     def peer(self) -> str:
         """Return the connection's name."""

@@ -69,7 +69,7 @@ class InferenceListener:
         return port
 
     def stop(self, grace: float) -> None:
-        """Take no new calls, give those under way so many seconds, and end. May be repeated."""
+        """Refuse new calls, wait `grace` seconds for running ones, and end. May be repeated."""
         server, self._server = self._server, None
         if server is not None:
             asyncio.run_coroutine_threadsafe(server.stop(grace), self._loop).result()
@@ -144,7 +144,7 @@ class _Context:
         self.trailing_metadata = context.trailing_metadata
 
     def is_active(self) -> bool:
-        """Tell whether the call still runs."""
+        """Return whether the call still runs."""
         return not self._context.done()
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
@@ -174,7 +174,7 @@ class _Context:
         raise _Aborted(status.code, status.details)
 
     def wait(self, coroutine: Coroutine[None, None, object]) -> object:
-        """Wait in this thread for a coroutine on the loop; raise RpcError if the call is cancelled."""
+        """Wait in this thread for a coroutine on the loop; raise RpcError when cancelled."""
         self._waiting_for = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         if self._is_cancelled:
             self._waiting_for.cancel()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model's bytes to a published network: compile, warm up, publish.
 
-The server takes calls meanwhile, for other models and for the one that is being replaced.
+Calls of other models, and of the version that is being replaced, go on.
 """
 
 import logging
@@ -52,7 +52,7 @@ class Loader:
         self._waiting = threading.BoundedSemaphore(_MAX_LOADS)
 
     def note_folder(self) -> list[str]:
-        """Tell the index what the folder holds; return the names."""
+        """Enter the names of the folder into the index; return them."""
         if self._folder is None:
             return []
         names = list(sources.scan(self._folder))
@@ -63,7 +63,7 @@ class Loader:
         return names
 
     def load_folder(self) -> None:
-        """Load every model of the folder; one that cannot be is logged, and told by the index."""
+        """Load every model of the folder; failures are logged and entered into the index."""
         for name in self.note_folder():
             try:
                 self.load(name, "", {})
@@ -148,7 +148,7 @@ class Loader:
 
 
 def _placement(plan: "Plan") -> dict[str, str]:
-    """Tell how many nodes run where, for models whose shapes are known without a request."""
+    """Return how many nodes run on each device, with free dims 1."""
     program = _executor(plan).program
     devices = [node.device for node in program.nodes]
     counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}

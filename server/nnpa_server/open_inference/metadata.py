@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a model: metadata, configuration, statistics, as Triton tells them."""
+"""Metadata, configuration and statistics of a model, in Triton's messages."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that the server offers to everybody: by name and version, with their states.
+"""Published models by name and version, with their states.
 
-    Repository   what is published now, and what happened to the rest
+    Repository   published models, and the states of all others
     Model        one version of a network: its state, its statistics
 
-A version that is being loaded again goes on serving until the new one is ready. States are those of
+A version that is being replaced serves until the new one is ready. States are those of
 Triton's "Model Repository Extension".
 """
 
@@ -39,7 +39,7 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Duration:
-    """How often something happened, and how long that took together, nanoseconds."""
+    """A count of events, and their total time in nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -95,7 +95,7 @@ _MAX_BATCHES = 128  # batch sizes that are told apart
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One version of a network; `properties` are told to clients."""
+    """One version of a network; `properties` are part of its metadata."""
 
     name: str
     version: str
@@ -143,14 +143,14 @@ class Repository:
         _end(before)
 
     def require_room(self, name: str) -> None:
-        """Refuse one more model if there are as many as may be; before it is made."""
+        """Refuse one more model beyond the limit, before it is compiled."""
         with self._lock:
             full = sum(map(len, self._models.values())) >= self._max_models
             if full and name not in self._models:
                 raise too_many(self._max_models)
 
     def withdraw(self, name: str, reason: str = "unloaded") -> bool:
-        """Offer a network no longer; tell whether it was offered. Runs under way finish."""
+        """Withdraw a network; return whether it was published. Its current runs finish."""
         with self._lock:
             before = self._models.pop(name, None)
             if before is None:
@@ -160,13 +160,13 @@ class Repository:
         return True
 
     def note(self, name: str, state: State, reason: str = "") -> None:
-        """Say what happens to a network that is not offered."""
+        """Record the state of a network that is not published."""
         with self._lock:
             if name not in self._models:
                 self._note(name, state, reason)
 
     def forget(self, name: str) -> None:
-        """Drop what is known of a network that is not offered."""
+        """Drop the record of a network that is not published."""
         with self._lock:
             self._absent.pop(name, None)
 
@@ -204,7 +204,7 @@ class Repository:
             ]
 
     def index(self) -> list[Entry]:
-        """Return what is offered and what is known not to be, by name and version."""
+        """Return published and recorded models, by name and version."""
         with self._lock:
             absent = list(self._absent.values())
         offered = [

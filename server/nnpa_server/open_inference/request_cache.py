@@ -48,7 +48,7 @@ class RequestCache:
             self._requests.popitem(last=False)
 
     def is_quick(self, request: InferRequest) -> bool:
-        """Tell whether a request like one that came before ran within a millisecond then."""
+        """Return whether a request like one that came before ran within a millisecond then."""
         with self._lock:
             checked = self._requests.get((request.head, bool(request.raw)))
         return checked is not None and checked.run_ns < QUICK_NS

@@ -50,17 +50,17 @@ class OpenInferenceService:
         self._ready = ready
 
     def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
-        """Tell that the server runs."""
+        """Return that the server is live."""
         return pb.ServerLiveResponse(live=True)
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
-        """Tell whether the models of the folder have been loaded, once."""
+        """Return whether the models of the folder have been loaded, once."""
         return pb.ServerReadyResponse(ready=self._ready.is_set())
 
     def ModelReady(  # noqa: N802
         self, request: pb.ModelReadyRequest, _context: object
     ) -> pb.ModelReadyResponse:
-        """Tell whether a model takes requests; of an unknown one: no."""
+        """Return whether a model takes requests; false for an unknown one."""
         try:
             self._repository.find(request.name, request.version)
         except CallRefused:
@@ -68,7 +68,7 @@ class OpenInferenceService:
         return pb.ModelReadyResponse(ready=True)
 
     def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
-        """Say what the server is."""
+        """Return name, version and extensions of the server."""
         offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
         return pb.ServerMetadataResponse(
             name="nnpa-server", version=version("nnpa"), extensions=offered
@@ -77,7 +77,7 @@ class OpenInferenceService:
     def ModelMetadata(  # noqa: N802
         self, request: pb.ModelMetadataRequest, _context: object
     ) -> pb.ModelMetadataResponse:
-        """Say what a model takes and gives."""
+        """Return the inputs and outputs of a model."""
         model = self._repository.find(request.name, request.version)
         return metadata.describe(model, self._repository.versions(model.name))
 
@@ -205,7 +205,7 @@ class OpenInferenceService:
 
 
 def _final(request: InferRequest, response: InferResponse) -> InferResponse:
-    """Mark a response as its request's last, where the client wants to be told."""
+    """Mark a response as the last of its request, where the client set that parameter."""
     if _FINAL_WANTED.encode() not in request.head:
         return response
     parameters = pb.ModelInferRequest.FromString(request.head).parameters
@@ -216,7 +216,7 @@ def _final(request: InferRequest, response: InferResponse) -> InferResponse:
 
 
 def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStreamInferResponse:
-    """Return an error as a message of the stream, with the id that tells which request it ends."""
+    """Return an error as a message of the stream, with the id of its request."""
     if refused.reason == wire.ERROR_REASON_INTERNAL:
         _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
     return pb.ModelStreamInferResponse(

@@ -2,8 +2,8 @@
 """System shared memory: regions of POSIX objects that a client on this host registered.
 
 A region belongs to the connection that registered it, and ends when it is unregistered or when the
-connection is gone, but never while a request uses it. Clients behind one Unix socket cannot be told
-apart: they share their regions, which last until the last connection is gone that was there.
+connection is gone, but never while a request uses it. Clients behind one Unix socket share their
+regions, which last as long as any of their connections.
 
 Contents are read and written through the file, not mapped: a client that shortens its object
 meanwhile gets an error, where a mapping would end the server.
@@ -33,7 +33,7 @@ Connections: TypeAlias = frozenset[str]
 
 
 class Region:
-    """An open object, from `offset` on; it is closed when it is retired and nobody holds it."""
+    """An open object, from `offset` on; it is closed when it is retired and no longer held."""
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
         self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
@@ -53,7 +53,7 @@ class Region:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Keep the object open meanwhile."""
+        """Keep the object open while the context lasts."""
         with self._lock:
             if self._retired:
                 raise not_found(self.name)
@@ -83,7 +83,7 @@ class Region:
             raise invalid(f"{path}: shared memory", f"{size} bytes at {offset}", limit)
 
     def read(self, offset: int, size: int, path: str) -> Buffer:
-        """Return a copy of bytes of the region; hold it meanwhile."""
+        """Return a copy of bytes of a region that is held."""
         self.require(offset, size, path)
         target = memoryview(bytearray(size))
         if (got := _all(os.preadv, self._file, target, self.offset + offset)) < size:
@@ -91,7 +91,7 @@ class Region:
         return target
 
     def write(self, offset: int, data: Buffer, path: str) -> None:
-        """Write bytes into the region; hold it meanwhile. The object never grows."""
+        """Write bytes into a region that is held. The object never grows."""
         self.require(offset, len(data), path)
         start = self.offset + offset
         self._require(start + len(data), f"{path}: shared memory ends at")
@@ -143,10 +143,10 @@ class _Silence:
     """The context of questions that may come too late, for a server that has just ended."""
 
     def set_code(self, code: object) -> None:
-        """Take a code that nobody is told."""
+        """Ignore the code."""
 
     def set_details(self, details: object) -> None:
-        """Take a text that nobody is told."""
+        """Ignore the text."""
 
 
 def _connections() -> dict[str, set[str]]:
@@ -228,7 +228,7 @@ class Regions:
             region.retire()
 
     def count(self) -> int:
-        """Return how many regions there are."""
+        """Return the number of regions."""
         with self._lock:
             return sum(map(len, self._regions.values()))
 

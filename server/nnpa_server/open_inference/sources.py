@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where models come from: the operator's folder, and requests that bring theirs.
+"""The sources of models: the operator's folder, and requests that carry a file.
 
 A folder holds `<name>.onnx` files and, in the layout of Triton's model repository,
 `<name>/<version>/model.onnx` with an optional `<name>/config.pbtxt`. Names that clients send are
-looked up among what the folder holds; no path is ever made of them.
+looked up among what the folder holds; no path is built from them.
 Sources: Triton, "Model Repository", "Model Configuration", "Model Repository Extension".
 """
 
@@ -211,6 +211,6 @@ def bad_name(name: str) -> CallRefused:
 
 
 def no_folder(name: str) -> CallRefused:
-    """Return the error for a model without contents where there is no folder."""
+    """Return the error for a model without contents on a server without a folder."""
     limit = "with config and file:<version>/model.onnx, for the server has no --models folder"
     return invalid(f"model {name}", "a name only", limit)

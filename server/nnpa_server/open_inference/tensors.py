@@ -68,7 +68,7 @@ def datatype_of(dtype: DType) -> Datatype | None:
 
 
 def said(name: str, shape: Iterable[int]) -> str:
-    """Return a type and a shape as errors tell them: FP32 [1, 1024]."""
+    """Return a type and a shape as errors write them: FP32 [1, 1024]."""
     return f"{name} [{', '.join(map(str, shape))}]"
 
 

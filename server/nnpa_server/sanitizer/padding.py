@@ -36,7 +36,7 @@ def fill(memory: Memory) -> None:
 
 
 def is_whole(tensor: Ztensor) -> bool:
-    """Tell whether a tensor has a buffer of the size that its descriptor calls for."""
+    """Return whether a tensor has a buffer of the size that its descriptor calls for."""
     buffer = tensor.buffer
     return buffer is not None and 0 < buffer.nbytes == stick_bytes(tensor.transformed_desc)
 
@@ -79,7 +79,7 @@ def _gap_rows(tensor: Ztensor) -> Mask:
 def _gap(size: int, parts: int, filled: int) -> Mask:
     """Return which of `size` positions, in equal parts, are behind the `filled` of their part.
 
-    None where the user's descriptor does not belong to the tensor: then nobody knows.
+    None where the user's descriptor does not belong to the tensor: then they are unknown.
     """
     width = size // parts
     if parts == 1 or not width or width != padded(filled):
@@ -104,7 +104,7 @@ class Inputs:
     ) -> list[str]:
         """Return the inputs on whose padding the outputs of an operation depend.
 
-        It is computed again, with other values where there are no elements.
+        The operation is computed again with other values in the padding.
         """
         try:
             if self._same(guest, name, arguments, outputs, tuple(self.masks)):
@@ -125,7 +125,7 @@ class Inputs:
         outputs: Sequence[str],
         disturbed: tuple[str, ...],
     ) -> bool:
-        """Tell whether outputs are the same with other padding in some inputs."""
+        """Return whether outputs are the same with other padding in some inputs."""
         nothing = np.zeros(1, np.bool_)
         masks = {
             operand: self.masks[operand] if operand in disturbed else nothing
@@ -169,7 +169,7 @@ def _disturbed(tensor: Ztensor, sticks: Memory, mask: Mask) -> Ztensor:
 
 
 def _same_elements(left: Ztensor, right: Ztensor) -> bool:
-    """Tell whether two tensors of one shape have the same bits in every element."""
+    """Return whether two tensors of one shape have the same bits in every element."""
     same = _cells(left) == _cells(right)
     return bool(np.all(same | _without_element(left)))
 

@@ -52,9 +52,9 @@ class Site:
 
 @dataclass(slots=True)
 class History:
-    """What allocated the buffer of a tensor, wrote it last, and freed it; None: not known, or not.
+    """What allocated the buffer of a tensor, wrote it last, and freed it; None: unknown, or never.
 
-    `written` tells that something has written it, if only we knew what.
+    `written` tells that it was written, maybe by an unknown operation.
     """
 
     allocation: Site | None = None
@@ -76,7 +76,7 @@ def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
 
 
 def read_site(message: pb.SanitizerSite) -> Site:
-    """Return a site that a client tells."""
+    """Return the site in a client's message."""
     return Site(shorten(message.operation), shorten(message.at))
 
 

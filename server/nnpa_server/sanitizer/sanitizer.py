@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sanitizer of a session: what happened to each tensor, and what is wrong with how it is used.
+"""The sanitizer of a session: the history of each tensor, and the misuses that follow from it.
 
-A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Findings
+A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Reports
 travel with the operation's answer, or with the error that ends the call; what an operation computes
-and answers stays as it is. Source of the findings: nnpa/zdnn/v1/sanitizer.proto.
+and answers stays as it is. Source of the reports: nnpa/zdnn/v1/sanitizer.proto.
 """
 
 import threading
@@ -92,7 +92,7 @@ class Room(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """The tensors of a call under way: who uses each, its writer if there is one; the written."""
+    """The tensors of a running call: the user of each, its writer where it has one; the written."""
 
     users: dict[int, Site] = field(default_factory=dict[int, Site])
     written: set[int] = field(default_factory=set[int])
@@ -182,7 +182,7 @@ class Sanitizer:
                 yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, writer)
 
     def _history(self, step: Step, name: str, provenance: pb.Provenance) -> History:
-        """Return what the server knows of an operand, or what the client tells of it."""
+        """Return the server's history of an operand, or else the client's."""
         number = step.ids.get(name, 0)
         history = self._histories.get(number) or self._freed.get(provenance.freed_id) or History()
         allocation = read_site(provenance.allocation) if provenance.HasField("allocation") else None
@@ -240,7 +240,7 @@ class Sanitizer:
             history.writing, history.written = use, True
 
     def explain(self, refused: CallRefused, operations: Sequence[operation_pb2.Operation]) -> None:
-        """Add what is known of a tensor that the last of the operations names and that is gone."""
+        """Add the history of a freed tensor that the last of the operations names."""
         if refused.reason != wire.ERROR_REASON_TENSOR_NOT_FOUND:
             return
         number, last = int(refused.metadata["tensor"]), operations[-1]
@@ -259,7 +259,7 @@ class Sanitizer:
     def in_flight(
         self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
     ) -> Generator[None]:
-        """Note a call until it ends; tell its operations of others under way on their tensors."""
+        """Register a call until it ends; mark tensors that other running calls use."""
         mine = _Flight()
         with self._lock:
             for operation in operations:
@@ -282,7 +282,7 @@ class Sanitizer:
                 mine.add(ref.id, site_of(arm.name, operation), name in arm.written)
 
     def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
-        """Tell a reference of an operation that is under way on its tensor."""
+        """Mark a reference whose tensor another running call uses."""
         for flight in self._flights:
             user = flight.users.get(ref.id)
             if user is not None and (writes or ref.id in flight.written):
@@ -302,12 +302,12 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
 
 
 def _touches(arm: Any, name: str) -> bool:
-    """Tell whether an operation reads or writes the sticks that an operand has."""
+    """Return whether an operation reads or writes the sticks that an operand has."""
     return name in arm.read or (name in arm.filled and arm.name != _ALLOCATES)
 
 
 def _provenance(step: Step, name: str) -> pb.Provenance:
-    """Return what the client tells of an operand."""
+    """Return the client's provenance of an operand."""
     if step.origin is None:
         return pb.Provenance()
     provenance: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance

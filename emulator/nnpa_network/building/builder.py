@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
@@ -22,7 +22,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     getsize_ztensor,
 )
-from onnx import helper
+from onnx import NodeProto, helper
 
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
@@ -35,7 +35,7 @@ from nnpa_network.building.arrangement import (
     whole,
 )
 from nnpa_network.building.constants import evaluate, limited, stickify
-from nnpa_network.building.type_inference import OnnxNode, Value, infer
+from nnpa_network.building.type_inference import OnnxNode, Value, View, infer
 from nnpa_network.program import (
     ABSENT,
     BOUNDARY,
@@ -52,6 +52,7 @@ _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
 _MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 HELPER_OPSET = 18
 """The opset of nodes that an import adds: transpositions, pads, slices."""
+_Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 
 
 @dataclass(slots=True)
@@ -78,9 +79,7 @@ class Builder:
     _last: int = 0
     _turned: int = 0
     _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    _touched: dict[Value, tuple[int, dict[Arrangement, int], Any]] = field(
-        default_factory=dict[Value, "tuple[int, dict[Arrangement, int], Any]"]
-    )
+    _touched: dict[Value, _Forms] = field(default_factory=dict[Value, "_Forms"])
 
     @contextmanager
     def attempt(self, node: int) -> Generator[None]:
@@ -116,9 +115,8 @@ class Builder:
         """Refuse where the machine or the library lacks a function."""
         function, guest = FUNCTIONS[verb], self.guest
         if LIBRARY_VERSIONS[function.since] > guest.library_version:
-            raise NotMapped(
-                f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
-            )
+            text = f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
+            raise NotMapped(text)
         operation = function.operation
         if not guest.machine.nnpa_installed:
             raise NotMapped(f"{guest.machine.name} has no NNPA")
@@ -130,10 +128,8 @@ class Builder:
     def require_format(self, number: int, verb: str) -> None:
         """Refuse where a parameter block format is not installed."""
         if not self.guest.machine.qaf.has_parmblk_format(number):
-            name = self.guest.machine.name
-            raise NotMapped(
-                f"zdnn_{verb} takes parameter block format {number}, which {name} has not"
-            )
+            limit = f"parameter block format {number}, which {self.guest.machine.name} has not"
+            raise NotMapped(f"zdnn_{verb} takes {limit}")
 
     # Arrays.
 
@@ -226,27 +222,18 @@ class Builder:
         names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
         proto = helper.make_node(op_type, names, ["o"], **attributes)
         renamed = [
-            None
-            if operand is None
-            else Value(name, operand.dtype, operand.shape, constant=operand.constant)
-            for name, operand in zip(names, inputs, strict=True)
+            value and Value(name, value.dtype, value.shape, constant=value.constant)
+            for name, value in zip(names, inputs, strict=True)
         ]
-        opsets = {"": HELPER_OPSET}
-        ((dtype, shape),) = infer(proto, opsets, renamed)
-        present = [operand for operand in inputs if operand is not None]
-        bounded = op_type in _MOVES and all(
-            operand.bounded for operand in present if operand.constant is None
-        )
+        ((dtype, shape),) = infer(proto, {"": HELPER_OPSET}, renamed)
+        variable = [value for value in inputs if value is not None and value.constant is None]
+        bounded = op_type in _MOVES and all(value.bounded for value in variable)
         output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
         if output.nbytes > self.max_bytes:
             raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
-        if all(operand.constant is not None for operand in present):
+        if not variable:
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
-        numbers = tuple(ABSENT if operand is None else self.array(operand) for operand in inputs)
-        step = HostStep(
-            self.node, proto.SerializeToString(), numbers, (self.new_array(output),), HELPER_OPSET
-        )
-        self.steps.append(step)
+        self._host_step(proto, inputs, [output], HELPER_OPSET)
         return output
 
     def integers(self, *numbers: int) -> Value:
@@ -349,7 +336,7 @@ class Builder:
         self.steps.append(AcceleratorStep(self.node, verb, arguments))
         return number
 
-    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, Any]]:
+    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, int]]:
         if transformed.type == DataTypes.ZDNN_BINARY_INT8:
             options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
             return "transform_quantized_ztensor", options
@@ -374,7 +361,7 @@ class Builder:
         return self._limited[value]
 
     def _constant_tensor(
-        self, data: Sequence[Value], verb: str, options: Mapping[str, Any], info: TensorInfo
+        self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo
     ) -> int:
         arrays = [np.ascontiguousarray(piece.constant) for piece in data]
         digests = tuple(blake2b(array.tobytes(), digest_size=16).digest() for array in arrays)
@@ -398,11 +385,15 @@ class Builder:
 
     def host_node(self, node: OnnxNode, opset: int) -> None:
         """Emit a node of the model for the host, in the opset that the host takes it in."""
-        numbers = tuple(
-            ABSENT if operand is None else self.array(operand) for operand in node.inputs
-        )
-        outputs = tuple(
-            ABSENT if output is None else self.new_array(output) for output in node.outputs
-        )
-        serialised = node.proto.SerializeToString()
-        self.steps.append(HostStep(self.node, serialised, numbers, outputs, opset))
+        self._host_step(node.proto, node.inputs, node.outputs, opset)
+
+    def _host_step(
+        self,
+        proto: NodeProto,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
+        opset: int,
+    ) -> None:
+        read = tuple(ABSENT if value is None else self.array(value) for value in inputs)
+        written = tuple(ABSENT if value is None else self.new_array(value) for value in outputs)
+        self.steps.append(HostStep(self.node, proto.SerializeToString(), read, written, opset))

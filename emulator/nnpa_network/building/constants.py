@@ -39,7 +39,7 @@ def limited(array: Array) -> Array:
 
 
 def stickify(
-    guest: Guest, arrays: Sequence[Array], verb: str, options: Mapping[str, Any], info: TensorInfo
+    guest: Guest, arrays: Sequence[Array], verb: str, options: Mapping[str, int], info: TensorInfo
 ) -> Ztensor:
     """Return a new tensor filled from arrays by a transform; raise `ModelRefused`."""
     descs = info.pre_transformed_desc, info.transformed_desc

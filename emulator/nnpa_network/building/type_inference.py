@@ -36,7 +36,7 @@ class Value:
     bounded: bool = False
     array: int = ABSENT
     tensors: dict[Arrangement, int] = field(default_factory=dict[Arrangement, int])
-    view: "tuple[Value, tuple[int, ...] | None] | None" = None
+    view: "View | None" = None
 
     @property
     def dims(self) -> Shape:
@@ -61,6 +61,8 @@ class Value:
         return size
 
 
+View: TypeAlias = tuple[Value, tuple[int, ...] | None]
+"""A value in another shape or order: its source, and the permutation of a transposition."""
 Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
 

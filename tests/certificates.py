@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates for tests that use TLS, with the key identifiers that RFC 5280 4.2.1 demands.
 
-Python 3.13 verifies strictly: a certificate without an Authority Key Identifier is refused.
+Python 3.13 verifies strictly: it refuses a certificate without an Authority Key Identifier, and a
+CA without a Key Usage.
 """
 
 import datetime
@@ -64,6 +65,7 @@ def issue(name: str, issuer: Party | None = None) -> Party:
         .not_valid_before(now - _DAY)
         .not_valid_after(now + _DAY)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(_key_usage(is_ca=issuer is None), critical=True)
         .add_extension(_LOCALHOST, critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -72,3 +74,17 @@ def issue(name: str, issuer: Party | None = None) -> Party:
         .sign(signer, hashes.SHA256())
     )
     return Party(certificate, key)
+
+
+def _key_usage(is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

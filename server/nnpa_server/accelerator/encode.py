@@ -4,7 +4,7 @@
 Source of every field's meaning: the comments of nnpa/zdnn/v1/*.proto.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -15,13 +15,17 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
 from nnpa_emulator import stick
 from nnpa_emulator.machine import Machine, hardware_version
 from nnpa_emulator.pipeline import Outcome
-from nnpa_emulator.status import Refusal, get_status_message
+from nnpa_emulator.status import Refusal, Status, get_status_message
 from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.operands import forget, keep
 from nnpa_server.config import Limits
-from nnpa_server.sanitizer.reports import Finding
+from nnpa_server.rpc.codec import Answered
+from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
+_NO_STICKS: Mapping[int, stick.Array] = {}
 SERVER_VERSION = version("nnpa")
 _message = lru_cache(maxsize=256)(get_status_message)
 
@@ -76,14 +80,113 @@ def answer(outcome: Outcome) -> operation_pb2.OperationResult:
     if outcome.fp_flags:
         result.fp_flags = outcome.fp_flags
     for text in outcome.diagnostics:
-        line = result.diagnostics.add(
-            stream=_signed(text.stream), kind=_signed(text.kind), text=text.text
-        )
-        if isinstance(text, Finding):
-            line.report.CopyFrom(text.report)
+        result.diagnostics.add(stream=_signed(text.stream), kind=_signed(text.kind), text=text.text)
     if outcome.value is not None:
         _put_value(result, outcome.value)
     return result
+
+
+def encode_result(
+    session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome
+) -> tuple[operation_pb2.OperationResult, Mapping[int, stick.Array]]:
+    """Return an operation's result, and the sticks of its inline outputs by number."""
+    result = answer(outcome)
+    if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
+        return result, report_outputs(session, result, step, tensors)
+    return result, _NO_STICKS
+
+
+def report_outputs(
+    session: Session,
+    result: operation_pb2.OperationResult,
+    step: Step,
+    tensors: Mapping[str, Ztensor],
+) -> Mapping[int, stick.Array]:
+    """Add the tensors to a result that its operation created, wrote, or changed the state of.
+
+    Return the sticks of inline outputs, which the result lacks.
+    """
+    sticks: dict[int, stick.Array] = {}
+    for name in step.arm.written:
+        tensor = tensors[name]
+        which, wanted = step.others.get(name, ("", None))
+        if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
+            contents = place_output(session, tensor, wanted)
+            if contents is not None:
+                sticks[len(result.outputs)] = contents
+            message = describe_output(tensor, wanted, contents is not None)
+            result.outputs.add(operand=name, ztensor=message)
+            cache_output(session, tensor, wanted)
+        elif which == "inline_ztensor":
+            result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
+        else:
+            number = wanted or step.ids.get(name) or step.creates
+            result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
+    return sticks
+
+
+def cache_output(session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor) -> None:
+    """Have the cache hold an output, if it is to, in the place of what that was written over."""
+    if tensor.buffer is not None:
+        forget(session, tensor, wanted)
+        keep(session, tensor, tensor.buffer, wanted.cache_as, wanted.byte_order)
+
+
+def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
+    """Write an array where the client wants it, and tell whether there was storage for it."""
+    memory = shared_of(session)
+    if memory is None or extent.size < array.nbytes:
+        return False
+    place = memory.view(extent.offset, array.nbytes, path)
+    if place is not None and place.ctypes.data == array.ctypes.data:
+        return True  # it was computed there
+    return memory.write(extent.offset, array, path)
+
+
+def put_array(
+    session: Session,
+    place: tensor_pb2.Extent | None,
+    array: stick.Array,
+    result: operation_pb2.OperationResult,
+    path: str,
+) -> bool:
+    """Write a user array to shared memory if the client wants it there; tell whether it is."""
+    if place is None or not _put(session, place, dense(array), path):
+        return False
+    result.shared.offset, result.shared.size = place.offset, dense(array).nbytes
+    return True
+
+
+def place_output(
+    session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor
+) -> stick.Array | None:
+    """Write an output's sticks to shared memory; return them if they travel instead."""
+    sticks = in_order(tensor, wanted.byte_order).view(np.uint8)
+    if wanted.HasField("sticks_to") and _put(session, wanted.sticks_to, sticks, "sticks_to"):
+        return None
+    return sticks
+
+
+def describe_output(
+    tensor: Ztensor, wanted: tensor_pb2.Ztensor, travels: bool
+) -> tensor_pb2.Ztensor:
+    """Return the structure of an inline output that has sticks, and where they are."""
+    message = describe_ztensor(tensor)
+    message.byte_order = wanted.byte_order
+    if not travels:
+        message.shared.CopyFrom(wanted.sticks_to)
+    return message
+
+
+def encode(answered: Answered) -> accelerator_pb2.ExecuteResponse:
+    """Return the message of a list's results, their arrays and sticks included."""
+    response = accelerator_pb2.ExecuteResponse(results=answered.results)
+    for index, array in answered.arrays.items():
+        response.results[index].data = array.tobytes()
+    for index, outputs in answered.sticks.items():
+        for output, array in outputs.items():
+            response.results[index].outputs[output].ztensor.sticks = array.tobytes()
+    return response
 
 
 def _put_value(result: operation_pb2.OperationResult, value: Any) -> None:
@@ -183,9 +286,10 @@ def describe_session(session: Session, model: str, now: float) -> accelerator_pb
     message.create_time.CopyFrom(timestamp(session.created))
     message.expire_time.CopyFrom(timestamp(now + session.limits.idle_timeout))
     message.server_version = SERVER_VERSION
-    if session.shared is not None and session.shared.name:
-        message.shared_memory.name = session.shared.name
-        message.shared_memory.size = session.shared.size
+    memory = shared_of(session)
+    if memory is not None and memory.name:
+        message.shared_memory.name = memory.name
+        message.shared_memory.size = memory.size
     return message
 
 

@@ -8,10 +8,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TypeAlias
 
-Facts: TypeAlias = Mapping[str, object]
+from nnpa_server.sessions.log_text import Facts, as_text
+
 _log = logging.getLogger("nnpa.access")
 _PERIOD = 0.1  # seconds from a call's end to its line, at most
 _MOST_WAITING = 1000  # above it a call writes the lines itself, so that they never pile up
@@ -51,14 +50,3 @@ class AccessLog:
                 line.created, line.msecs = noted, noted % 1 * 1e3
                 line.facts, line.more = facts, bool(self._waiting)
                 _log.handle(line)
-
-
-def as_text(facts: Facts) -> str:
-    """Return facts as the text of a log line."""
-    return " ".join([f"{key}={_plain(value)}" for key, value in facts.items()])
-
-
-def _plain(value: object) -> str:
-    """Return a value for a log line: quoted where it has blanks, so that no client fakes a line."""
-    text = value if isinstance(value, str) else str(value)
-    return repr(text) if " " in text or not text.isprintable() else text

@@ -115,6 +115,9 @@ class Sanitizer:
         self._lock = threading.Lock()
         self._left = _MOST_REPORTS
 
+    def close(self) -> None:
+        """Do nothing: the histories end with their session."""
+
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.arm.name, step.origin)

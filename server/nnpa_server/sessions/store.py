@@ -17,32 +17,25 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import grpc
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
-from nnpa_server.sanitizer.padding import fill
-from nnpa_server.sanitizer.sanitizer import Sanitizer
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
 from nnpa_server.sessions.metrics import Metrics
-from nnpa_server.sessions.request_cache import Forms, Remembered
-from nnpa_server.sessions.shared_memory import Sharing
 from nnpa_server.sessions.tokens import caller, caller_name
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
 _MUCH = 1 << 30  # bytes that sessions freed until the system has them back
-
-
-Told: TypeAlias = tuple[tuple[object, ...], operation_pb2.OperationResult]
 
 
 @lru_cache(maxsize=256)
@@ -79,9 +72,7 @@ class Holding(Protocol):
 class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
-    `told` are results without news, by arm and output id, with the tensor's state that they tell;
-    `lists` and `forms` lists of operations that were read, by their wire form.
-    `trace` is the session's place in what records it.
+    `holdings` are the states of features, by name; `fill_new` fills new memory in place of zeros.
     """
 
     def __init__(
@@ -109,13 +100,8 @@ class Session:
         self.staged_bytes = 0
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
-        self.shared: Sharing | None = None
-        self.sanitizer = Sanitizer() if options.sanitize else None
-        self.told: dict[tuple[str, int], Told] = {}
-        self.lists = Remembered()
-        self.forms = Forms()
+        self.fill_new: Callable[[Memory], object] | None = None
         self.holdings: dict[str, Holding] = {}
-        self.trace: Holding | None = None
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate
 
@@ -138,16 +124,13 @@ class Session:
             )
 
     def allocate(self, size: int) -> Memory | None:
-        """Return zero bytes for the running operation, or None when the host has none left.
-
-        A session that sanitizes gets the sanitizer's pattern instead of zeros.
-        """
+        """Return new memory for the running operation, or None when the host has none left."""
         self.reserve(size)
         memory = page_memory(size)
         if memory is not None:
             self.pending_bytes += size
-            if self.sanitizer is not None:
-                fill(memory)
+            if self.fill_new is not None:
+                self.fill_new(memory)
         return memory
 
     def require_room(self) -> None:
@@ -221,16 +204,12 @@ class Session:
         if self.lock.acquire(blocking=False):
             try:
                 self.tensors.clear()
-                self.told.clear()
                 self._held.clear()
-                for one in list(self.holdings.values()):
-                    one.close()
+                for holding in list(self.holdings.values()):
+                    holding.close()
                 self.holdings.clear()
-                self.trace = None
                 self.contents.clear()
                 self.stored_bytes = 0
-                if self.shared is not None:
-                    self.shared.close()
             finally:
                 self.lock.release()
 

@@ -8,12 +8,12 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import Guest
-from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
-from nnpa_network.host import HostError
-from nnpa_network.onnx_import import ImportOptions
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.plan import Plan, ProgramPlan, signature_of
+from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import Plan, ProgramPlan, signature_of
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program

@@ -49,8 +49,9 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.tokens import require_machine
 
 if TYPE_CHECKING:
-    from nnpa_network.executor import Executor, Result
     from nnpa_network.program import Program
+    from nnpa_network.running.executor import Executor
+    from nnpa_network.running.results import Result
 
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
 _OPTION = "grpc.max_receive_message_length"
@@ -259,7 +260,7 @@ class Inference:
 
 def step_failed(model: Model, error: Exception) -> Exception:
     """Return the error for a node that failed; anything else as it is."""
-    from nnpa_network.executor import StepFailed  # imports onnx, as every model has by now
+    from nnpa_network.running.results import StepFailed
 
     if not isinstance(error, StepFailed):
         return error

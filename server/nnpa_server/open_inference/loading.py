@@ -25,7 +25,7 @@ from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, S
 from nnpa_server.open_inference.sources import Options, Source
 
 if TYPE_CHECKING:
-    from nnpa_network.plan import Plan
+    from nnpa_network.importing.plan import Plan
     from nnpa_network.program import Port
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
@@ -168,7 +168,7 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
-    from nnpa_network.executor import StepFailed  # imports onnx, as the plan has
+    from nnpa_network.running.results import StepFailed
 
     taken = bytes_of(_executor(plan).program)
     if taken > most:
@@ -198,8 +198,8 @@ def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
 def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
     """Compile an ONNX file; needs the packages of the extra `onnx`."""
     try:
-        from nnpa_network.onnx_import import ImportOptions
-        from nnpa_network.onnx_plan import OnnxPlan
+        from nnpa_network.importing.onnx_import import ImportOptions
+        from nnpa_network.importing.onnx_plan import OnnxPlan
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error

@@ -294,7 +294,8 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
     """Return what an operation reads, None where no padding could matter, or without room."""
     if not step.arm.compute:
         return None
-    read = {name: tensors[name] for name in step.arm.read if padding.is_whole(tensors[name])}
+    names = [name for name in step.arm.tensors if name in step.arm.read]
+    read = {name: tensors[name] for name in names if padding.is_whole(tensors[name])}
     try:
         session.reserve(padding.needed(read.values()))
         return padding.save(read, session.guest.sequence)

@@ -24,11 +24,11 @@ type arguments struct {
 
 // read decodes an argument, if it is there, and keeps the first problem.
 func (a *arguments) read(name string, into any) bool {
-	raw, there := a.given[name]
-	if there && a.problem == nil {
+	raw, present := a.given[name]
+	if present && a.problem == nil {
 		a.problem = json.Unmarshal(raw, into)
 	}
-	return there
+	return present
 }
 
 // number returns an argument that is a number or an enum, 0 when it is not there.
@@ -68,7 +68,7 @@ func (a *arguments) float(name string) float32 {
 
 // pointer returns nil for an argument that is not there.
 func (a *arguments) pointer(name string) *float32 {
-	if _, there := a.given[name]; !there {
+	if _, present := a.given[name]; !present {
 		return nil
 	}
 	value := a.float(name)
@@ -102,9 +102,9 @@ func (a *arguments) ztensor(name string) *zdnn.Ztensor {
 }
 
 func (a *arguments) descriptor(name string) *zdnn.TensorDesc {
-	var told descriptor
-	a.read(name, &told)
-	return told.message()
+	var desc descriptor
+	a.read(name, &desc)
+	return desc.message()
 }
 
 // array returns the user's one array.

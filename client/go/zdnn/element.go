@@ -48,7 +48,7 @@ func typeOf[T Element]() (DataTypes, bool) {
 
 // checkType compares the elements of an array with what the user's descriptor says.
 func checkType[T Element](field string, desc *TensorDesc) error {
-	if kind, told := typeOf[T](); told && desc != nil && kind != desc.GetType() {
+	if kind, typed := typeOf[T](); typed && desc != nil && kind != desc.GetType() {
 		return fmt.Errorf("%s: elements of type %v, the descriptor says %v", field, kind, desc.GetType())
 	}
 	return nil

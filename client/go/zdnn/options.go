@@ -54,7 +54,7 @@ type Options struct {
 	// DialOptions are gRPC's, after those that the fields above make.
 	DialOptions []grpc.DialOption
 
-	// Warn is told of every warning; what it returns becomes the error of the verb, or of the
+	// Warn is called with every warning; what it returns becomes the error of the verb, or of the
 	// pipeline, whose outputs are valid all the same. Default: a line in Logger, and no error.
 	Warn func(*ZdnnWarning) error
 	// Logger gets warnings, and what the library prints, as debugging lines. Default: slog.Default().

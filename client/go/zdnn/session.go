@@ -5,7 +5,7 @@
 //
 // A status that is an error is a *ZdnnError; a warning goes to Options.Warn; operands that would
 // end the program on the machine are a *ProgramCheck; everything between here and the accelerator
-// is a *TransportError. Descriptors, sizes, limits and status texts are local and ask nobody.
+// is a *TransportError. Descriptors, sizes, limits and status texts are local and need no server.
 package zdnn
 
 import (
@@ -83,7 +83,7 @@ func NewSession(
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	wanted := options.session()
+	opened := options.session()
 	if options.Machine != "" {
 		if options.MachineSpec != nil {
 			return nil, errors.New("Machine, MachineSpec: both given, expected at most one")
@@ -92,9 +92,9 @@ func NewSession(
 		if err != nil {
 			return nil, err
 		}
-		wanted.MachineSpec = spec
+		opened.MachineSpec = spec
 	}
-	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: wanted})
+	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: opened})
 	if err != nil {
 		return nil, ExplainError(err)
 	}
@@ -111,7 +111,7 @@ func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, e
 	return &MachineSpec{Model: machine.Model}, nil
 }
 
-// Message returns the session as the server last told it: machine, limits, options. It is not to be
+// Message returns the session as the server last described it: machine, limits, options. It is not to be
 // changed.
 func (s *Session) Message() *zdnnv1.Session { return s.message }
 
@@ -210,7 +210,7 @@ func (s *Session) Pipeline(
 		if s.pipelines > 0 {
 			return
 		}
-		voidAll(s.queue, "its pipeline was left by an error")
+		invalidateAll(s.queue, "its pipeline was left by an error")
 		s.queue, s.queuedBytes = nil, 0
 		results, s.results = s.results, nil
 	}()
@@ -220,7 +220,7 @@ func (s *Session) Pipeline(
 	return nil, s.flush(ctx)
 }
 
-// Execute runs operations of the wire contract as they are, and returns their answers unjudged.
+// Execute runs operations of the wire contract as they are, and returns their answers, errors included.
 // What an open pipeline has queued runs before. Take ids for new tensors from NewID.
 func (s *Session) Execute(
 	ctx context.Context, operations ...*zdnnv1.Operation,

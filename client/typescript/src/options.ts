@@ -99,7 +99,7 @@ function word(
   }
   const number = numbers[chosen.toUpperCase()];
   if (typeof number !== "number" || number === 0) {
-    const words = Object.keys(numbers).filter((one) => Number(numbers[one]) > 0);
+    const words = Object.keys(numbers).filter((name) => Number(numbers[name]) > 0);
     const expected = words.join(", ").toLowerCase();
     throw new TypeError(`${option}: ${JSON.stringify(chosen)}, expected one of ${expected}`);
   }

@@ -7,6 +7,8 @@ import { debuglog } from "node:util";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { allochelperZtensor } from "./allocation.js";
+import type { OperationInit } from "./call.js";
 import { trace } from "./config.js";
 import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
 import { typeOf, type UserArray } from "./elements.js";
@@ -19,8 +21,7 @@ import {
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { DataLayouts, type ZtensorInfo, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import { Guest, type OperationInit } from "./guest.js";
-import { initZtensorWithMalloc } from "./lifecycle.js";
+import { Guest } from "./guest.js";
 import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./options.js";
 import type { PrivateServer } from "./private_server.js";
 import { putZtensor, transform } from "./transfer.js";
@@ -35,15 +36,15 @@ const LAYOUTS = [
 ];
 const logged = debuglog("nnpa");
 
-/** Who is told of what is not an error. */
+/** Callbacks for what is not an error. */
 export interface SessionListeners {
-  /** Told of warning statuses. Default: `process.emitWarning`. */
+  /** Called with warning statuses. Default: `process.emitWarning`. */
   onWarning?: (warning: ZdnnWarning) => void;
-  /** Told what the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
+  /** Called with lines that the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
   onDiagnostic?: (line: Diagnostic) => void;
 }
 
-/** Milliseconds for the calls that open and close a session, unless `connectTimeout` says else. */
+/** Milliseconds for the calls that open and close a session, unless `connectTimeout` differs. */
 export const CONNECT_TIMEOUT = 10_000;
 
 /** A ztensor's data beside its elements. */
@@ -203,7 +204,8 @@ export class Session {
     }
     const pre = initPreTransformedDesc(layout, typeOf(array, options.type), ...shape);
     const tfrmd = generateTransformedDesc(pre);
-    const ztensor = await initZtensorWithMalloc(this, pre, tfrmd, options);
+    const unallocated = Ztensor.unallocated(this.guest, pre, tfrmd);
+    const ztensor = await allochelperZtensor(unallocated, options);
     const value = { ztensor: ztensor.ref() };
     return transform(
       ztensor,
@@ -260,7 +262,7 @@ export class Session {
   }
 
   /**
-   * Runs operations of the wire contract as they are, and returns their answers unjudged. What an open
+   * Runs operations of the wire contract as they are, and returns their answers, errors included. What an open
    * pipeline has queued runs before. Take ids for new tensors from `newId`.
    */
   async execute(

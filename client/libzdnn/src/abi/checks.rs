@@ -2,9 +2,9 @@
 //! The library's checks that decide whether memory of the program may be read or allocated.
 //! Source: zDNN API Reference 1.2.0, "General zTensor Requirements"; order as in the library.
 
-use crate::abi::descriptor::{gates, padded, stick_bytes};
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
+use crate::abi::sticks::{gates, padded, stick_bytes};
 use crate::abi::{Desc, Ztensor, format, kind, layout};
 
 /// What a transform reads once its checks have passed.

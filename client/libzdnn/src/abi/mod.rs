@@ -2,9 +2,10 @@
 //! The structures that a C program passes. Source: zDNN API Reference 1.2.0, "zTensors".
 
 pub mod checks;
-pub mod descriptor;
 pub mod machine;
+pub mod memory;
 pub mod status;
+pub mod sticks;
 
 use std::ffi::c_void;
 use std::mem::{align_of, offset_of, size_of};

@@ -183,7 +183,7 @@ pub enum Freed {
     /// It is kept for a while.
     Kept,
     /// It was freed before.
-    Again(Provenance),
+    Twice(Provenance),
 }
 
 /// Keeps a buffer that the program frees, so that its address is not used anew.
@@ -197,7 +197,7 @@ pub unsafe fn freed(sticks: *mut c_void) -> Freed {
         return Freed::Unknown;
     };
     if block.free.is_some() {
-        return Freed::Again(Provenance {
+        return Freed::Twice(Provenance {
             allocation: Some(block.allocation.clone()),
             free: block.free.clone(),
             ..Provenance::default()

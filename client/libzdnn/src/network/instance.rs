@@ -14,6 +14,7 @@ use crate::call::session::Session;
 use crate::network::ai::{Error, Model};
 use crate::network::report::Description;
 use crate::network::wire;
+use crate::rpc::channel::unary;
 use crate::rpc::failure::Failure;
 
 const SERVICE: &str = "/nnpa.network.v1.NetworkService/";
@@ -55,7 +56,7 @@ pub fn call<R: Message + Default>(
     method: &str,
     message: &impl Message,
 ) -> Result<R, Failure> {
-    session.unary(&format!("{SERVICE}{method}"), message)
+    unary(&*session.server.channel, &path(method), message)
 }
 
 /// Returns the path of a method of NetworkService.
@@ -116,7 +117,7 @@ impl Instance {
 /// Asks a server to describe a network; none where it has none of this name.
 pub fn info(session: &Session, name: &str) -> Result<Option<wire::NetworkReport>, Failure> {
     let request = wire::GetNetworkInfoRequest {
-        session: session.name.clone(),
+        session: session.server.name.clone(),
         network: name.to_owned(),
     };
     let answer: wire::GetNetworkInfoResponse = call(session, "GetNetworkInfo", &request)?;
@@ -136,7 +137,7 @@ pub fn registered(session: &str, name: &str) -> Option<*mut c_void> {
     let known = lock(&INSTANCES);
     let mut found = known
         .iter()
-        .filter(|(_, one)| one.session.name == session && one.name == name);
+        .filter(|(_, one)| one.session.server.name == session && one.name == name);
     found
         .next()
         .map(|(handle, _)| ptr::without_provenance_mut(*handle))

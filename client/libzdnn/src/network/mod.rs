@@ -17,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::abi::memory::swap_to_little_endian;
 use crate::call::process_session;
 use crate::call::session::Session;
 use crate::network::ai::{Buffer, Error, Model, Params, Report};
@@ -24,8 +25,8 @@ use crate::network::instance::{Instance, Slot, call, path};
 use crate::network::weights::{view, weights_message};
 use crate::network::wire::{AiErrorCode as Code, AiErrorType as Type};
 use crate::process::diagnostics;
+use crate::rpc::channel::decoded;
 use crate::rpc::failure::Failure;
-use crate::transfer::chunks::swap_to_little_endian;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -54,7 +55,7 @@ fn header(model: &Model, session: &Session) -> Option<wire::CreateNetworkHeader>
     let written = unsafe { view(model.header, model.header_size as usize) };
     let mut header = wire::CreateNetworkHeader::decode(written).ok()?;
     let tools = model.tools_api_version;
-    header.session.clone_from(&session.name);
+    header.session.clone_from(&session.server.name);
     header.type_sizes = Bytes::copy_from_slice(&model.type_sizes);
     header.tools_api_version = Some(wire::Version {
         major: tools.major.into(),
@@ -78,9 +79,8 @@ fn upload(
         let message = Some(one);
         Bytes::from(wire::CreateNetworkRequest { message }.encode_to_vec())
     });
-    session
-        .link
-        .upload(&path("CreateNetwork"), tokio_stream::iter(messages))
+    let channel = &session.server.channel;
+    decoded(channel.send_stream(&path("CreateNetwork"), Box::new(messages))?)
 }
 
 fn created(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkResponse), Failure> {
@@ -110,7 +110,7 @@ fn make(network: &mut *mut c_void, model: &'static Model) -> Result<Error, Failu
     let Some(made) = answer.network.filter(|_| answer.error.is_none()) else {
         return Ok(Error::told(answer.error.as_ref()));
     };
-    if let Some(known) = instance::registered(&session.name, &made.name) {
+    if let Some(known) = instance::registered(&session.server.name, &made.name) {
         *network = known;
         return Ok(Error::NONE);
     }
@@ -146,7 +146,7 @@ unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Fai
         }
     });
     let request = wire::InitNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         params: message,
         model_signature: instance.model.signature(),
@@ -246,7 +246,7 @@ fn run(
     let forward = outputs.is_none();
     let (outputs, targets) = outputs.unwrap_or_default();
     let request = wire::RunNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         inputs,
         outputs,
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn nnpa_network_forward(network: *mut c_void, input: *cons
 
 fn server_error(instance: &Instance) -> Result<Error, Failure> {
     let request = wire::GetNetworkErrorRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         sequence: 0,
     };
@@ -362,7 +362,7 @@ pub extern "C" fn nnpa_network_destroy(network: *mut c_void) -> *mut c_void {
         return network;
     };
     let request = wire::DestroyNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
     };
     let answer: Result<wire::DestroyNetworkResponse, Failure> =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One connection, and calls over it. The calling thread drives it; there are no others.
+//! The plain channel: a connection of HTTP/2 on which each call is a call of its own. The calling
+//! thread drives it; there are no others.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -9,33 +10,33 @@ use bytes::{Buf, BufMut, Bytes};
 use http::HeaderValue;
 use http::uri::PathAndQuery;
 use http_body_util::Full;
-use prost::Message;
 use tokio::runtime::{Builder, Runtime};
-use tokio_stream::Stream;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{self, Certificate, ClientTlsConfig, Identity};
 use tonic::{Request, Status, Streaming};
 use tower_service::Service;
 
-use crate::process::environment::Place;
+use crate::process::environment::Endpoint;
+use crate::rpc::channel::{Channel, Requests};
 use crate::rpc::failure::{Failure, causes, failure};
-use crate::rpc::http2::{self, Answers, Pool};
+use crate::rpc::frame::Frame;
+use crate::rpc::http2::{self, Answers};
+use crate::rpc::pool::Pool;
 use crate::rpc::socket::Connector;
-use crate::rpc::stream::Conversation;
 
 const SERVICE: &str = "/nnpa.zdnn.v1.AcceleratorService/";
 const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest frame of an answer: each is read by one or two system calls.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// Messages travel as bytes that are encoded before and decoded after the call.
+/// The codec of messages that are encoded before the call and decoded after it.
 #[derive(Clone, Default)]
-struct Plain;
+struct Passthrough;
 
-impl Codec for Plain {
+impl Codec for Passthrough {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -50,7 +51,7 @@ impl Codec for Plain {
     }
 }
 
-impl Encoder for Plain {
+impl Encoder for Passthrough {
     type Item = Bytes;
     type Error = Status;
 
@@ -60,7 +61,7 @@ impl Encoder for Plain {
     }
 }
 
-impl Decoder for Plain {
+impl Decoder for Passthrough {
     type Item = Bytes;
     type Error = Status;
 
@@ -78,14 +79,10 @@ fn route(method: &str) -> String {
     }
 }
 
-fn parsed<R: Message + Default>(bytes: Bytes) -> Result<R, Failure> {
-    R::decode(bytes).map_err(|error| Failure::Lost(error.to_string()))
-}
-
-/// A server, connected when the first call is made and again when the connection was lost.
-pub struct Link {
+/// A connection to a server, opened by the first call and again when it was lost.
+pub struct Connection {
     runtime: Runtime,
-    channel: Channel,
+    channel: transport::Channel,
     token: Option<MetadataValue<Ascii>>,
     pool: Pool,
 }
@@ -94,65 +91,126 @@ fn read(path: &str) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::Unreachable(format!("{path}: {error}")))
 }
 
-fn tls(place: &Place) -> Result<Option<ClientTlsConfig>, Failure> {
-    let Some(ca) = place.tls_ca.as_deref() else {
+fn tls(endpoint: &Endpoint) -> Result<Option<ClientTlsConfig>, Failure> {
+    let Some(ca) = endpoint.tls_ca.as_deref() else {
         return Ok(None);
     };
-    let host = place.target.rsplit_once(':').map_or("", |(host, _)| host);
+    let host = endpoint
+        .target
+        .rsplit_once(':')
+        .map_or("", |(host, _)| host);
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let mut config = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read(ca)?))
         .domain_name(name);
-    if let (Some(cert), Some(key)) = (&place.tls_cert, &place.tls_key) {
+    if let (Some(cert), Some(key)) = (&endpoint.tls_cert, &endpoint.tls_key) {
         config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
     Ok(Some(config))
 }
 
-fn endpoint(place: &Place) -> Result<Endpoint, Failure> {
-    let wrong = |error: tonic::transport::Error| Failure::Unreachable(causes(&error));
-    let is_unix = place.target.starts_with("unix:");
-    let config = if is_unix { None } else { tls(place)? };
+fn unreachable(error: &dyn Error) -> Failure {
+    Failure::Unreachable(causes(error))
+}
+
+fn configured(endpoint: &Endpoint) -> Result<transport::Endpoint, Failure> {
+    let is_unix = endpoint.target.starts_with("unix:");
+    let config = if is_unix { None } else { tls(endpoint)? };
     let scheme = if config.is_some() { "https" } else { "http" };
-    let authority = if is_unix { "localhost" } else { &place.target };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{authority}"))
-        .map_err(wrong)?
+    let authority = if is_unix {
+        "localhost"
+    } else {
+        &endpoint.target
+    };
+    let configured = transport::Endpoint::from_shared(format!("{scheme}://{authority}"))
+        .map_err(|error| unreachable(&error))?
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
     match config {
-        Some(config) => endpoint.tls_config(config).map_err(wrong),
-        None => Ok(endpoint),
+        Some(config) => configured
+            .tls_config(config)
+            .map_err(|error| unreachable(&error)),
+        None => Ok(configured),
     }
 }
 
-impl Link {
+fn path(method: &str) -> PathAndQuery {
+    PathAndQuery::try_from(route(method)).expect("methods are plain words")
+}
+
+impl Connection {
     /// Prepares a connection; nothing is opened yet.
-    pub fn new(place: &Place) -> Result<Self, Failure> {
-        let wrong = |error: &dyn Error| Failure::Unreachable(causes(error));
-        let endpoint = endpoint(place)?;
+    pub fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let configured = configured(endpoint)?;
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
-            .map_err(|error| wrong(&error))?;
+            .map_err(|error| unreachable(&error))?;
         let inside = runtime.enter();
         let connector = Connector {
-            target: place.target.clone(),
+            target: endpoint.target.clone(),
         };
-        let channel = endpoint.connect_with_connector_lazy(connector);
+        let channel = configured.connect_with_connector_lazy(connector);
         drop(inside);
-        let token = place
+        let token = endpoint
             .token
             .as_ref()
             .map(|text| format!("Bearer {text}").parse());
-        let token = token.transpose().map_err(|error| wrong(&error))?;
+        let token = token.transpose().map_err(|error| unreachable(&error))?;
         Ok(Self {
             runtime,
             channel,
             token,
             pool: Pool::default(),
         })
+    }
+
+    /// Runs a call to its end in the calling thread.
+    pub fn drive<T>(&self, call: impl Future<Output = T>) -> T {
+        self.runtime.block_on(call)
+    }
+
+    /// Lets the connection process what has arrived meanwhile.
+    pub async fn process_events(&self) {
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Begins a call once the connection is known to stand.
+    pub async fn call(&self, method: &str, body: Body) -> Result<Answers, Failure> {
+        let channel = self.ready().await?;
+        let answers = http2::call(channel, &route(method), self.token().as_ref(), body).await;
+        answers.map_err(|status| failure(&status))
+    }
+
+    /// The credentials that calls carry.
+    pub fn token(&self) -> Option<HeaderValue> {
+        let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
+        token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok())
+    }
+
+    /// Memory for messages.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    async fn ready(&self) -> Result<transport::Channel, Failure> {
+        self.process_events().await;
+        let mut channel = self.channel.clone();
+        poll_fn(|context| channel.poll_ready(context))
+            .await
+            .map_err(|error| unreachable(&error))?;
+        Ok(channel)
+    }
+
+    async fn single(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
+        let body = Body::new(Full::new(request.joined(&self.pool)));
+        let answers = self.call(method, body).await?;
+        let answer = answers.only(&self.pool).await;
+        answer.map_err(|status| failure(&status))
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
@@ -165,150 +223,52 @@ impl Link {
         request
     }
 
-    fn path(method: &str) -> PathAndQuery {
-        PathAndQuery::try_from(route(method)).expect("methods are plain words")
-    }
-
-    /// Lets the connection see what has happened to it meanwhile.
-    pub async fn look(&self) {
-        for _ in 0..2 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// Returns a channel that has seen whether the connection still stands.
-    pub async fn ready(&self) -> Result<Channel, Failure> {
-        self.look().await;
-        let mut channel = self.channel.clone();
-        poll_fn(|context| channel.poll_ready(context))
-            .await
-            .map_err(|error| Failure::Unreachable(causes(&error)))?;
-        Ok(channel)
-    }
-
-    async fn streaming(&self) -> Result<Grpc<Channel>, Failure> {
+    async fn streaming(&self) -> Result<Grpc<transport::Channel>, Failure> {
         Ok(Grpc::new(self.ready().await?).max_decoding_message_size(usize::MAX))
     }
+}
 
-    /// Makes one call with one message each way.
-    pub fn unary<R: Message + Default>(
-        &self,
-        method: &str,
-        message: &impl Message,
-    ) -> Result<R, Failure> {
-        let framed = self.framed(message)?;
-        parsed(self.drive(self.single(method, framed))?)
+impl Channel for Connection {
+    fn unary(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
+        self.drive(self.single(method, request))
     }
 
-    /// Makes one call with one message each way: over a conversation by its method, where it is
-    /// free, else by itself.
-    pub fn conversed<R: Message + Default>(
-        &self,
-        conversation: &Conversation,
-        method: &str,
-        message: &impl Message,
-    ) -> Result<R, Failure> {
-        match conversation.ask(self, message)? {
-            Some(answer) => parsed(answer),
-            None => self.unary(method, message),
-        }
-    }
-
-    /// Returns a message as it travels over HTTP/2.
-    pub fn framed(&self, message: &impl Message) -> Result<Bytes, Failure> {
-        let framed = self.pool.framed(message);
-        framed.map_err(|status| failure(&status))
-    }
-
-    /// Runs a call to its end in the calling thread.
-    pub fn drive<T>(&self, call: impl Future<Output = T>) -> T {
-        self.runtime.block_on(call)
-    }
-
-    /// Memory for messages.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    async fn single(&self, method: &str, framed: Bytes) -> Result<Bytes, Failure> {
-        let body = Body::new(Full::new(framed));
-        let answers = self.call(self.ready().await?, method, body).await;
-        let answer = match answers {
-            Ok(answers) => answers.only(&self.pool).await,
-            Err(status) => Err(status),
-        };
-        answer.map_err(|status| failure(&status))
-    }
-
-    /// Begins a call over a channel that is ready.
-    pub async fn call(
-        &self,
-        channel: Channel,
-        method: &str,
-        body: Body,
-    ) -> Result<Answers, Status> {
-        http2::call(channel, &route(method), self.token().as_ref(), body).await
-    }
-
-    /// What calls show that they may come in.
-    pub fn token(&self) -> Option<HeaderValue> {
-        let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
-        token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok())
-    }
-
-    /// Makes one call whose answer nobody needs, ends a conversation, and gives up at the deadline.
-    pub fn farewell(
-        &self,
-        conversation: &Conversation,
-        method: &str,
-        message: &impl Message,
-        deadline: Instant,
-    ) {
-        let Ok(framed) = self.framed(message) else {
-            return;
-        };
+    fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure> {
+        let request = self.request(tokio_stream::iter(requests));
         self.drive(async {
-            let call = self.single(method, framed);
-            let all = conversation.close(self, call);
-            drop(tokio::time::timeout_at(deadline.into(), all).await);
-        });
-    }
-
-    /// Makes one call with many messages out.
-    pub fn upload<R: Message + Default>(
-        &self,
-        method: &str,
-        messages: impl Stream<Item = Bytes> + Send + 'static,
-    ) -> Result<R, Failure> {
-        let request = self.request(messages);
-        self.runtime.block_on(async {
             let mut grpc = self.streaming().await?;
             let answer = grpc
-                .client_streaming(request, Self::path(method), Plain)
+                .client_streaming(request, path(method), Passthrough)
                 .await;
-            parsed(answer.map_err(|status| failure(&status))?.into_inner())
+            Ok(answer.map_err(|status| failure(&status))?.into_inner())
         })
     }
 
-    /// Makes one call with many messages back, each given to `take`.
-    pub fn download<R: Message + Default>(
+    fn receive_stream(
         &self,
         method: &str,
-        message: &impl Message,
-        mut take: impl FnMut(R) -> Result<(), Failure>,
+        request: Bytes,
+        receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let request = self.request(Bytes::from(message.encode_to_vec()));
-        self.runtime.block_on(async {
+        let request = self.request(request);
+        self.drive(async {
             let mut grpc = self.streaming().await?;
             let answer = grpc
-                .server_streaming(request, Self::path(method), Plain)
+                .server_streaming(request, path(method), Passthrough)
                 .await;
             let mut parts: Streaming<Bytes> =
                 answer.map_err(|status| failure(&status))?.into_inner();
             while let Some(part) = parts.message().await.map_err(|status| failure(&status))? {
-                take(parsed(part)?)?;
+                receive(part)?;
             }
             Ok(())
         })
+    }
+
+    fn close(&self, method: &str, request: &Frame, deadline: Instant) {
+        let last = self.single(method, request);
+        self.drive(async {
+            drop(tokio::time::timeout_at(deadline.into(), last).await);
+        });
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The exported functions.
 
+pub mod descriptor;
 pub mod layer;
 pub mod life;
 pub mod limits;

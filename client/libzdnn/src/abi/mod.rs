@@ -89,13 +89,13 @@ impl Ztensor {
         unsafe { *self.pre_transformed_desc }
     }
 
-    /// Tells whether the buffer is off its boundary.
+    /// Returns whether the buffer is off its boundary.
     pub fn is_misaligned(&self) -> bool {
         is_misaligned(self.buffer)
     }
 }
 
-/// Tells whether an address is not on a 4 KiB boundary; NULL is.
+/// Returns whether an address is not on a 4 KiB boundary; NULL is.
 pub fn is_misaligned(address: *const c_void) -> bool {
     !(address as usize).is_multiple_of(PAGE)
 }

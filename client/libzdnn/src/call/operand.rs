@@ -208,13 +208,13 @@ impl<'a> Operands<'a> {
         self.reference(tensor, provenance)
     }
 
-    /// Puts arrays of the program into shared memory; tells whether all of them are in it.
+    /// Puts arrays of the program into shared memory; returns whether all of them are in it.
     pub fn share(&mut self, arrays: &[&[u8]]) -> bool {
         self.shared_data = self.transfer.share_arrays(arrays).unwrap_or_default();
         !self.shared_data.is_empty()
     }
 
-    /// Allocates shared memory for an array that the server writes; tells whether there is some.
+    /// Allocates shared memory for an array that the server writes; returns whether there is some.
     pub fn share_room(&mut self, size: u64) -> bool {
         self.shared_data = self.transfer.share_array_room(size).into_iter().collect();
         !self.shared_data.is_empty()

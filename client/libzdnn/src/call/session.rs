@@ -206,7 +206,7 @@ impl Session {
         is_mapped.then(|| Arc::new(memory))
     }
 
-    /// Tells whether the settings ask for no other session.
+    /// Returns whether the settings ask for no other session.
     pub fn suits(&self, settings: &Settings) -> bool {
         self.endpoint == settings.endpoint
             && self.library == settings.library
@@ -215,7 +215,7 @@ impl Session {
                 .is_ok_and(|shortcuts| shortcuts == self.shortcuts)
     }
 
-    /// Tells whether the settings name this session's server.
+    /// Returns whether the settings name this session's server.
     pub fn is_at(&self, endpoint: &Endpoint) -> bool {
         self.endpoint == *endpoint
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Networks of this process, by handle. A handle is a number that is never used again; nobody
-//! follows it as a pointer.
+//! Networks of this process, by handle. A handle is a number that is used once; it is never
+//! dereferenced.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
@@ -19,7 +19,7 @@ use crate::rpc::failure::Failure;
 
 const SERVICE: &str = "/nnpa.network.v1.NetworkService/";
 
-/// Where the first error is that get_error has to tell.
+/// Where the first error is that get_error returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     Empty,
@@ -29,7 +29,7 @@ pub enum Slot {
     Local(Error),
 }
 
-/// What may change: the first error, and what C sees.
+/// The mutable state: the first error, and what C sees.
 pub struct State {
     pub slot: Slot,
     pub description: Description,
@@ -81,7 +81,7 @@ impl Instance {
         session: Arc<Session>,
         name: String,
         model: &'static Model,
-        told: wire::NetworkReport,
+        report: wire::NetworkReport,
     ) -> Self {
         Self {
             process: std::process::id(),
@@ -90,17 +90,17 @@ impl Instance {
             model,
             state: Mutex::new(State {
                 slot: Slot::Empty,
-                description: Description::of(told),
+                description: Description::of(report),
             }),
         }
     }
 
-    /// Looks at, or changes, what may change.
+    /// Locks the mutable state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Keeps where the first error is.
+    /// Records where the first error is.
     pub fn fail(&self, slot: Slot) {
         let mut state = self.state();
         if state.slot == Slot::Empty {
@@ -134,22 +134,22 @@ pub fn register(instance: Instance) -> *mut c_void {
 
 /// Returns the handle of a network that is registered already.
 pub fn registered(session: &str, name: &str) -> Option<*mut c_void> {
-    let known = lock(&INSTANCES);
-    let mut found = known
+    let instances = lock(&INSTANCES);
+    let mut matching = instances
         .iter()
-        .filter(|(_, one)| one.session.server.name == session && one.name == name);
-    found
+        .filter(|(_, network)| network.session.server.name == session && network.name == name);
+    matching
         .next()
         .map(|(handle, _)| ptr::without_provenance_mut(*handle))
 }
 
-/// Returns the network of a handle; none for another process's, or one that was destroyed.
+/// Returns the network of a handle; none for another process's, or a destroyed one.
 pub fn find(handle: *mut c_void) -> Option<Arc<Instance>> {
-    let found = lock(&INSTANCES).get(&handle.addr()).cloned();
-    found.filter(|one| one.process == std::process::id())
+    let instance = lock(&INSTANCES).get(&handle.addr()).cloned();
+    instance.filter(|instance| instance.process == std::process::id())
 }
 
-/// Forgets a handle.
+/// Removes a handle.
 pub fn forget(handle: *mut c_void) {
     lock(&INSTANCES).remove(&handle.addr());
 }

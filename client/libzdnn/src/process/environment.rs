@@ -220,7 +220,7 @@ impl Settings {
         *row.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
     }
 
-    /// Tells whether a line of this level, from this source file of the library, is printed.
+    /// Returns whether a line of this level, from this source file of the library, is printed.
     pub fn logs(&self, level: wire::LogLevel, module: &str) -> bool {
         self.log_level.is_none_or(|threshold| {
             threshold as i32 >= level as i32

@@ -35,41 +35,41 @@ pub fn read(path: &str) -> Result<Vec<FaultRule>, String> {
         .collect()
 }
 
-fn word(value: &Yaml, place: &str) -> Result<String, String> {
+fn word(value: &Yaml, path: &str) -> Result<String, String> {
     let text = value.as_str().map(str::to_owned);
-    text.ok_or_else(|| format!("{place}: {value:?}, must be a word"))
+    text.ok_or_else(|| format!("{path}: {value:?}, must be a word"))
 }
 
-fn number<T: TryFrom<i64>>(value: &Yaml, place: &str) -> Result<T, String> {
+fn number<T: TryFrom<i64>>(value: &Yaml, path: &str) -> Result<T, String> {
     let integer = value.as_i64();
     let number = integer.and_then(|integer| T::try_from(integer).ok());
-    number.ok_or_else(|| format!("{place}: {value:?}, must be a number from 0"))
+    number.ok_or_else(|| format!("{path}: {value:?}, must be a number from 0"))
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn real(value: &Yaml, place: &str) -> Result<f64, String> {
+fn real(value: &Yaml, path: &str) -> Result<f64, String> {
     let integer = || value.as_i64().map(|integer| integer as f64);
     let number = value.as_f64().or_else(integer);
-    number.ok_or_else(|| format!("{place}: {value:?}, must be a number"))
+    number.ok_or_else(|| format!("{path}: {value:?}, must be a number"))
 }
 
-fn flag(value: &Yaml, place: &str) -> Result<bool, String> {
+fn flag(value: &Yaml, path: &str) -> Result<bool, String> {
     let flag = value.as_bool();
-    flag.ok_or_else(|| format!("{place}: {value:?}, must be true or false"))
+    flag.ok_or_else(|| format!("{path}: {value:?}, must be true or false"))
 }
 
 /// Passes the fields of a mapping to `put`, which returns whether it has such a field.
 fn each(
     value: &Yaml,
-    place: &str,
+    path: &str,
     names: &str,
     mut put: impl FnMut(&str, &Yaml, &str) -> Result<bool, String>,
 ) -> Result<(), String> {
-    let wrong = || format!("{place}: {value:?}, must be a mapping");
+    let wrong = || format!("{path}: {value:?}, must be a mapping");
     let fields: &Hash = value.as_hash().ok_or_else(wrong)?;
     for (key, field) in fields {
-        let name = word(key, place)?;
-        let inner = format!("{place}.{name}");
+        let name = word(key, path)?;
+        let inner = format!("{path}.{name}");
         if !put(&name, field, &inner)? {
             return Err(format!("{inner}: unknown, must be one of {names}"));
         }
@@ -77,25 +77,25 @@ fn each(
     Ok(())
 }
 
-fn rule(value: &Yaml, place: &str) -> Result<FaultRule, String> {
+fn rule(value: &Yaml, path: &str) -> Result<FaultRule, String> {
     let mut rule = FaultRule::default();
-    each(value, place, FIELDS, |name, field, place| {
+    each(value, path, FIELDS, |name, field, path| {
         match name {
-            "operation" => rule.operation = word(field, place)?,
-            "machine" => rule.machine = word(field, place)?,
-            "shape" => rule.shape = shape(field, place)?,
-            "call" => rule.call = number(field, place)?,
-            "nth" => rule.nth = number(field, place)?,
-            "every" => rule.every = number(field, place)?,
-            "probability" => rule.probability = Some(real(field, place)?),
-            "seed" => rule.seed = number(field, place)?,
-            "output_written" => rule.output_written = flag(field, place)?,
+            "operation" => rule.operation = word(field, path)?,
+            "machine" => rule.machine = word(field, path)?,
+            "shape" => rule.shape = shape(field, path)?,
+            "call" => rule.call = number(field, path)?,
+            "nth" => rule.nth = number(field, path)?,
+            "every" => rule.every = number(field, path)?,
+            "probability" => rule.probability = Some(real(field, path)?),
+            "seed" => rule.seed = number(field, path)?,
+            "output_written" => rule.output_written = flag(field, path)?,
             _ => {
-                let Some(effect) = effect(name, field, place)? else {
+                let Some(effect) = effect(name, field, path)? else {
                     return Ok(false);
                 };
                 if rule.effect.replace(effect).is_some() {
-                    return Err(format!("{place}: a second effect, must be one"));
+                    return Err(format!("{path}: a second effect, must be one"));
                 }
             }
         }
@@ -104,37 +104,37 @@ fn rule(value: &Yaml, place: &str) -> Result<FaultRule, String> {
     Ok(rule)
 }
 
-fn shape(value: &Yaml, place: &str) -> Result<Vec<u32>, String> {
-    let wrong = || format!("{place}: {value:?}, must be a list of dimensions");
+fn shape(value: &Yaml, path: &str) -> Result<Vec<u32>, String> {
+    let wrong = || format!("{path}: {value:?}, must be a list of dimensions");
     let dims = value.as_vec().ok_or_else(wrong)?;
-    dims.iter().map(|dim| number(dim, place)).collect()
+    dims.iter().map(|dim| number(dim, path)).collect()
 }
 
-fn effect(name: &str, value: &Yaml, place: &str) -> Result<Option<Effect>, String> {
+fn effect(name: &str, value: &Yaml, path: &str) -> Result<Option<Effect>, String> {
     Ok(Some(match name {
         "status" => Effect::Status(match value.as_i64() {
             Some(status) => status.to_string(),
-            None => word(value, place)?,
+            None => word(value, path)?,
         }),
-        "range_violation" => Effect::RangeViolation(number(value, place)?),
-        "program_check" => Effect::ProgramCheck(word(value, place)?),
-        "flip_bits" => Effect::FlipBits(number(value, place)?),
-        "delay" => Effect::Delay(delay(value, place)?),
-        "lose_connection" => Effect::LoseConnection(word(value, place)?),
-        "move" => Effect::Move(moved(value, place)?),
-        "note" => Effect::Note(flag(value, place)?),
+        "range_violation" => Effect::RangeViolation(number(value, path)?),
+        "program_check" => Effect::ProgramCheck(word(value, path)?),
+        "flip_bits" => Effect::FlipBits(number(value, path)?),
+        "delay" => Effect::Delay(delay(value, path)?),
+        "lose_connection" => Effect::LoseConnection(word(value, path)?),
+        "move" => Effect::Move(moved(value, path)?),
+        "note" => Effect::Note(flag(value, path)?),
         _ => return Ok(None),
     }))
 }
 
-fn delay(value: &Yaml, place: &str) -> Result<FaultDelay, String> {
+fn delay(value: &Yaml, path: &str) -> Result<FaultDelay, String> {
     let mut delay = FaultDelay::default();
     let names = "seconds, distribution, spread";
-    each(value, place, names, |name, field, place| {
+    each(value, path, names, |name, field, path| {
         match name {
-            "seconds" => delay.seconds = real(field, place)?,
-            "distribution" => delay.distribution = word(field, place)?,
-            "spread" => delay.spread = real(field, place)?,
+            "seconds" => delay.seconds = real(field, path)?,
+            "distribution" => delay.distribution = word(field, path)?,
+            "spread" => delay.spread = real(field, path)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -142,12 +142,12 @@ fn delay(value: &Yaml, place: &str) -> Result<FaultDelay, String> {
     Ok(delay)
 }
 
-fn moved(value: &Yaml, place: &str) -> Result<FaultMove, String> {
+fn moved(value: &Yaml, path: &str) -> Result<FaultMove, String> {
     let mut moved = FaultMove::default();
-    each(value, place, "machine, calls", |name, field, place| {
+    each(value, path, "machine, calls", |name, field, path| {
         match name {
-            "machine" => moved.machine = word(field, place)?,
-            "calls" => moved.calls = number(field, place)?,
+            "machine" => moved.machine = word(field, path)?,
+            "calls" => moved.calls = number(field, path)?,
             _ => return Ok(false),
         }
         Ok(true)

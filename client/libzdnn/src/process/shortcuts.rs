@@ -65,7 +65,7 @@ impl Shortcuts {
         Self(used.collect())
     }
 
-    /// Tells whether a shortcut is in use.
+    /// Returns whether a shortcut is in use.
     pub fn has(&self, shortcut: Shortcut) -> bool {
         self.0.contains(&shortcut)
     }

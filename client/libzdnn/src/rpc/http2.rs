@@ -86,7 +86,7 @@ impl Answers {
         }
     }
 
-    /// Tells, without waiting, whether nothing has come since the last message: no end either.
+    /// Returns, without waiting, whether nothing has come since the last message: no end either.
     pub async fn is_quiet(&mut self) -> bool {
         let mut next = self.body.frame();
         poll_fn(|context| Poll::Ready(Pin::new(&mut next).poll(context).is_pending())).await

@@ -195,7 +195,7 @@ impl PlainSocket {
         Ok(memory)
     }
 
-    /// Tells, without waiting, whether nothing has come since the last message: no end either.
+    /// Returns, without waiting, whether nothing has come since the last message: no end either.
     fn is_quiet(&self) -> bool {
         let mut byte = 0_u8;
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;

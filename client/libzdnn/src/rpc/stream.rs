@@ -105,7 +105,7 @@ impl RequestStream for Http2Stream {
     }
 }
 
-/// Tells whether the server has no stream to spare; then nothing has run.
+/// Returns whether the server has no stream to spare; then nothing has run.
 fn is_about_streams(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { reason, field, .. }
         if reason == "CALL_QUOTA_EXCEEDED" && field == STREAM_LIMIT)

@@ -263,7 +263,7 @@ impl ContentCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether sticks of this size fit the cache.
+    /// Returns whether sticks of this size fit the cache.
     pub fn fits(&self, size: u64) -> bool {
         size <= self.limit
     }

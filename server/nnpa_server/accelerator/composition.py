@@ -11,12 +11,10 @@ encode_result   an outcome becomes a message
 """
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 
 from nnpa_server.accelerator import execute
-from nnpa_server.accelerator.decode import Request, decode
-from nnpa_server.accelerator.encode import encode_result
+from nnpa_server.accelerator.decode import decode
 from nnpa_server.accelerator.observers import (
     fault_injection,
     operation_metrics,
@@ -31,7 +29,6 @@ from nnpa_server.accelerator.shortcuts import (
     request_cache,
     request_templates,
 )
-from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 
 Wrap = Callable[[CallPath, Session], None]
@@ -53,7 +50,13 @@ OBSERVERS: tuple[Wrap, ...] = (
 
 def compose(session: Session, shortcuts: Collection[str]) -> None:
     """Give a session its call path, with shortcuts by name."""
-    path = CallPath(hold, decode, execute.read_step_structure, execute.call_function, encode_result)
+    path = CallPath(
+        execute.hold,
+        decode,
+        execute.read_step_structure,
+        execute.call_function,
+        execute.encode_result,
+    )
     path.run_step = path.run_chunked = partial(execute.run_step, path)
     path.run = partial(execute.run, path)
     for name, wrap in SHORTCUTS.items():
@@ -62,8 +65,3 @@ def compose(session: Session, shortcuts: Collection[str]) -> None:
     for wrap in OBSERVERS:
         wrap(path, session)
     set_path(session, path)
-
-
-def hold(session: Session, _request: Request, context: Context) -> AbstractContextManager[None]:
-    """Take the session for one call."""
-    return session.running(context.time_remaining())

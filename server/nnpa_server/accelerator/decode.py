@@ -83,10 +83,6 @@ class LiveIds:
 
     session: Holder
     changes: dict[int, bool] = field(default_factory=dict[int, bool])
-    library_version: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.library_version = self.session.guest.library_version
 
     def has(self, tensor_id: int) -> bool:
         """Tell whether an id names a tensor at this point."""
@@ -163,7 +159,7 @@ def decode_operation(
 ) -> Step:
     """Decode one operation: its arm, its fields, and the tensors it names."""
     arm = ARMS.get(name or "")
-    if arm is None or arm.since > ids.library_version:
+    if arm is None or arm.since > ids.session.guest.library_version:
         raise _no_such_arm(ids.session, name, path)
     path = f"{path}.{arm.name}"
     message = getattr(operation, arm.name)
@@ -175,7 +171,7 @@ def decode_operation(
     others: dict[str, tuple[str, Any]] = {}
     for tensor in arm.tensors:
         if number := getattr(message, tensor).id:
-            if not ids.has(number):
+            if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
             plain[tensor] = number
         else:
@@ -188,7 +184,12 @@ def decode_operation(
     values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
     hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
     of_program = arm.compute or not operation.housekeeping
-    alignment = _alignment(operation)
+    is_misaligned = (
+        operation.buffer_misaligned
+        or operation.save_area_misaligned
+        or operation.work_area_misaligned
+    )
+    alignment = _alignment(operation) if is_misaligned else ALIGNED
     return Step(
         arm, path, plain, others, values, hints, creates, alignment, None, operation, of_program
     )
@@ -223,6 +224,8 @@ def _creates_outputs(arm: Arm, message: Any) -> bool:
 
 
 def _alignment(operation: operation_pb2.Operation) -> Alignment:
-    buffer, save = operation.buffer_misaligned, operation.save_area_misaligned
-    work = operation.work_area_misaligned
-    return Alignment(buffer, save, work) if buffer or save or work else ALIGNED
+    return Alignment(
+        operation.buffer_misaligned,
+        operation.save_area_misaligned,
+        operation.work_area_misaligned,
+    )

@@ -1,39 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the steps of a list one by one. Whoever calls holds the session's lock all the while."""
+"""Run the steps of a list one by one, and encode their results.
 
-from collections.abc import Mapping, Sequence
+Whoever calls holds the session's lock all the while.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
-from nnpa_emulator import Outcome, Refusal, Status, Ztensor
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
+from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.machine import Memory
-from nnpa_emulator.pipeline import allocate_sticks
-from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
-from nnpa_emulator.ztensor import UNSET
+from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
 
-from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.encode import dense, put_array
-from nnpa_server.accelerator.operands import (
-    Operand,
-    dense_bytes,
-    read_operand,
-    read_structure,
-    too_large,
+from nnpa_server.accelerator.arguments import run_with_new
+from nnpa_server.accelerator.decode import Request, Step
+from nnpa_server.accelerator.encode import (
+    cache_output,
+    dense,
+    locate_sticks,
+    place_output,
+    put_array,
 )
-from nnpa_server.accelerator.seams import (
-    Answer,
-    CallPath,
-    Result,
-    Sticks,
-    Tensors,
-)
-from nnpa_server.errors import CallRefused, from_exception, unspecified
+from nnpa_server.accelerator.operands import dense_bytes, read_structure, too_large
+from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
+from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.rpc.codec import Answered, Array, carried
 from nnpa_server.sessions.cancellation import Context, Patience
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
+
+_NO_STICKS: Sticks = {}
+_message = lru_cache(maxsize=256)(get_status_message)
+
+
+def path_of(session: Session) -> CallPath:
+    """Return the call path of a session; refuse a session that was deleted."""
+    path = session.holdings.get(PATH)
+    if not isinstance(path, CallPath):
+        session.require_open()
+    assert isinstance(path, CallPath)
+    return path
+
+
+def hold(session: Session, _request: Request, context: Context) -> AbstractContextManager[None]:
+    """Take the session for one call."""
+    return session.running(context.time_remaining())
 
 
 def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Answered:
@@ -42,9 +58,10 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
     arrays: dict[int, Array] = {}
     sticks: dict[int, Sticks] = {}
     room = session.limits.max_message
-    go_on = Patience(context, session)
+    go_on = Patience(context, session) if len(steps) > 1 else None
     for index, step in enumerate(steps):
-        go_on()
+        if go_on is not None:
+            go_on()
         try:
             outcome, result, apart = path.run_step(session, step)
             if apart:
@@ -83,10 +100,12 @@ def read_step_structure(step: Step, name: str) -> Ztensor:
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:
     """Run one operation and encode what it answered; memory is counted however it ends."""
+    tensors: dict[str, Ztensor] = {}
     try:
-        tensors = {name: session.tensors[number] for name, number in step.ids.items()}
+        for name, number in step.ids.items():
+            tensors[name] = session.tensors[number]
         if step.others or step.creates:
-            outcome = _run_with_new(path, session, step, tensors)
+            outcome = run_with_new(path, session, step, tensors)
         else:
             if step.arm.name == "transform_origtensor":
                 _require_answer_fits(session, step, tensors["ztensor"])
@@ -147,50 +166,138 @@ def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
     session.reserve(size)
 
 
-def _run_with_new(
-    path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
-) -> Outcome:
-    """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
-    arm = step.arm
-    for name, (which, message) in step.others.items():
-        if which == "inline_ztensor":
-            place = f"{step.path}.{name}.inline_ztensor"
-            operand = Operand(message, place, name not in arm.read, arm.may_leave)
-            tensors[name] = read_operand(session, operand, path.read_structure(step, name))
-    created = {name: number for name, (which, number) in step.others.items() if which == "new_id"}
-    try:
-        tensors.update(_allocate_new(session, step, tensors, tuple(created)))
-    except Refused as refused:
-        return Outcome(refused.refusal.status, refused.refusal)
-    if step.creates:
-        session.require_room()
-        created = {"ztensor": step.creates}
-        tensors["ztensor"] = Ztensor(UNSET, UNSET)
-    if arm.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
-        session.reserve(dense_bytes(tensors["ztensor"]))
-    outcome = path.call_function(session, step, tensors)
-    if outcome.valid:
-        for name, number in created.items():
-            session.tensors[number] = tensors[name]
-            session.settle(number)
-    return outcome
+def encode_result(
+    session: Session, step: Step, tensors: Tensors, outcome: Outcome
+) -> tuple[Result, Sticks]:
+    """Return an operation's result, and the sticks of its inline outputs by number."""
+    result = answer(outcome)
+    if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
+        return result, report_outputs(session, result, step, tensors)
+    return result, _NO_STICKS
 
 
-def _allocate_new(
-    session: Session, step: Step, tensors: Mapping[str, Ztensor], names: tuple[str, ...]
-) -> dict[str, Ztensor]:
-    """Infer the shapes of the outputs that the caller left to the server, and allocate them."""
-    if not names:
-        return {}
-    function = step.arm.function
-    if function.describe is None:
-        raise unspecified(f"{step.path}.{names[0]}")
-    inputs = {name: tensor for name, tensor in tensors.items() if name not in function.outputs}
-    shapes = function.describe(**inputs, **step.values, **step.hints)
-    new: dict[str, Ztensor] = {}
-    for name, (pre, transformed) in zip(function.outputs, shapes, strict=True):
-        if name in names:
-            session.require_room()
-            new[name] = Ztensor(pre, transformed)
-            allocate_sticks(session.guest, new[name], f"{step.arm.name}_output")
-    return new
+def report_outputs(
+    session: Session,
+    result: Result,
+    step: Step,
+    tensors: Tensors,
+) -> Sticks:
+    """Add the tensors to a result that its operation created, wrote, or changed the state of.
+
+    Return the sticks of inline outputs, which the result lacks.
+    """
+    sticks: dict[int, Array] = {}
+    for name in step.arm.written:
+        tensor = tensors[name]
+        which, wanted = step.others.get(name, ("", None))
+        if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
+            contents = place_output(session, tensor, wanted)
+            if contents is not None:
+                sticks[len(result.outputs)] = contents
+            message = locate_sticks(describe_ztensor(tensor), wanted, contents is not None)
+            result.outputs.add(operand=name, ztensor=message)
+            cache_output(session, tensor, wanted)
+        elif which == "inline_ztensor":
+            result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
+        else:
+            number = wanted or step.ids.get(name) or step.creates
+            result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
+    return sticks
+
+
+def answer(outcome: Outcome) -> Result:
+    """Return an operation's result, without outputs and without an array that it returns."""
+    status = int(outcome.status)
+    result = Result(zdnn_status=status, status_message=_message(status))
+    if outcome.refusal is not None:
+        result.refusal.CopyFrom(_refusal(outcome.refusal))
+    if outcome.violation is not None:
+        result.range_violation.CopyFrom(_violation(outcome.violation))
+    if outcome.fp_flags:
+        result.fp_flags = outcome.fp_flags
+    for text in outcome.diagnostics:
+        result.diagnostics.add(stream=_signed(text.stream), kind=_signed(text.kind), text=text.text)
+    if outcome.value is not None:
+        _put_value(result, outcome.value)
+    return result
+
+
+def _put_value(result: Result, value: Any) -> None:
+    match value:
+        case bool():
+            result.boolean = value
+        case int():
+            result.number = value
+        case tuple():  # no sequence pattern: since NumPy 2.5 an array matches those
+            result.range.min, result.range.max = value
+        case _:
+            pass  # an array travels apart
+
+
+def _refusal(refusal: Refusal) -> status_pb2.Refusal:
+    return status_pb2.Refusal(
+        field=refusal.field,
+        value=refusal.value,
+        limit=refusal.limit,
+        constraint=refusal.constraint,
+        text=str(refusal),
+    )
+
+
+def _violation(violation: Any) -> operation_pb2.RangeViolation:
+    message = operation_pb2.RangeViolation(function=violation.function)
+    for operand in violation.operands:
+        elements = (
+            operation_pb2.ViolatingElement(
+                index=one.index,
+                code=one.code,
+                padding=one.padding,
+                operand_values=one.operand_values,
+            )
+            for one in operand.elements
+        )
+        message.operands.add(operand=operand.operand, count=operand.count, elements=elements)
+    return message
+
+
+def encode(answered: Answered) -> accelerator_pb2.ExecuteResponse:
+    """Return the message of a list's results, their arrays and sticks included."""
+    response = accelerator_pb2.ExecuteResponse(results=answered.results)
+    for index, array in answered.arrays.items():
+        response.results[index].data = array.tobytes()
+    for index, outputs in answered.sticks.items():
+        for output, array in outputs.items():
+            response.results[index].outputs[output].ztensor.sticks = array.tobytes()
+    return response
+
+
+@lru_cache(maxsize=4096)
+def describe(desc: TensorDesc) -> tensor_pb2.TensorDesc:
+    """Return a descriptor's message; shared, so never to be changed."""
+    return tensor_pb2.TensorDesc(
+        layout=_signed(desc.layout),
+        format=_signed(desc.format),
+        type=_signed(desc.type),
+        dim4=desc.dim4,
+        dim3=desc.dim3,
+        dim2=desc.dim2,
+        dim1=desc.dim1,
+    )
+
+
+def _signed(number: int) -> Any:
+    """Return the int32 with the same bits as a C enum's value."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def describe_ztensor(tensor: Ztensor) -> tensor_pb2.Ztensor:
+    """Return the structure without its contents."""
+    return tensor_pb2.Ztensor(
+        pre_transformed_desc=describe(tensor.pre_transformed_desc),
+        transformed_desc=describe(tensor.transformed_desc),
+        buffer_size=tensor.buffer_size,
+        null_buffer=tensor.buffer is None,
+        is_transformed=tensor.is_transformed,
+        rec_scale=tensor.rec_scale,
+        offset=tensor.offset,
+    )

@@ -17,7 +17,7 @@ from nnpa_server.sessions.store import Session
 Result: TypeAlias = operation_pb2.OperationResult
 Tensors: TypeAlias = Mapping[str, Ztensor]
 Sticks: TypeAlias = Mapping[int, Array]
-_HOLDING = "call path"
+PATH = "call path"
 
 
 class Answer(NamedTuple):
@@ -58,15 +58,6 @@ class CallPath:
         del self.run_step, self.run_chunked, self.run
 
 
-def path_of(session: Session) -> CallPath:
-    """Return the call path of a session; refuse a session that was deleted."""
-    path = session.holdings.get(_HOLDING)
-    if not isinstance(path, CallPath):
-        session.require_open()
-    assert isinstance(path, CallPath)
-    return path
-
-
 def set_path(session: Session, path: CallPath) -> None:
     """Give a session its call path."""
-    session.holdings[_HOLDING] = path
+    session.holdings[PATH] = path

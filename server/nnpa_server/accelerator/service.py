@@ -7,10 +7,9 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 import heapq
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Generator, Iterator
+from typing import Any
 
-import grpc
 from google.protobuf import empty_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -19,12 +18,8 @@ from nnpa_emulator import MACHINES, find_machine
 
 from nnpa_server.accelerator.composition import compose
 from nnpa_server.accelerator.decode import Request
-from nnpa_server.accelerator.encode import (
-    describe_machine,
-    describe_session,
-    describe_ztensor,
-    encode,
-)
+from nnpa_server.accelerator.describe import describe_machine, describe_session
+from nnpa_server.accelerator.execute import describe_ztensor, encode, path_of
 from nnpa_server.accelerator.observers import sanitizing
 from nnpa_server.accelerator.observers.trace_records import join, traced
 from nnpa_server.accelerator.options import (
@@ -34,28 +29,23 @@ from nnpa_server.accelerator.options import (
     updated_options,
     wanted_options,
 )
-from nnpa_server.accelerator.seams import path_of
 from nnpa_server.accelerator.shortcuts.placed_operands import PlacedMemory
 from nnpa_server.accelerator.streaming import (
     Download,
     Upload,
-    parse_write,
     read_tensor,
-    serialize_read,
     write_tensor,
 )
 from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
-from nnpa_server.rpc import codec
 from nnpa_server.rpc.codec import Answered
-from nnpa_server.rpc.lazy import make_handler
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.cancellation import Context, PlainContext
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.shared_memory import HOLDING, MappedMemory, open_for, shared_of
 from nnpa_server.sessions.store import Session, Store
-from nnpa_server.sessions.tokens import caller_name
+from nnpa_server.sessions.tokens import caller
 from nnpa_server.sessions.traces import Traces
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
@@ -113,7 +103,7 @@ class AcceleratorService:
         """Create a session."""
         options = wanted_options(request.session)
         rules = read_rules(options.fault_rules, self._allow_faults)
-        origin = Trail(caller_name(), context.peer(), model_name(options.machine_spec))
+        origin = Trail(caller().name, context.peer(), model_name(options.machine_spec))
         session = self.store.create(make_guest(options), options, origin)
         change_faults(session, rules)
         sanitizing.begin(session)
@@ -151,15 +141,18 @@ class AcceleratorService:
 
     def Execute(self, request: Request, context: Context) -> pb.ExecuteResponse:  # noqa: N802
         """Run operations in order."""
-        return encode(self.execute(request, context))
-
-    def execute(self, request: Request, context: Context) -> Answered:
-        """Run operations in order; the arrays of the results stay beside them."""
         with self.store.using(request.session) as session:
             path = path_of(session)
             with path.hold(session, request, context):
                 steps = path.decode(session, request)
-                return path.run(session, steps, context)
+                return encode(path.run(session, steps, context))
+
+    def execute(self, request: Request, context: Context) -> Answered:
+        """Do as `Execute`; the arrays of the results stay beside them."""
+        with self.store.using(request.session) as session:
+            path = path_of(session)
+            with path.hold(session, request, context):
+                return path.run(session, path.decode(session, request), context)
 
     def ExecuteStream(  # noqa: N802
         self, request_iterator: Iterator[Request], context: Any
@@ -250,73 +243,3 @@ class AcceleratorService:
 
 def _running(session: Session, context: Context) -> Any:
     return session.running(context.time_remaining())
-
-
-class Codec(NamedTuple):
-    """How a list of operations comes off the wire and its answer goes there.
-
-    `pieces` are those of a serialized answer.
-    """
-
-    parse: Callable[[bytes | memoryview], Request]
-    serialize: Callable[[Answered], bytes]
-    pieces: Callable[[Answered], Sequence[bytes | memoryview]]
-
-
-def codec_of(shortcuts: Collection[str]) -> Codec:
-    """Return protobuf's own codec, or what wraps it."""
-    if "out-of-band-arrays" in shortcuts:
-        return Codec(codec.parse, codec.serialize, codec.pieces)
-    if {"request-cache", "request-templates"} & set(shortcuts):
-        return Codec(_parse_lazily, _serialize, _pieces)
-    return Codec(_parse, _serialize, _pieces)
-
-
-def _parse(raw: bytes | memoryview) -> Request:
-    return pb.ExecuteRequest.FromString(bytes(raw))
-
-
-def _parse_lazily(raw: bytes | memoryview) -> Request:
-    return codec.parse_whole(bytes(raw))
-
-
-def _serialize(answered: Answered) -> bytes:
-    return encode(answered).SerializeToString()
-
-
-def _pieces(answered: Answered) -> Sequence[bytes | memoryview]:
-    return (_serialize(answered),)
-
-
-def conversation_of(service: AcceleratorService) -> Any:
-    """Return a handler of ExecuteStream whose answers are serialized in pieces."""
-    method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
-    lists = codec_of(service.shortcuts)
-    return make_handler(method, service.converse, lists.parse, lists.pieces)
-
-
-def add_to(server: grpc.Server, service: AcceleratorService) -> None:
-    """Serve a service; arrays and chunks pass without becoming parts of messages."""
-    methods: dict[str, Any] = {}
-    lists = codec_of(service.shortcuts)
-    for name, method in pb.DESCRIPTOR.services_by_name[
-        "AcceleratorService"
-    ].methods_by_name.items():
-        request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
-        response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
-        parse, serialize = request.FromString, response.SerializeToString
-        behaviour: Any = getattr(service, name)
-        match name:
-            case "Execute":
-                parse, behaviour, serialize = lists.parse, service.execute, lists.serialize
-            case "ExecuteStream":
-                parse, behaviour, serialize = lists.parse, service.execute_each, lists.serialize
-            case "WriteTensor":
-                parse = parse_write
-            case "ReadTensor":
-                behaviour, serialize = service.read_parts, serialize_read
-            case _:
-                pass
-        methods[name] = make_handler(method, behaviour, parse, serialize)
-    handler = grpc.method_handlers_generic_handler(SERVICE, methods)
-    server.add_generic_rpc_handlers((handler,))

@@ -19,7 +19,8 @@ from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
 
 from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
-from nnpa_server.accelerator.encode import answer, dense, describe_ztensor, in_order
+from nnpa_server.accelerator.encode import dense, in_order
+from nnpa_server.accelerator.execute import answer, describe_ztensor, path_of
 from nnpa_server.accelerator.observers.sanitizing import sanitizer_of
 from nnpa_server.accelerator.observers.trace_records import record_step, recorded, streamed
 from nnpa_server.accelerator.operands import (
@@ -37,7 +38,6 @@ from nnpa_server.accelerator.operands import (
     too_large,
 )
 from nnpa_server.accelerator.operation_specs import ARMS
-from nnpa_server.accelerator.seams import path_of
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of

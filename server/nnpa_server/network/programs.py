@@ -36,7 +36,7 @@ from nnpa_network.program import (
 )
 
 from nnpa_server.accelerator.decode import LiveIds, decode_operation
-from nnpa_server.accelerator.encode import describe, describe_ztensor
+from nnpa_server.accelerator.execute import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (

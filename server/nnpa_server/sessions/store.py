@@ -31,7 +31,7 @@ from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
 from nnpa_server.sessions.metrics import Metrics
-from nnpa_server.sessions.tokens import caller, caller_name
+from nnpa_server.sessions.tokens import caller
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
@@ -185,7 +185,8 @@ class Session:
             if not self.lock.acquire(timeout=max(0.0, min(wait, threading.TIMEOUT_MAX))):
                 raise CallCancelled(grpc.StatusCode.DEADLINE_EXCEEDED)
         try:
-            self.require_open()
+            if self.closed:
+                self.require_open()
             yield
         finally:
             self.pending_bytes = 0
@@ -212,23 +213,6 @@ class Session:
                 self.stored_bytes = 0
             finally:
                 self.lock.release()
-
-
-class Use:
-    """A session while one call uses it, in a `with` statement."""
-
-    __slots__ = ("_lock", "_session")
-
-    def __init__(self, session: Session, lock: threading.Lock) -> None:
-        self._session, self._lock = session, lock
-
-    def __enter__(self) -> Session:
-        return self._session
-
-    def __exit__(self, *_exception: object) -> None:
-        with self._lock:
-            self._session.calls -= 1
-            self._session.last_used = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +260,13 @@ class Store:
     ) -> Session:
         """Add a session of the caller's under a name that cannot be guessed."""
         name, token = _PREFIX + secrets.token_urlsafe(_NAME_BYTES), caller()
-        limits = self.limits if token is None else token.limits(self.limits)
-        trail = trail or Trail(caller_name())
+        limits = token.limits(self.limits)
+        trail = trail or Trail(token.name)
         session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
             if len(self._sessions) >= self.limits.max_sessions:
                 raise _too_many("the server", self.limits.max_sessions)
-            if token is not None:
+            if token.name:
                 mine = sum(one.trail.token == token.name for one in self._sessions.values())
                 if mine >= limits.max_sessions:
                     raise _too_many(f"the token {token.name}", limits.max_sessions)
@@ -290,23 +274,29 @@ class Store:
         audit.created(session_tag(name), session.trail)
         return session
 
-    def using(self, name: str) -> "Use":
+    @contextmanager
+    def using(self, name: str) -> Generator[Session]:
         """Find a session for one call; while the call lasts the session does not expire."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None or session.trail.token != caller_name():
+            if session is None or session.trail.token != caller().name:
                 raise _not_found(name)
             if session.calls >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
             session.trail.calls += 1
-        return Use(session, self._lock)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                session.calls -= 1
+                session.last_used = time.monotonic()
 
     def delete(self, name: str) -> None:
         """Forget a session and free its tensors; a running operation ends first."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None or session.trail.token != caller_name():
+            if session is None or session.trail.token != caller().name:
                 raise _not_found(name)
             del self._sessions[name]
         self._end(session, "deleted")

@@ -7,8 +7,7 @@ from functools import partial
 from nnpa_emulator import Outcome, ProgramCheck
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.encode import report_outputs
-from nnpa_server.accelerator.execute import check_outcome
+from nnpa_server.accelerator.execute import check_outcome, report_outputs
 from nnpa_server.accelerator.seams import CallPath, Result, Sticks, Tensors
 from nnpa_server.faults import Faults, WrittenAnyway, attend, faults_of
 from nnpa_server.rpc.codec import Answered

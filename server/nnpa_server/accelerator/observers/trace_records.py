@@ -17,7 +17,8 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.encode import describe_session, describe_ztensor
+from nnpa_server.accelerator.describe import describe_session
+from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.observers.trace_contents import (
     CARRIERS,
     Carried,

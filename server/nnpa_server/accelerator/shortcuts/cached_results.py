@@ -8,7 +8,8 @@ from nnpa_emulator import OK, Outcome, Ztensor
 from nnpa_emulator.ztensor import TensorDesc
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.encode import answer, cache_output, describe_output, place_output
+from nnpa_server.accelerator.encode import cache_output, locate_sticks, place_output
+from nnpa_server.accelerator.execute import answer, describe_ztensor
 from nnpa_server.accelerator.seams import CallPath, EncodeResult, Result, Sticks, Tensors
 from nnpa_server.accelerator.shortcuts.step_memo import StepMemo, memo_of
 from nnpa_server.rpc.codec import Array
@@ -92,6 +93,8 @@ def _encode_inline(
 def _describe(step: Step, tensors: Tensors, sticks: Sticks) -> operation_pb2.OperationResult:
     result = answer(OK)
     for index, name in enumerate(step.arm.written):
-        message = describe_output(tensors[name], step.others[name][1], index in sticks)
+        message = locate_sticks(
+            describe_ztensor(tensors[name]), step.others[name][1], index in sticks
+        )
         result.outputs.add(operand=name, ztensor=message)
     return result

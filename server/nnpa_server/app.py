@@ -211,7 +211,7 @@ class Server:
             for name, one in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.made().inference.is_quick, _options(self.config)
+            handlers, self._pool, self.models.made().is_quick, _options(self.config)
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))

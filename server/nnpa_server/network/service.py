@@ -23,6 +23,7 @@ from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.accelerator.describe import timestamp
 from nnpa_server.config import MIB
@@ -64,9 +65,15 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     """The service. `loader` publishes models, None where the operator does not allow it."""
 
-    def __init__(self, store: Store, repository: Repository, loader: Loader | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        repository: Repository,
+        loader: Loader | None,
+        shortcuts: frozenset[str] = SHORTCUTS,
+    ) -> None:
         self.store, self.repository = store, repository
-        self._sources = Sources(repository, loader)
+        self._sources = Sources(repository, loader, shortcuts)
 
     @contextmanager
     def _hosted(self, session: str) -> Generator[Hosted]:

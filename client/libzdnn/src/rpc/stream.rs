@@ -229,7 +229,7 @@ impl Channel for StreamChannel {
     fn receive_stream(
         &self,
         method: &str,
-        request: Bytes,
+        request: &Frame,
         receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         self.inner.receive_stream(method, request, receive)

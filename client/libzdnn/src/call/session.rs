@@ -194,16 +194,23 @@ impl Session {
         };
         let first = Frame::of(&request).ok()?;
         let stream = open_with_memory(socket, &self.connection, &first, memory.descriptor());
-        let is_mapped = stream.is_ok();
-        match (&self.stream, stream) {
-            (Some(channel), stream) => channel.adopt(stream),
-            (None, Ok(mut stream)) => {
+        let channel = self.stream.as_ref();
+        let mut stream = match (stream, channel) {
+            (Ok(stream), _) => stream,
+            (Err(failure), Some(channel)) => {
+                channel.note_failure(&failure);
+                return None;
+            }
+            (Err(_), None) => return None,
+        };
+        match channel.filter(|_| self.shortcuts.has(Shortcut::PlainSocket)) {
+            Some(channel) => channel.adopt(stream),
+            None => {
                 stream.finish();
                 stream.wait_for_end(Instant::now() + END_TIMEOUT);
             }
-            (None, Err(_)) => {}
         }
-        is_mapped.then(|| Arc::new(memory))
+        Some(Arc::new(memory))
     }
 
     /// Returns whether the settings ask for no other session.

@@ -27,6 +27,7 @@ use crate::network::wire::{AiErrorCode as Code, AiErrorType as Type};
 use crate::process::diagnostics;
 use crate::rpc::channel::decoded;
 use crate::rpc::failure::Failure;
+use crate::rpc::frame::Frame;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -75,9 +76,9 @@ fn upload(
     let chunks = model.chunks(CHUNK_BYTES);
     let parts = std::iter::once(Part::Header(header))
         .chain(chunks.map(|chunk| Part::Chunk(Bytes::copy_from_slice(chunk))));
-    let messages = parts.map(|part| {
+    let messages = parts.map_while(|part| {
         let message = Some(part);
-        Bytes::from(wire::CreateNetworkRequest { message }.encode_to_vec())
+        Frame::of(&wire::CreateNetworkRequest { message }).ok()
     });
     let channel = &session.server.channel;
     decoded(channel.send_stream(&path("CreateNetwork"), Box::new(messages))?)

@@ -9,8 +9,8 @@ use prost::Message;
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
 
-/// Encoded requests of one call.
-pub type Requests = Box<dyn Iterator<Item = Bytes> + Send>;
+/// The requests of one call.
+pub type Requests = Box<dyn Iterator<Item = Frame> + Send>;
 
 /// Calls to one server. Methods are of AcceleratorService, or paths.
 pub trait Channel: Send + Sync {
@@ -24,7 +24,7 @@ pub trait Channel: Send + Sync {
     fn receive_stream(
         &self,
         method: &str,
-        request: Bytes,
+        request: &Frame,
         receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure>;
 

@@ -6,17 +6,13 @@ use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::time::Instant;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use http::HeaderValue;
-use http::uri::PathAndQuery;
 use http_body_util::Full;
+use http_body_util::channel::Channel as BodyChannel;
 use tokio::runtime::{Builder, Runtime};
 use tonic::body::Body;
-use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{self, Certificate, ClientTlsConfig, Identity};
-use tonic::{Request, Status, Streaming};
 use tower_service::Service;
 
 use crate::process::environment::Endpoint;
@@ -32,44 +28,6 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest frame of an answer: each is read by one or two system calls.
 const FRAME_BYTES: u32 = 256 << 10;
 
-/// The codec of messages that are encoded before the call and decoded after it.
-#[derive(Clone, Default)]
-struct Passthrough;
-
-impl Codec for Passthrough {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Passthrough {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, target: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        target.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Passthrough {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(source.copy_to_bytes(source.remaining())))
-    }
-}
-
 /// Returns the path of a method of the accelerator's service; that of another one is given whole.
 fn route(method: &str) -> String {
     if method.starts_with('/') {
@@ -83,7 +41,7 @@ fn route(method: &str) -> String {
 pub struct Connection {
     runtime: Runtime,
     channel: transport::Channel,
-    token: Option<MetadataValue<Ascii>>,
+    token: Option<HeaderValue>,
     pool: Pool,
 }
 
@@ -135,10 +93,6 @@ fn configured(endpoint: &Endpoint) -> Result<transport::Endpoint, Failure> {
     }
 }
 
-fn path(method: &str) -> PathAndQuery {
-    PathAndQuery::try_from(route(method)).expect("methods are plain words")
-}
-
 impl Connection {
     /// Prepares a connection; nothing is opened yet.
     pub fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
@@ -154,10 +108,8 @@ impl Connection {
         };
         let channel = configured.connect_with_connector_lazy(connector);
         drop(inside);
-        let token = endpoint
-            .token
-            .as_ref()
-            .map(|text| format!("Bearer {text}").parse());
+        let token = endpoint.token.as_ref();
+        let token = token.map(|text| HeaderValue::try_from(format!("Bearer {text}")));
         let token = token.transpose().map_err(|error| unreachable(&error))?;
         Ok(Self {
             runtime,
@@ -182,14 +134,13 @@ impl Connection {
     /// Begins a call once the connection is known to stand.
     pub async fn call(&self, method: &str, body: Body) -> Result<Answers, Failure> {
         let channel = self.ready().await?;
-        let answers = http2::call(channel, &route(method), self.token().as_ref(), body).await;
+        let answers = http2::call(channel, &route(method), self.token(), body).await;
         answers.map_err(|status| failure(&status))
     }
 
     /// The credentials that calls carry.
-    pub fn token(&self) -> Option<HeaderValue> {
-        let token = self.token.as_ref().map(MetadataValue::as_encoded_bytes);
-        token.and_then(|bytes| HeaderValue::from_bytes(bytes).ok())
+    pub fn token(&self) -> Option<&HeaderValue> {
+        self.token.as_ref()
     }
 
     /// Memory for messages.
@@ -212,20 +163,6 @@ impl Connection {
         let answer = answers.only(&self.pool).await;
         answer.map_err(|status| failure(&status))
     }
-
-    fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request
-                .metadata_mut()
-                .insert("authorization", token.clone());
-        }
-        request
-    }
-
-    async fn streaming(&self) -> Result<Grpc<transport::Channel>, Failure> {
-        Ok(Grpc::new(self.ready().await?).max_decoding_message_size(usize::MAX))
-    }
 }
 
 impl Channel for Connection {
@@ -234,32 +171,38 @@ impl Channel for Connection {
     }
 
     fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure> {
-        let request = self.request(tokio_stream::iter(requests));
+        let (mut sender, body) = BodyChannel::<Bytes>::new(1);
+        let pool = self.pool.clone();
         self.drive(async {
-            let mut grpc = self.streaming().await?;
-            let answer = grpc
-                .client_streaming(request, path(method), Passthrough)
-                .await;
-            Ok(answer.map_err(|status| failure(&status))?.into_inner())
+            tokio::spawn(async move {
+                for request in requests {
+                    if sender.send_data(request.joined(&pool)).await.is_err() {
+                        return; // the call has ended
+                    }
+                }
+            });
+            let answers = self.call(method, Body::new(body)).await?;
+            let answer = answers.only(&self.pool).await;
+            answer.map_err(|status| failure(&status))
         })
     }
 
     fn receive_stream(
         &self,
         method: &str,
-        request: Bytes,
+        request: &Frame,
         receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let request = self.request(request);
+        let body = Body::new(Full::new(request.joined(&self.pool)));
         self.drive(async {
-            let mut grpc = self.streaming().await?;
-            let answer = grpc
-                .server_streaming(request, path(method), Passthrough)
-                .await;
-            let mut parts: Streaming<Bytes> =
-                answer.map_err(|status| failure(&status))?.into_inner();
-            while let Some(part) = parts.message().await.map_err(|status| failure(&status))? {
-                receive(part)?;
+            let mut answers = self.call(method, body).await?;
+            let pool = &self.pool;
+            while let Some(answer) = answers
+                .next(pool)
+                .await
+                .map_err(|status| failure(&status))?
+            {
+                receive(answer)?;
             }
             Ok(())
         })

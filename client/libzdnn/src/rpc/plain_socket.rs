@@ -268,7 +268,7 @@ impl PlainSocketStream {
         first: &Frame,
         memory: Option<&File>,
     ) -> io::Result<Self> {
-        let socket = PlainSocket::open(path, connection.token().as_ref(), memory)?;
+        let socket = PlainSocket::open(path, connection.token(), memory)?;
         if socket.send(&mut first.slices()).is_err() {
             socket.finish(); // the answer tells why: the server waits for no more
         }

@@ -185,17 +185,18 @@ impl StreamChannel {
         }
     }
 
-    /// Takes over an open stream whose requests have their answers, or that there is none to spare.
-    pub fn adopt(&self, stream: Result<Box<dyn RequestStream>, Failure>) {
-        let Some(mut conversation) = self.conversation() else {
-            return;
-        };
-        match stream {
-            Ok(stream) => {
-                conversation.stream = Some(stream);
-                conversation.last_answer = Some(Instant::now());
-            }
-            Err(failure) => conversation.refused = is_about_streams(&failure),
+    /// Takes over an open stream whose requests have their answers.
+    pub fn adopt(&self, stream: Box<dyn RequestStream>) {
+        if let Some(mut conversation) = self.conversation() {
+            conversation.stream = Some(stream);
+            conversation.last_answer = Some(Instant::now());
+        }
+    }
+
+    /// Asks for no stream if a failure says that the server has none to spare.
+    pub fn note_failure(&self, failure: &Failure) {
+        if let Some(mut conversation) = self.conversation() {
+            conversation.refused = is_about_streams(failure);
         }
     }
 
@@ -229,7 +230,7 @@ impl Channel for StreamChannel {
     fn receive_stream(
         &self,
         method: &str,
-        request: Bytes,
+        request: &Frame,
         receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         self.inner.receive_stream(method, request, receive)

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use prost::Message;
 
 use crate::abi::memory::{byte_order, swap_to_little_endian};
 use crate::rpc::channel::decoded;
 use crate::rpc::failure::Failure;
+use crate::rpc::frame::Frame;
 use crate::rpc::session_channel::SessionChannel;
 use crate::wire::operation::Operation as Arm;
 use crate::wire::read_tensor_request::Source;
@@ -48,20 +48,15 @@ impl Messages {
 }
 
 impl Iterator for Messages {
-    type Item = Bytes;
+    type Item = Frame;
 
-    fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Frame> {
         let message = match self.header.take() {
             Some(header) => Sent::Header(header),
             None => Sent::Chunk(self.chunk()?),
         };
-        Some(
-            wire::WriteTensorRequest {
-                message: Some(message),
-            }
-            .encode_to_vec()
-            .into(),
-        )
+        let message = Some(message);
+        Frame::of(&wire::WriteTensorRequest { message }).ok()
     }
 }
 
@@ -179,10 +174,10 @@ unsafe fn read(
         }
         Ok(())
     };
-    let request = request.encode_to_vec().into();
+    let request = Frame::of(&request)?;
     server
         .channel
-        .receive_stream("ReadTensor", request, &mut receive)?;
+        .receive_stream("ReadTensor", &request, &mut receive)?;
     let written = usize::try_from(at).unwrap_or(0);
     let bytes = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), written) };
     swap_to_little_endian(bytes, width);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--awake]`.
 
-`--show` prints the table of the run that is kept; nothing is measured.
+`--show` prints the table of the run that is kept; nothing is measured. `--against REV` measures an
+older commit beside this tree.
 """
 
 import argparse
@@ -13,12 +14,13 @@ from pathlib import Path
 from rich.console import Console
 
 import tests.bench
+from tests.bench import against
 from tests.bench import options as options_of_rows
 from tests.bench.awake import awake
 from tests.bench.report import ROWS, Report, look_at_machine, measure
 
 LAST = Path(__file__).parent / "last.json"
-WITHOUT_ROWS = frozenset(("__main__", "awake", "options", "peers", "report"))
+WITHOUT_ROWS = frozenset(("__main__", "against", "awake", "options", "peers", "report"))
 
 
 def main() -> None:
@@ -33,11 +35,24 @@ def main() -> None:
     header = look_at_machine(arguments.awake)
     numbers = _rows(parser, arguments.rows)
     with awake() if arguments.awake else nullcontext():
+        if arguments.against:
+            _compare(console, numbers, arguments)
+            return
         report = Report(header, measure(numbers))
     report.show(console)
     for kept in (LAST if arguments.write else None, arguments.json):
         if kept is not None:
             kept.write_text(report.to_json(), encoding="utf-8")
+
+
+def _compare(console: Console, numbers: list[str], arguments: argparse.Namespace) -> None:
+    """Measure an older commit beside this tree; print and keep the comparison."""
+    flags = ["--peers"] if arguments.peers else []
+    rows = [ROWS[number] for number in numbers]
+    cases = against.comparison(rows, arguments.against, arguments.rounds, flags)
+    against.show(console, cases)
+    if arguments.json is not None:
+        arguments.json.write_text(against.to_json(arguments.against, cases), encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--awake", action="store_true", help="keep cores from halting, which slows wake-ups of VMs")
     add("--write", action="store_true", help=f"keep the figures as {LAST.name}")
     add("--show", action="store_true", help=f"print the table of {LAST.name}")
+    add("--against", metavar="REV", help="compare with a commit, sides in turns")
+    add("--rounds", type=int, default=5, help="rounds of --against on each side, default 5")
     return parser
 
 

@@ -47,8 +47,8 @@ class Outcome:
         """Write it for people."""
         if not self.code:
             return f"message of {len(self.message)} bytes"
-        info = reason_of(self)
-        return f"{grpc_code(self.code)} {self.text!r} {info.reason} {dict(info.metadata)}"
+        reason, metadata = reason_of(self)
+        return f"{grpc_code(self.code)} {self.text!r} {reason} {metadata}"
 
 
 def grpc_code(number: int) -> str:
@@ -57,13 +57,13 @@ def grpc_code(number: int) -> str:
     return names.get(number, str(number))
 
 
-def reason_of(outcome: Outcome) -> error_details_pb2.ErrorInfo:
-    """Return the ErrorInfo of an error, empty if it has none."""
+def reason_of(outcome: Outcome) -> tuple[str, dict[str, str]]:
+    """Return reason and metadata of an error's ErrorInfo, empty if it has none."""
     info = error_details_pb2.ErrorInfo()
     for detail in status_pb2.Status.FromString(outcome.details).details:
         if detail.Unpack(info):
             break
-    return info
+    return info.reason, dict(info.metadata)
 
 
 class Lists(Protocol):
@@ -289,8 +289,8 @@ def _count(step: pb.ExecuteRequest, outcome: Outcome, met: Met) -> None:
     """Count statuses by operation; an error counts for the operation that it names."""
     names = [operation.WhichOneof("operation") or "" for operation in step.operations]
     if outcome.code:
-        info = reason_of(outcome)
-        met[info.metadata["operation"], info.reason or grpc_code(outcome.code)] += 1
+        reason, metadata = reason_of(outcome)
+        met[metadata.get("operation", ""), reason or grpc_code(outcome.code)] += 1
         return
     results = pb.ExecuteResponse.FromString(outcome.message).results
     for name, result in zip(names, results, strict=False):

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ PROGRESS_SECONDS = 30.0
 
 
 @contextmanager
-def pair(folder: Path) -> Iterator[Pair]:
+def pair(folder: Path) -> Generator[Pair]:
     """Start both servers."""
     with ExitStack() as stack:
         sides: list[Side] = []

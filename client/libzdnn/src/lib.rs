@@ -12,41 +12,19 @@
 //! 1.2.0 says that they are, and memory behind them is read only after the library's own checks.
 #![allow(clippy::missing_safety_doc)]
 
-mod abi;
-mod ai;
-mod call;
-mod chunks;
-mod contents;
-mod conversation;
-mod descriptor;
-mod environment;
-mod exchange;
-mod failure;
-mod faults;
-mod guards;
-mod instance;
-mod layer;
-mod life;
-mod limits;
-mod link;
-mod machine;
-mod matrix;
-mod network;
-mod network_report;
-mod network_weights;
-mod network_wire;
-mod operand;
-mod operation;
-mod pieces;
-mod plain_socket;
-mod query;
-mod rpc;
-mod sanitizer;
-mod session;
-mod shared;
-mod socket;
-mod status;
-mod text;
-mod transform;
-mod window;
+// From the lowest room to the highest: a room uses those above it in this list.
 mod wire;
+
+mod abi;
+mod process;
+mod rpc;
+mod transfer;
+
+mod call;
+
+mod network;
+mod operation;
+mod verbs;
+
+use abi::status;
+use call::operand;

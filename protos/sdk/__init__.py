@@ -3,12 +3,13 @@
 
 from sdk.go import GO
 from sdk.java import JAVA
-from sdk.rendering import ROOT, Messages, Sdk, render
+from sdk.python import PYTHON
+from sdk.rendering import ROOT, File, Messages, Sdk, render
 from sdk.typescript import TYPESCRIPT
 from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
 
 # Every language whose code `protos/generate.py` makes.
-SDKS: tuple[Sdk, ...] = (GO, JAVA, TYPESCRIPT)
+SDKS: tuple[Sdk, ...] = (GO, JAVA, PYTHON, TYPESCRIPT)
 
 __all__ = [
     "ROOT",
@@ -16,6 +17,7 @@ __all__ = [
     "Absent",
     "Contract",
     "Enum",
+    "File",
     "Kind",
     "Messages",
     "Parameter",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SDKs' generated code: the verbs of the contract, and one set of templates per language."""
 
+from sdk.c import C
+from sdk.docs import DOCS
 from sdk.go import GO
 from sdk.java import JAVA
 from sdk.python import PYTHON
@@ -9,7 +11,7 @@ from sdk.typescript import TYPESCRIPT
 from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
 
 # Every language whose code `protos/generate.py` makes.
-SDKS: tuple[Sdk, ...] = (GO, JAVA, PYTHON, TYPESCRIPT)
+SDKS: tuple[Sdk, ...] = (C, DOCS, GO, JAVA, PYTHON, TYPESCRIPT)
 
 __all__ = [
     "ROOT",

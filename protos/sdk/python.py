@@ -154,7 +154,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (1 << 32, part) for part in parts]
 
 
-def imports(verbs: Sequence[Verb]) -> list[str]:
+def imports(verbs: Sequence[Verb]) -> str:
     """Return the names that a family's module takes from the contract, constants first."""
     defaults = {
         written.rpartition(" = ")[2]
@@ -163,7 +163,8 @@ def imports(verbs: Sequence[Verb]) -> list[str]:
         if re.search(r" = [A-Z][A-Z0-9_]+$", written)
     }
     messages = {"Operation", *(verb.message for verb in verbs)}
-    return sorted(defaults, key=_natural) + sorted(messages, key=_natural)
+    names = sorted(defaults, key=_natural) + sorted(messages, key=_natural)
+    return "".join(f"    {name},\n" for name in names)
 
 
 def constants(enums: Iterable[Enum]) -> str:
@@ -224,7 +225,7 @@ PYTHON = Sdk(
         "docstring": docstring,
         "facts": facts,
         "family_title": title,
-        "imports": lambda verbs: "".join(f"    {name},\n" for name in imports(verbs)),
+        "imports": imports,
         "noqa": noqa,
         "signature": signature,
     },

@@ -116,8 +116,8 @@ def _replace_block(whole: str, file: File, text: str) -> str:
     """Return a hand-written file with the text between the markers of a block replaced."""
     begin, end = _MARKERS[Path(file.path).suffix]
     begin = begin.format(file.block)
-    pattern = re.compile(rf"(?<={re.escape(begin)})(\n?).*?(\n?[ \t]*){re.escape(end)}", re.DOTALL)
+    pattern = re.compile(rf"(?<={re.escape(begin)})(\n?).*?{re.escape(end)}", re.DOTALL)
     if len(pattern.findall(whole)) != 1:
         raise SystemExit(f"{file.path}: expected one block between {begin!r} and {end!r}")
     body = text.removesuffix("\n")
-    return pattern.sub(lambda match: f"{match[1]}{body}{match[2]}{end}", whole)
+    return pattern.sub(lambda match: f"{match[1]}{body}{match[1]}{end}", whole)

@@ -26,5 +26,3 @@ mod network;
 mod operation;
 mod verbs;
 
-use abi::status;
-use call::operand;

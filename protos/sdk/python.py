@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the client's verbs, its constants, and its table of what runs where."""
+"""Python: the client's verbs, constants and table of what runs where; the function codes."""
 
 import builtins
 import re
@@ -210,6 +210,12 @@ def _literal(text: str) -> str:
 def _family(name: str) -> File:
     return File(f"zdnn/{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
 
+
+EMULATOR = Sdk(
+    name="emulator",
+    home=ROOT / "emulator" / "nnpa_emulator",
+    files=(File("function_codes.py", "emulator_codes.py.j2"),),
+)
 
 PYTHON = Sdk(
     name="python",

@@ -184,11 +184,15 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value of an enum."""
+    """A value of an enum.
+
+    `parmblk_format` is, of a function code, the lowest format of the parameter block.
+    """
 
     name: str
     number: int
     doc: str
+    parmblk_format: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +284,10 @@ def _enums(module: str, file: FileDescriptorProto) -> Iterator[Enum]:
         c_name = enum.options.Extensions[pb.zdnn_enum].c_name
         constants = tuple(
             Constant(
-                value.name, value.number, _line(comments[(_ENUMS, place, _ENUM_VALUES, index)])
+                value.name,
+                value.number,
+                _line(comments[(_ENUMS, place, _ENUM_VALUES, index)]),
+                value.options.Extensions[pb.zdnn_code].parmblk_format,
             )
             for index, value in enumerate(enum.value)
             if not (c_name and value.name.endswith("_UNSPECIFIED"))

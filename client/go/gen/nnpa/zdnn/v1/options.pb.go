@@ -778,6 +778,53 @@ func (x *EnumerationOptions) GetZeroIsDefault() bool {
 	return false
 }
 
+// A function of the NNPA instruction.
+type CodeOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
+	// of 1, too.
+	ParmblkFormat uint32 `protobuf:"varint,1,opt,name=parmblk_format,json=parmblkFormat,proto3" json:"parmblk_format,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodeOptions) Reset() {
+	*x = CodeOptions{}
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodeOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodeOptions) ProtoMessage() {}
+
+func (x *CodeOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_options_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodeOptions.ProtoReflect.Descriptor instead.
+func (*CodeOptions) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_options_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CodeOptions) GetParmblkFormat() uint32 {
+	if x != nil {
+		return x.ParmblkFormat
+	}
+	return 0
+}
+
 var file_nnpa_zdnn_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -801,6 +848,14 @@ var file_nnpa_zdnn_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50000,
 		Name:          "nnpa.zdnn.v1.zdnn_enum",
 		Tag:           "bytes,50000,opt,name=zdnn_enum",
+		Filename:      "nnpa/zdnn/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: (*CodeOptions)(nil),
+		Field:         50000,
+		Name:          "nnpa.zdnn.v1.zdnn_code",
+		Tag:           "bytes,50000,opt,name=zdnn_code",
 		Filename:      "nnpa/zdnn/v1/options.proto",
 	},
 }
@@ -827,6 +882,14 @@ var (
 	//
 	// optional nnpa.zdnn.v1.EnumerationOptions zdnn_enum = 50000;
 	E_ZdnnEnum = &file_nnpa_zdnn_v1_options_proto_extTypes[2]
+)
+
+// Extension fields to descriptorpb.EnumValueOptions.
+var (
+	// The function of the NNPA instruction.
+	//
+	// optional nnpa.zdnn.v1.CodeOptions zdnn_code = 50000;
+	E_ZdnnCode = &file_nnpa_zdnn_v1_options_proto_extTypes[3]
 )
 
 var File_nnpa_zdnn_v1_options_proto protoreflect.FileDescriptor
@@ -865,7 +928,9 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	" \x01(\bR\abeyondC\"S\n" +
 	"\x12EnumerationOptions\x12\x15\n" +
 	"\x06c_name\x18\x01 \x01(\tR\x05cName\x12&\n" +
-	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault*\xd9\x01\n" +
+	"\x0fzero_is_default\x18\x02 \x01(\bR\rzeroIsDefault\"4\n" +
+	"\vCodeOptions\x12%\n" +
+	"\x0eparmblk_format\x18\x01 \x01(\rR\rparmblkFormat*\xd9\x01\n" +
 	"\x06Family\x12\x16\n" +
 	"\x12FAMILY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FAMILY_LIFE_CYCLE\x10\x01\x12\x16\n" +
@@ -916,7 +981,8 @@ const file_nnpa_zdnn_v1_options_proto_rawDesc = "" +
 	"\x0eFIDELITY_STEPS\x10\f:e\n" +
 	"\rzdnn_function\x12\x1f.google.protobuf.MessageOptions\x18І\x03 \x01(\v2\x1d.nnpa.zdnn.v1.FunctionOptionsR\fzdnnFunction:f\n" +
 	"\x0ezdnn_parameter\x12\x1d.google.protobuf.FieldOptions\x18І\x03 \x01(\v2\x1e.nnpa.zdnn.v1.ParameterOptionsR\rzdnnParameter:]\n" +
-	"\tzdnn_enum\x12\x1c.google.protobuf.EnumOptions\x18І\x03 \x01(\v2 .nnpa.zdnn.v1.EnumerationOptionsR\bzdnnEnumb\x06proto3"
+	"\tzdnn_enum\x12\x1c.google.protobuf.EnumOptions\x18І\x03 \x01(\v2 .nnpa.zdnn.v1.EnumerationOptionsR\bzdnnEnum:[\n" +
+	"\tzdnn_code\x12!.google.protobuf.EnumValueOptions\x18І\x03 \x01(\v2\x19.nnpa.zdnn.v1.CodeOptionsR\bzdnnCodeb\x06proto3"
 
 var (
 	file_nnpa_zdnn_v1_options_proto_rawDescOnce sync.Once
@@ -931,20 +997,22 @@ func file_nnpa_zdnn_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_nnpa_zdnn_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_nnpa_zdnn_v1_options_proto_goTypes = []any{
-	(Family)(0),                         // 0: nnpa.zdnn.v1.Family
-	(Answer)(0),                         // 1: nnpa.zdnn.v1.Answer
-	(Access)(0),                         // 2: nnpa.zdnn.v1.Access
-	(Absence)(0),                        // 3: nnpa.zdnn.v1.Absence
-	(Area)(0),                           // 4: nnpa.zdnn.v1.Area
-	(Fidelity)(0),                       // 5: nnpa.zdnn.v1.Fidelity
-	(*FunctionOptions)(nil),             // 6: nnpa.zdnn.v1.FunctionOptions
-	(*ParameterOptions)(nil),            // 7: nnpa.zdnn.v1.ParameterOptions
-	(*EnumerationOptions)(nil),          // 8: nnpa.zdnn.v1.EnumerationOptions
-	(*descriptorpb.MessageOptions)(nil), // 9: google.protobuf.MessageOptions
-	(*descriptorpb.FieldOptions)(nil),   // 10: google.protobuf.FieldOptions
-	(*descriptorpb.EnumOptions)(nil),    // 11: google.protobuf.EnumOptions
+	(Family)(0),                           // 0: nnpa.zdnn.v1.Family
+	(Answer)(0),                           // 1: nnpa.zdnn.v1.Answer
+	(Access)(0),                           // 2: nnpa.zdnn.v1.Access
+	(Absence)(0),                          // 3: nnpa.zdnn.v1.Absence
+	(Area)(0),                             // 4: nnpa.zdnn.v1.Area
+	(Fidelity)(0),                         // 5: nnpa.zdnn.v1.Fidelity
+	(*FunctionOptions)(nil),               // 6: nnpa.zdnn.v1.FunctionOptions
+	(*ParameterOptions)(nil),              // 7: nnpa.zdnn.v1.ParameterOptions
+	(*EnumerationOptions)(nil),            // 8: nnpa.zdnn.v1.EnumerationOptions
+	(*CodeOptions)(nil),                   // 9: nnpa.zdnn.v1.CodeOptions
+	(*descriptorpb.MessageOptions)(nil),   // 10: google.protobuf.MessageOptions
+	(*descriptorpb.FieldOptions)(nil),     // 11: google.protobuf.FieldOptions
+	(*descriptorpb.EnumOptions)(nil),      // 12: google.protobuf.EnumOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 13: google.protobuf.EnumValueOptions
 }
 var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	0,  // 0: nnpa.zdnn.v1.FunctionOptions.family:type_name -> nnpa.zdnn.v1.Family
@@ -953,16 +1021,18 @@ var file_nnpa_zdnn_v1_options_proto_depIdxs = []int32{
 	2,  // 3: nnpa.zdnn.v1.ParameterOptions.access:type_name -> nnpa.zdnn.v1.Access
 	3,  // 4: nnpa.zdnn.v1.ParameterOptions.absence:type_name -> nnpa.zdnn.v1.Absence
 	4,  // 5: nnpa.zdnn.v1.ParameterOptions.area:type_name -> nnpa.zdnn.v1.Area
-	9,  // 6: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
-	10, // 7: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
-	11, // 8: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
-	6,  // 9: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
-	7,  // 10: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
-	8,  // 11: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	9,  // [9:12] is the sub-list for extension type_name
-	6,  // [6:9] is the sub-list for extension extendee
+	10, // 6: nnpa.zdnn.v1.zdnn_function:extendee -> google.protobuf.MessageOptions
+	11, // 7: nnpa.zdnn.v1.zdnn_parameter:extendee -> google.protobuf.FieldOptions
+	12, // 8: nnpa.zdnn.v1.zdnn_enum:extendee -> google.protobuf.EnumOptions
+	13, // 9: nnpa.zdnn.v1.zdnn_code:extendee -> google.protobuf.EnumValueOptions
+	6,  // 10: nnpa.zdnn.v1.zdnn_function:type_name -> nnpa.zdnn.v1.FunctionOptions
+	7,  // 11: nnpa.zdnn.v1.zdnn_parameter:type_name -> nnpa.zdnn.v1.ParameterOptions
+	8,  // 12: nnpa.zdnn.v1.zdnn_enum:type_name -> nnpa.zdnn.v1.EnumerationOptions
+	9,  // 13: nnpa.zdnn.v1.zdnn_code:type_name -> nnpa.zdnn.v1.CodeOptions
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	10, // [10:14] is the sub-list for extension type_name
+	6,  // [6:10] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name
 }
 
@@ -978,8 +1048,8 @@ func file_nnpa_zdnn_v1_options_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_options_proto_rawDesc), len(file_nnpa_zdnn_v1_options_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   3,
-			NumExtensions: 3,
+			NumMessages:   4,
+			NumExtensions: 4,
 			NumServices:   0,
 		},
 		GoTypes:           file_nnpa_zdnn_v1_options_proto_goTypes,

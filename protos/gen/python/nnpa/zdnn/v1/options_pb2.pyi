@@ -429,12 +429,39 @@ class EnumerationOptions(_message.Message):
 
 Global___EnumerationOptions: _TypeAlias = EnumerationOptions  # noqa: Y015
 
+@_typing.final
+class CodeOptions(_message.Message):
+    """A function of the NNPA instruction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARMBLK_FORMAT_FIELD_NUMBER: _builtins.int
+    parmblk_format: _builtins.int
+    """The lowest format of the parameter block that it takes: Telum I has those of 0, Telum II those
+    of 1, too.
+    """
+    def __init__(
+        self,
+        *,
+        parmblk_format: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parmblk_format", b"parmblk_format"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CodeOptions: _TypeAlias = CodeOptions  # noqa: Y015
+
 ZDNN_FUNCTION_FIELD_NUMBER: _builtins.int
 ZDNN_PARAMETER_FIELD_NUMBER: _builtins.int
 ZDNN_ENUM_FIELD_NUMBER: _builtins.int
+ZDNN_CODE_FIELD_NUMBER: _builtins.int
 zdnn_function: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MessageOptions, Global___FunctionOptions]
 """The function that the message calls."""
 zdnn_parameter: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___ParameterOptions]
 """The function's parameter."""
 zdnn_enum: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumOptions, Global___EnumerationOptions]
 """The enum of zdnn.h."""
+zdnn_code: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, Global___CodeOptions]
+"""The function of the NNPA instruction."""

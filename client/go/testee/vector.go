@@ -217,7 +217,7 @@ func (p *program) run(ctx context.Context, name string, a *arguments) (err error
 	return err
 }
 
-// look tells what the program sees afterwards of arrays, flags and ztensors.
+// look adds what the program observes afterwards of arrays, flags and ztensors.
 func (p *program) look(ctx context.Context, name string, a *arguments, reply answer) error {
 	flagged := a.ztensor("ztensor")
 	if flagged != nil && a.out != nil {

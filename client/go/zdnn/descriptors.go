@@ -12,7 +12,7 @@ import (
 // TensorDesc is zdnn_tensor_desc: fields Layout, Format, Type, Dim4 to Dim1, as the wire has them.
 type TensorDesc = zdnnv1.TensorDesc
 
-// ranks tells how many dims a layout has; concatenated layouts, which no user array has, have none.
+// ranks holds the number of dims of a layout; concatenated layouts, which no user array has, have none.
 var ranks = map[DataLayouts]int{
 	ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3,
 	ZDNN_4D: 4, ZDNN_4DS: 4, ZDNN_NHWC: 4, ZDNN_NCHW: 4, ZDNN_HWCK: 4,
@@ -244,7 +244,7 @@ func GetsizeZtensor(tfrmdDesc *TensorDesc) uint64 {
 	return uint64(tfrmdDesc.GetDim4()) * uint64(tfrmdDesc.GetDim3()) * pages * 4096
 }
 
-// IsQuantizedZtensor tells whether a ztensor carries a scale: its rec_scale is not 0.
+// IsQuantizedZtensor reports whether a ztensor carries a scale: its rec_scale is not 0.
 // Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
 func IsQuantizedZtensor(ztensor *Ztensor) bool {
 	return ztensor.RecScale() != 0

@@ -26,9 +26,9 @@ type ZdnnError struct {
 	Message string
 	// Op is the C function without its prefix.
 	Op string
-	// Refusal tells field, value, limit and constraint; may be nil.
+	// Refusal has field, value, limit and constraint; may be nil.
 	Refusal *zdnnv1.Refusal
-	// Violation tells which elements are not numbers; may be nil.
+	// Violation has the elements that are not numbers; may be nil.
 	Violation *zdnnv1.RangeViolation
 	// OperationIndex is the call's place in a pipeline, 0-based; -1 outside of one.
 	OperationIndex int
@@ -71,7 +71,7 @@ type ZdnnWarning struct {
 	Name, Message string
 	// Op is the C function without its prefix.
 	Op string
-	// Violation tells which elements are not numbers; may be nil.
+	// Violation has the elements that are not numbers; may be nil.
 	Violation *zdnnv1.RangeViolation
 	// Result is the whole answer.
 	Result *zdnnv1.OperationResult
@@ -133,7 +133,7 @@ func (e *TransportError) Error() string {
 // Unwrap returns gRPC's error.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// Is tells that a deadline that passed on the way is context.DeadlineExceeded, and so on.
+// Is matches context.DeadlineExceeded and context.Canceled by the gRPC code.
 func (e *TransportError) Is(target error) bool {
 	return e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
 		e.Code == codes.Canceled && target == context.Canceled

@@ -29,7 +29,7 @@ type call struct {
 	read func(*zdnnv1.OperationResult) error
 }
 
-// converts tells whether the function clears the thread's IEEE flags and may raise them.
+// converts reports whether the function clears the thread's IEEE flags and may raise them.
 func (c *call) converts() bool {
 	return strings.HasPrefix(c.name, "transform_") || c.name == "reshape_ztensor"
 }

@@ -21,13 +21,13 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// MachineSpec chooses a machine or makes one, with limits of its own.
+// MachineSpec chooses a machine, or describes a custom one.
 type MachineSpec = zdnnv1.MachineSpec
 
 // Options say how to reach a server and what session to open there. The zero value is a Telum II
 // with zDNN 1.2.0, as a release build, on an unencrypted connection.
 type Options struct {
-	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec makes one.
+	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec describes a custom one.
 	// At most one of them.
 	Machine     string
 	MachineSpec *MachineSpec

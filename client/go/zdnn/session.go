@@ -115,7 +115,7 @@ func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, e
 // changed.
 func (s *Session) Message() *zdnnv1.Session { return s.message }
 
-// Conn returns the connection, for other APIs of the server; nil if NewSession made the session.
+// Conn returns the connection, for other APIs of the server; nil for a session of NewSession.
 func (s *Session) Conn() *grpc.ClientConn { return s.conn }
 
 // NewID returns an id that no tensor of the session has had, for Execute.
@@ -196,7 +196,7 @@ func libraryVersion(text string) uint32 {
 // Pipeline runs body, whose verbs queue, and sends them as one list when it ends; it returns their
 // answers. Outputs exist when the list has run, and may be used at once. A verb whose value is
 // needed at once (an array without a buffer, a query) sends what is queued so far. The first error
-// ends the list: ZdnnError.OperationIndex tells its place, what follows has not run. When body
+// ends the list: ZdnnError.OperationIndex is its index, what follows has not run. When body
 // returns an error, what is queued does not run. Pipelines may nest; the outer one runs.
 func (s *Session) Pipeline(
 	ctx context.Context, body func() error,
@@ -231,7 +231,7 @@ func (s *Session) Execute(
 	return s.execute(ctx, operations)
 }
 
-// Target returns the server's address, for other sessions on it; "" if NewSession made the session.
+// Target returns the server's address, for other sessions on it; "" for a session of NewSession.
 func (s *Session) Target() string {
 	if s.conn == nil {
 		return ""
@@ -239,7 +239,7 @@ func (s *Session) Target() string {
 	return s.conn.Target()
 }
 
-// Close deletes the session with its ztensors, and ends what Connect made: the connection, and a
+// Close deletes the session with its ztensors, and ends what Connect opened: the connection, and a
 // private server. It may be repeated.
 func (s *Session) Close() error {
 	if s.closed {

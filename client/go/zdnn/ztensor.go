@@ -52,7 +52,7 @@ func (z *Ztensor) TransformedDesc() *TensorDesc { return z.Structure().GetTransf
 // BufferSize returns the size of the sticks in bytes, 0 before they are allocated.
 func (z *Ztensor) BufferSize() uint64 { return z.structure.GetBufferSize() }
 
-// IsTransformed tells whether the sticks hold data.
+// IsTransformed reports whether the sticks hold data.
 func (z *Ztensor) IsTransformed() bool { return z.structure.GetIsTransformed() }
 
 // RecScale returns the reciprocal of the quantization scale; 0 means not quantized.
@@ -179,7 +179,7 @@ func AllochelperZtensor(ctx context.Context, ztensor *Ztensor) error {
 	})...)
 }
 
-// creation gives the ztensor an id, and returns the operation that makes it known to the session.
+// creation gives the ztensor an id, and returns the operation that creates it in the session.
 func (z *Ztensor) creation(id uint64) *zdnnv1.Operation {
 	z.id = id
 	pre, tfrmd := z.structure.PreTransformedDesc, z.structure.TransformedDesc

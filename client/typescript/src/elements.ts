@@ -97,7 +97,7 @@ export function bytesOf(data: UserData, type: number | undefined): Uint8Array {
   return endianness() === "LE" ? bytes : swapped(bytes, data.BYTES_PER_ELEMENT);
 }
 
-/** Returns elements of a pre-transformed type from their little-endian bytes, which it takes over. */
+/** Returns elements of a pre-transformed type over their little-endian bytes. */
 export function arrayOf(bytes: Uint8Array<ArrayBuffer>, type: number | undefined): UserData {
   const arrayClass = CLASSES.get(type ?? -1);
   if (arrayClass === undefined || bytes.byteLength % elementBytes(type)) {

@@ -31,8 +31,8 @@ export interface Explanation {
  * A zDNN status that is neither ZDNN_OK nor a warning.
  *
  * `status` is zDNN's number, `statusName` its name, `statusMessage` the library's text, `op` the C
- * function without its prefix. `refusal` tells field, value, limit and constraint; `violation` tells
- * elements that are not numbers. `result` is the whole answer, with the data of a failed
+ * function without its prefix. `refusal` has field, value, limit and constraint; `violation` has
+ * the elements that are not numbers. `result` is the whole answer, with the data of a failed
  * transform_origtensor; `operationIndex` the call's place in a list, 0-based, absent outside a list.
  */
 export class ZdnnError extends NnpaError {

@@ -33,11 +33,11 @@ export interface ChangeableOptions {
   logLevel?: "off" | "fatal" | "error" | "warn" | "info" | "debug" | "trace";
   /** Which modules log: ZDNN_LOGMODULE. */
   logModule?: string;
-  /** How results are made. Default "exact". */
+  /** How results are computed. Default "exact". */
   numerics?: "exact" | "jitter";
   /** Seed of "jitter". */
   jitterSeed?: bigint;
-  /** How sums of products are made. Default "fp32". */
+  /** How sums of products are computed. Default "fp32". */
   accumulate?: "fp32" | "fp64";
 }
 

@@ -100,7 +100,7 @@ export class Session {
     return new Session(transport, message, options, { timeout: calls.timeout }, server);
   }
 
-  /** The resource name; who knows it has the session. */
+  /** The resource name; it is the only credential of the session. */
   get name(): string {
     return this.#message.name;
   }
@@ -238,7 +238,7 @@ export class Session {
    * once; `results` gets the answers as the wire has them. A verb whose value is needed (`data`,
    * queries) sends what is queued so far. Whatever else calls verbs of the session until `body` ends
    * joins the list. When an operation fails, those after it have not run, and
-   * `ZdnnError.operationIndex` tells its place in the list. `options` are those of the list.
+   * `ZdnnError.operationIndex` is its index in the list. `options` are those of the list.
    */
   async pipeline<T>(
     body: (results: readonly OperationResult[]) => T | Promise<T>,
@@ -256,7 +256,7 @@ export class Session {
     return value;
   }
 
-  /** Runs what an open pipeline has queued, so that the ztensors that it makes exist. */
+  /** Runs what an open pipeline has queued, so that its outputs exist. */
   flush(options?: CallOptions): Promise<void> {
     return this.guest.flush(options);
   }

@@ -71,7 +71,7 @@ export interface Transport {
   close(): void;
 }
 
-/** Returns the error for a failed gRPC call; `target` is named when nobody answered. */
+/** Returns the error for a failed gRPC call; the message names `target` for an unreachable server. */
 export function errorFromRpc(error: ServiceError, target: string, cause?: unknown): NnpaError {
   const code = status[error.code];
   let reason = "";
@@ -158,7 +158,7 @@ export class GrpcTransport implements Transport {
       const call = this.#client.makeClientStreamRequest(
         path(method), serialize, deserialize, this.#metadata, grpc, done,
       );
-      // The status of the call tells what went wrong, a broken source included.
+      // The status of the call reports every error, a broken source included.
       pipeline(Readable.from(requests), call as unknown as Writable).catch(() => { call.cancel(); });
       return call;
     });

@@ -24,7 +24,7 @@ import {
 import type { CallOptions } from "./transport.js";
 
 /**
- * A ztensor of a session, made by `session.ztensor`, the init functions, or an operation.
+ * A ztensor of a session: of `session.ztensor`, an init function, or an operation.
  *
  * The fields are those of C's structure, read-only; and `flags`, the IEEE flags that the last
  * transform raised (a sum of `FpFlags`). When the object is dropped, the session forgets the tensor

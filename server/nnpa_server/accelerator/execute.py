@@ -69,7 +69,7 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
             array = outcome.value if isinstance(outcome.value, np.ndarray) else None
             if array is not None and put_array(session, step.place, array, result, step.path):
                 array = None
-            if step.others or array is not None:
+            if step.references or array is not None:
                 if array is not None:
                     arrays[index] = dense(array)
                 contents = carried(result, arrays.get(index), apart)
@@ -95,7 +95,7 @@ def _within(sizes: Sequence[int], path: str, limit: int) -> int:
 
 def read_step_structure(step: Step, name: str) -> Ztensor:
     """Return an inline tensor of a step without its buffer."""
-    return read_structure(step.others[name][1], f"{step.path}.{name}.inline_ztensor")
+    return read_structure(step.references[name][1], f"{step.path}.{name}.inline_ztensor")
 
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:
@@ -104,7 +104,7 @@ def run_step(path: CallPath, session: Session, step: Step) -> Answer:
     try:
         for name, number in step.ids.items():
             tensors[name] = session.tensors[number]
-        if step.others or step.creates:
+        if step.references or step.creates:
             outcome = run_with_new(path, session, step, tensors)
         else:
             if step.arm.name == "transform_origtensor":
@@ -189,18 +189,18 @@ def report_outputs(
     sticks: dict[int, Array] = {}
     for name in step.arm.written:
         tensor = tensors[name]
-        which, wanted = step.others.get(name, ("", None))
+        which, request = step.references.get(name, ("", None))
         if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
-            contents = place_output(session, tensor, wanted)
+            contents = place_output(session, tensor, request)
             if contents is not None:
                 sticks[len(result.outputs)] = contents
-            message = locate_sticks(describe_ztensor(tensor), wanted, contents is not None)
+            message = locate_sticks(describe_ztensor(tensor), request, contents is not None)
             result.outputs.add(operand=name, ztensor=message)
-            cache_output(session, tensor, wanted)
+            cache_output(session, tensor, request)
         elif which == "inline_ztensor":
             result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
         else:
-            number = wanted or step.ids.get(name) or step.creates
+            number = request or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
     return sticks
 
@@ -249,12 +249,12 @@ def _violation(violation: Any) -> operation_pb2.RangeViolation:
     for operand in violation.operands:
         elements = (
             operation_pb2.ViolatingElement(
-                index=one.index,
-                code=one.code,
-                padding=one.padding,
-                operand_values=one.operand_values,
+                index=element.index,
+                code=element.code,
+                padding=element.padding,
+                operand_values=element.operand_values,
             )
-            for one in operand.elements
+            for element in operand.elements
         )
         message.operands.add(operand=operand.operand, count=operand.count, elements=elements)
     return message

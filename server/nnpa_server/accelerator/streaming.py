@@ -42,7 +42,7 @@ from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
 from nnpa_server.rpc.wire_fields import varint
-from nnpa_server.sessions.cancellation import Context, Patience, given_up
+from nnpa_server.sessions.cancellation import CancellationCheck, Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
 
@@ -105,9 +105,9 @@ def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
     try:
         upload = next(uploads, None)
     except grpc.RpcError as error:
-        raise given_up(context) from error
+        raise cancelled(context) from error
     if upload is None and not context.is_active():
-        raise given_up(context)
+        raise cancelled(context)
     return upload
 
 
@@ -318,7 +318,7 @@ def read_tensor(
         stack.callback(session.unstage, size)
         header = accelerator_pb2.ReadTensorHeader(result=result, total_bytes=size)
         yield accelerator_pb2.ReadTensorResponse(header=header)
-        go_on = Patience(context, session)
+        go_on = CancellationCheck(context, session)
         whole = memoryview(b"") if memory is None else memory.data
         for start in range(0, size, READ_CHUNK):
             go_on()

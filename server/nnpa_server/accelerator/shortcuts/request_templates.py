@@ -156,7 +156,7 @@ def _without_shared(step: Step) -> Step:
 
 def _is_inline(step: Step) -> bool:
     """Tell whether a step depends on nothing but the list itself and what it names."""
-    all_inline = all(which == "inline_ztensor" for which, _ in step.others.values())
+    all_inline = all(which == "inline_ztensor" for which, _ in step.references.values())
     return all_inline and not step.ids and not step.creates
 
 
@@ -186,7 +186,7 @@ def _names(view: memoryview, steps: Sequence[Step]) -> Iterator[NameField]:
             raise DecodeError("a tensor in parts")
         for reference in references:
             inline = _only(_inside(view, reference), (_INLINE,))
-            message = step.others[tensors[reference.number]][1]
+            message = step.references[tensors[reference.number]][1]
             for name in _inside(view, inline):
                 if name.number in _NAMES and name.kind == BYTES:
                     yield NameField(message, _NAMES[name.number], name.value, name.end)

@@ -48,7 +48,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """An array on the host; -1 in `shape` is a dim that only running the step tells."""
+    """An array on the host; -1 in `shape` is a dim known only at run time."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -155,7 +155,7 @@ class Program:
     @property
     def macc(self) -> int:
         """Multiply-accumulates of one run."""
-        return sum(one.macc for one in self.nodes)
+        return sum(node.macc for node in self.nodes)
 
 
 def described(info: TensorInfo) -> Ztensor:

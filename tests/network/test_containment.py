@@ -146,7 +146,7 @@ def test_sticks_that_follow_from_shapes_are_let_go() -> None:
     ]
     graph = helper.make_graph(nodes, "shapes", ends[:1], ends[1:])
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    options = ImportOptions(most_programs=2)
+    options = ImportOptions(max_programs=2)
     model = import_onnx(data.SerializeToString(), Guest(find_machine("telum1")), options)
     for size in range(1, 9):
         model.executor({"x": (size, 4)})

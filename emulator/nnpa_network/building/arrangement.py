@@ -9,7 +9,7 @@ the same as (N, C), which is why a Flatten behind a global pooling costs nothing
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -20,10 +20,12 @@ from nnpa_emulator.ztensor import (
     init_pre_transformed_desc,
 )
 
+from nnpa_network.program import DType
+
 Dims: TypeAlias = tuple[int, int, int, int]
 Shape: TypeAlias = tuple[int, ...]
 
-ELEMENT_TYPES: dict[np.dtype[Any], DataTypes] = {
+ELEMENT_TYPES: dict[DType, DataTypes] = {
     np.dtype(np.float32): DataTypes.FP32,
     np.dtype(np.float16): DataTypes.FP16,
     np.dtype(ml_dtypes.bfloat16): DataTypes.BFLOAT,
@@ -45,7 +47,7 @@ class Arrangement:
 
     @property
     def plain(self) -> bool:
-        """Tell whether elements are in the order that the model has them in."""
+        """Return whether elements are in the order that the model has them in."""
         return list(self.order) == sorted(self.order)
 
 
@@ -67,7 +69,7 @@ def stacked(shape: Shape) -> Dims:
 
 
 def plain(shape: Shape) -> Arrangement:
-    """Return how a value lies when nothing else is asked for."""
+    """Return the default arrangement of a value."""
     return Arrangement(axes_of(shape), stacked(shape))
 
 
@@ -78,13 +80,11 @@ def channels_last(shape: Shape) -> Arrangement:
 
 
 def is_channels_last(shape: Shape, arrangement: Arrangement) -> bool:
-    """Tell whether the transform itself turns (N, C, H, W) into this, as layout ZDNN_NCHW."""
+    """Return whether the transform itself turns (N, C, H, W) into this, as layout ZDNN_NCHW."""
     return len(shape) == 4 and not arrangement.plain and arrangement == channels_last(shape)
 
 
-def describe(
-    shape: Shape, arrangement: Arrangement, dtype: np.dtype[Any]
-) -> tuple[TensorDesc, TensorDesc]:
+def describe(shape: Shape, arrangement: Arrangement, dtype: DType) -> tuple[TensorDesc, TensorDesc]:
     """Return the pre-transformed and transformed descriptors of a value."""
     kind = ELEMENT_TYPES[dtype]
     if is_channels_last(shape, arrangement):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a program: steps, ids, and the conversions between arrays and tensors.
+"""The builder of a program: steps, ids, and conversions between arrays and tensors.
 
-Values stay on the accelerator until something on the host asks for them: a conversion is emitted
-when the form that a step needs does not exist yet, and then kept. Transpositions are views that
-cost nothing when the reader can take the other order.
+A value stays on the accelerator until a step on the host reads it. A conversion is emitted once,
+when a step first needs the other form. A transposition is a view, free where its reader takes the
+other order.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
@@ -22,7 +22,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     getsize_ztensor,
 )
-from onnx import helper
+from onnx import NodeProto, helper
 
 from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
@@ -35,7 +35,7 @@ from nnpa_network.building.arrangement import (
     whole,
 )
 from nnpa_network.building.constants import evaluate, limited, stickify
-from nnpa_network.building.type_inference import OnnxNode, Value, infer
+from nnpa_network.building.type_inference import OnnxNode, Value, View, infer
 from nnpa_network.program import (
     ABSENT,
     BOUNDARY,
@@ -52,6 +52,7 @@ _CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
 _MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
 HELPER_OPSET = 18
 """The opset of nodes that an import adds: transpositions, pads, slices."""
+_Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
 
 
 @dataclass(slots=True)
@@ -65,8 +66,8 @@ class Builder:
     guest: Guest
     saturate: bool
     opsets: Mapping[str, int]
-    stickified: dict[tuple[Any, ...], Ztensor]
-    most_bytes: int
+    stickified: dict[tuple[object, ...], Ztensor]
+    max_bytes: int
     steps: list[Step] = field(default_factory=list[Step])
     arrays: dict[int, ArrayInfo] = field(default_factory=dict[int, ArrayInfo])
     tensors: dict[int, TensorInfo] = field(default_factory=dict[int, TensorInfo])
@@ -78,9 +79,7 @@ class Builder:
     _last: int = 0
     _turned: int = 0
     _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    _touched: dict[Value, tuple[int, dict[Arrangement, int], Any]] = field(
-        default_factory=dict[Value, "tuple[int, dict[Arrangement, int], Any]"]
-    )
+    _touched: dict[Value, _Forms] = field(default_factory=dict[Value, "_Forms"])
 
     @contextmanager
     def attempt(self, node: int) -> Generator[None]:
@@ -98,7 +97,9 @@ class Builder:
                 for number in range(last + 1, self._last + 1):
                     table.pop(number, None)
             self.functions = []
-            self._limited = {one: two for one, two in self._limited.items() if two.array <= last}
+            self._limited = {
+                value: limited for value, limited in self._limited.items() if limited.array <= last
+            }
             raise
 
     def _touch(self, value: Value) -> None:
@@ -114,9 +115,8 @@ class Builder:
         """Refuse where the machine or the library lacks a function."""
         function, guest = FUNCTIONS[verb], self.guest
         if LIBRARY_VERSIONS[function.since] > guest.library_version:
-            raise NotMapped(
-                f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
-            )
+            text = f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
+            raise NotMapped(text)
         operation = function.operation
         if not guest.machine.nnpa_installed:
             raise NotMapped(f"{guest.machine.name} has no NNPA")
@@ -128,10 +128,8 @@ class Builder:
     def require_format(self, number: int, verb: str) -> None:
         """Refuse where a parameter block format is not installed."""
         if not self.guest.machine.qaf.has_parmblk_format(number):
-            name = self.guest.machine.name
-            raise NotMapped(
-                f"zdnn_{verb} takes parameter block format {number}, which {name} has not"
-            )
+            limit = f"parameter block format {number}, which {self.guest.machine.name} has not"
+            raise NotMapped(f"zdnn_{verb} takes {limit}")
 
     # Arrays.
 
@@ -155,13 +153,13 @@ class Builder:
 
     def _readable(self, value: Value) -> int:
         """Return a tensor whose transformation back gives a view's elements in order, or ABSENT."""
-        for one, number in self.available(value).items():
-            if one.plain and self.in_order(number):
+        for layout, number in self.available(value).items():
+            if layout.plain and self.in_order(number):
                 return number
         return ABSENT
 
     def in_order(self, tensor: int) -> bool:
-        """Tell whether transform_origtensor gives the elements in the order of the sticks."""
+        """Return whether transform_origtensor gives the elements in the order of the sticks."""
         layout = self.tensors[tensor].pre_transformed_desc.layout
         return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
 
@@ -176,10 +174,8 @@ class Builder:
 
     def new_array(self, value: Value) -> int:
         """Return the id of a new array for a value that a step is about to make."""
-        if value.nbytes > self.most_bytes:
-            raise ModelRefused(
-                f"{value.name} takes {value.nbytes} bytes, at most {self.most_bytes}"
-            )
+        if value.nbytes > self.max_bytes:
+            raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, at most {self.max_bytes}")
         number = self._number()
         shape = value.shape if value.shape is not None else (-1,)
         dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
@@ -191,7 +187,9 @@ class Builder:
     def _untransform(self, value: Value) -> int:
         if not value.tensors:
             raise ValueError(f"{value.name} exists in no form")
-        ranked = sorted(value.tensors, key=lambda one: (not one.plain, one.order))
+        ranked = sorted(
+            value.tensors, key=lambda arrangement: (not arrangement.plain, arrangement.order)
+        )
         chosen = ranked[0]
         direct = chosen.plain or is_channels_last(value.dims, chosen)
         permutation = whole(value.dims, chosen.order)
@@ -221,28 +219,21 @@ class Builder:
 
     def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         """Return the one output of a node that the import adds, computed at once if it can be."""
-        names = ["" if one is None else f"i{at}" for at, one in enumerate(inputs)]
+        names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
         proto = helper.make_node(op_type, names, ["o"], **attributes)
         renamed = [
-            None if one is None else Value(name, one.dtype, one.shape, constant=one.constant)
-            for name, one in zip(names, inputs, strict=True)
+            value and Value(name, value.dtype, value.shape, constant=value.constant)
+            for name, value in zip(names, inputs, strict=True)
         ]
-        opsets = {"": HELPER_OPSET}
-        ((dtype, shape),) = infer(proto, opsets, renamed)
-        given = [one for one in inputs if one is not None]
-        bounded = op_type in _MOVES and all(one.bounded for one in given if one.constant is None)
+        ((dtype, shape),) = infer(proto, {"": HELPER_OPSET}, renamed)
+        variable = [value for value in inputs if value is not None and value.constant is None]
+        bounded = op_type in _MOVES and all(value.bounded for value in variable)
         output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
-        if output.nbytes > self.most_bytes:
-            raise NotMapped(
-                f"{op_type} would take {output.nbytes} bytes, at most {self.most_bytes}"
-            )
-        if all(one.constant is not None for one in given):
+        if output.nbytes > self.max_bytes:
+            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
+        if not variable:
             return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
-        numbers = tuple(ABSENT if one is None else self.array(one) for one in inputs)
-        step = HostStep(
-            self.node, proto.SerializeToString(), numbers, (self.new_array(output),), HELPER_OPSET
-        )
-        self.steps.append(step)
+        self._host_step(proto, inputs, [output], HELPER_OPSET)
         return output
 
     def integers(self, *numbers: int) -> Value:
@@ -253,36 +244,36 @@ class Builder:
 
     def available(self, value: Value) -> dict[Arrangement, int]:
         """Return the tensors that hold a value, also those of what it is a view of."""
-        found = dict(value.tensors)
+        tensors = dict(value.tensors)
         if value.view is not None:
             source, permutation = value.view
-            for one, number in self.available(source).items():
+            for layout, number in self.available(source).items():
                 if permutation is not None:
-                    order = tuple(permutation.index(axis) for axis in one.order)
-                elif one.plain:
+                    order = tuple(permutation.index(axis) for axis in layout.order)
+                elif layout.plain:
                     order = axes_of(value.dims)
                 else:
                     continue
-                found.setdefault(Arrangement(order, one.dims), number)
-        return found
+                tensors.setdefault(Arrangement(order, layout.dims), number)
+        return tensors
 
     def tensor(self, value: Value, arrangement: Arrangement) -> int:
         """Return the id of a tensor that holds a value as arranged, converting it if need be."""
-        found = self.available(value)
-        if arrangement in found:
-            return found[arrangement]
+        tensors = self.available(value)
+        if arrangement in tensors:
+            return tensors[arrangement]
         self._touch(value)
-        for one, number in found.items():
-            same = one.order == arrangement.order
-            by_rows = one.dims[3] == arrangement.dims[3]
-            if same and (by_rows or (one.plain and self.in_order(number))):
-                made = self.new_tensor(value, arrangement)
-                arguments = {"src": number, "dest": made}
+        for layout, number in tensors.items():
+            same = layout.order == arrangement.order
+            by_rows = layout.dims[3] == arrangement.dims[3]
+            if same and (by_rows or (layout.plain and self.in_order(number))):
+                reshaped = self.new_tensor(value, arrangement)
+                arguments = {"src": number, "dest": reshaped}
                 self.steps.append(AcceleratorStep(self.node, "reshape_ztensor", arguments))
-                return made
-        made = self._stickify(value, arrangement)
-        value.tensors[arrangement] = made
-        return made
+                return reshaped
+        number = self._stickify(value, arrangement)
+        value.tensors[arrangement] = number
+        return number
 
     def _stickify(self, value: Value, arrangement: Arrangement) -> int:
         """Transform a value's array, or the array of which it is a view."""
@@ -291,10 +282,10 @@ class Builder:
             if permutation is not None:
                 order = tuple(permutation[axis] for axis in arrangement.order)
                 before = self._turned
-                made = self.tensor(source, Arrangement(order, arrangement.dims))
+                moved = self.tensor(source, Arrangement(order, arrangement.dims))
                 if self._turned > before:
                     self.moved.add(self.views.get(value, BOUNDARY))
-                return made
+                return moved
             if arrangement.plain:
                 arrangement = Arrangement(axes_of(source.dims), arrangement.dims)
                 return self.tensor(source, arrangement)
@@ -322,8 +313,8 @@ class Builder:
     def declare(self, pre: TensorDesc, transformed: TensorDesc, scale: float = 0.0) -> int:
         """Return the id of a new tensor with these descriptors, checked against the machine."""
         require_fits(self.guest.machine, transformed)
-        if (size := getsize_ztensor(transformed)) > self.most_bytes:
-            raise NotMapped(f"the tensor would take {size} bytes, at most {self.most_bytes}")
+        if (size := getsize_ztensor(transformed)) > self.max_bytes:
+            raise NotMapped(f"the tensor would take {size} bytes, at most {self.max_bytes}")
         number = self._number()
         self.tensors[number] = TensorInfo(pre, transformed, scale)
         return number
@@ -335,20 +326,20 @@ class Builder:
         require_fits(self.guest.machine, transformed)
         gates = transformed.layout in LAYOUT_GATES
         if self.saturate and transformed.type == DataTypes.ZDNN_DLFLOAT16:
-            data = [self._clipped(one) for one in data]
-        verb, others = self._transform(transformed, gates)
-        if all(one.constant is not None for one in data):
-            return self._constant_tensor(data, verb, others, TensorInfo(pre, transformed, scale))
-        numbers = tuple(self.array(one) for one in data)
+            data = [self._clipped(piece) for piece in data]
+        verb, options = self._transform(transformed, gates)
+        if all(piece.constant is not None for piece in data):
+            return self._constant_tensor(data, verb, options, TensorInfo(pre, transformed, scale))
+        numbers = tuple(self.array(piece) for piece in data)
         number = self.declare(pre, transformed, scale)
-        arguments = {"ztensor": number, **others, "data": numbers}
+        arguments = {"ztensor": number, **options, "data": numbers}
         self.steps.append(AcceleratorStep(self.node, verb, arguments))
         return number
 
-    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, Any]]:
+    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, int]]:
         if transformed.type == DataTypes.ZDNN_BINARY_INT8:
-            others = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
-            return "transform_quantized_ztensor", others
+            options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
+            return "transform_quantized_ztensor", options
         old = self.guest.library_version < LIBRARY_VERSIONS["1.1.0"]
         if gates or old or not self.saturate:
             return "transform_ztensor", {}
@@ -370,16 +361,16 @@ class Builder:
         return self._limited[value]
 
     def _constant_tensor(
-        self, data: Sequence[Value], verb: str, others: Mapping[str, Any], info: TensorInfo
+        self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo
     ) -> int:
-        arrays = [np.ascontiguousarray(one.constant) for one in data]
-        digests = tuple(blake2b(one.tobytes(), digest_size=16).digest() for one in arrays)
+        arrays = [np.ascontiguousarray(piece.constant) for piece in data]
+        digests = tuple(blake2b(array.tobytes(), digest_size=16).digest() for array in arrays)
         key = (digests, verb, info)
         if key not in self.stickified:
-            self.stickified[key] = stickify(self.guest, arrays, verb, others, info)
+            self.stickified[key] = stickify(self.guest, arrays, verb, options, info)
         tensor = self.stickified[key]
-        for number, one in self.constants.items():
-            if one is tensor:
+        for number, constant in self.constants.items():
+            if constant is tensor:
                 return number
         number = self._number()
         self.constants[number], self.tensors[number] = tensor, info
@@ -394,7 +385,15 @@ class Builder:
 
     def host_node(self, node: OnnxNode, opset: int) -> None:
         """Emit a node of the model for the host, in the opset that the host takes it in."""
-        numbers = tuple(ABSENT if one is None else self.array(one) for one in node.inputs)
-        outputs = tuple(ABSENT if one is None else self.new_array(one) for one in node.outputs)
-        serialised = node.proto.SerializeToString()
-        self.steps.append(HostStep(self.node, serialised, numbers, outputs, opset))
+        self._host_step(node.proto, node.inputs, node.outputs, opset)
+
+    def _host_step(
+        self,
+        proto: NodeProto,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
+        opset: int,
+    ) -> None:
+        read = tuple(ABSENT if value is None else self.array(value) for value in inputs)
+        written = tuple(ABSENT if value is None else self.new_array(value) for value in outputs)
+        self.steps.append(HostStep(self.node, proto.SerializeToString(), read, written, opset))

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 from nnpa_emulator import Guest, Status, Ztensor
 from nnpa_emulator import run as call
 from nnpa_emulator.dlfloat import MAX_VALUE
@@ -18,12 +19,16 @@ from nnpa_network.program import Array, ModelRefused, TensorInfo
 from nnpa_network.running import host
 
 
-def evaluate(proto: Any, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
+def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
     """Run a node whose inputs are all constants."""
-    dtypes = tuple(None if one is None else one.dtype for one in inputs)
+    dtypes = tuple(None if operand is None else operand.dtype for operand in inputs)
     kernel = host.prepare(proto.SerializeToString(), opset, dtypes)
-    arrays = [one.constant for one in inputs if one is not None and one.constant is not None]
-    return [np.asarray(one) for one in kernel(arrays)]
+    arrays = [
+        operand.constant
+        for operand in inputs
+        if operand is not None and operand.constant is not None
+    ]
+    return [np.asarray(result) for result in kernel(arrays)]
 
 
 def limited(array: Array) -> Array:
@@ -34,7 +39,7 @@ def limited(array: Array) -> Array:
 
 
 def stickify(
-    guest: Guest, arrays: Sequence[Array], verb: str, others: Mapping[str, Any], info: TensorInfo
+    guest: Guest, arrays: Sequence[Array], verb: str, options: Mapping[str, int], info: TensorInfo
 ) -> Ztensor:
     """Return a new tensor filled from arrays by a transform; raise `ModelRefused`."""
     descs = info.pre_transformed_desc, info.transformed_desc
@@ -43,8 +48,8 @@ def stickify(
         allocate_sticks(guest, tensor, "allochelper_ztensor_c1")
     except Refused as refused:
         raise ModelRefused(f"a constant cannot be stickified: {refused.refusal}") from refused
-    bits = [one.view(np.uint16) if one.dtype.kind == "V" else one for one in arrays]
-    outcome = call(guest, verb, {"ztensor": tensor, **others, "data": bits})
+    bits = [array.view(np.uint16) if array.dtype.kind == "V" else array for array in arrays]
+    outcome = call(guest, verb, {"ztensor": tensor, **options, "data": bits})
     if not outcome.valid and outcome.status != Status.ZDNN_CONVERT_FAILURE:
         raise ModelRefused(f"a constant cannot be stickified: {outcome.refusal}")
     tensor.is_transformed = True

@@ -13,41 +13,41 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
-from nnpa_network.program import ABSENT, Array, ModelRefused
+from nnpa_network.program import ABSENT, Array, DType, ModelRefused
 
 # Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.
-_SHOWN_BYTES = 4096
+_MAX_CONSTANT_BYTES = 4096
 
 
 @dataclass(slots=True, eq=False)
 class Value:
     """A value of the model: its type, and every form in which it exists so far.
 
-    `shape` is None when not even the rank is known, -1 in it a dim that only running tells.
+    `shape` is None when not even the rank is known, -1 in it a dim known only at run time.
     `bounded` tells that no element is beyond DLFLOAT16's range, for it came from there.
-    `view` is (source, permutation) of a transposition that nothing has carried out yet, or
+    `view` is (source, permutation) of a transposition that is not carried out yet, or
     (source, None) of a change of shape.
     """
 
     name: str
-    dtype: np.dtype[Any] | None
+    dtype: DType | None
     shape: Shape | None
     constant: Array | None = None
     bounded: bool = False
     array: int = ABSENT
     tensors: dict[Arrangement, int] = field(default_factory=dict[Arrangement, int])
-    view: "tuple[Value, tuple[int, ...] | None] | None" = None
+    view: "View | None" = None
 
     @property
     def dims(self) -> Shape:
-        """The shape, for callers that have made sure that it is known."""
+        """The shape; ValueError where it is not known."""
         if self.shape is None:
             raise ValueError(f"the shape of {self.name} is not known")
         return self.shape
 
     @property
     def known(self) -> bool:
-        """Tell whether element type and all dims are known."""
+        """Return whether element type and all dims are known."""
         return self.dtype is not None and self.shape is not None and -1 not in self.shape
 
     @property
@@ -61,7 +61,9 @@ class Value:
         return size
 
 
-Type: TypeAlias = tuple[np.dtype[Any] | None, Shape | None]
+View: TypeAlias = tuple[Value, tuple[int, ...] | None]
+"""A value in another shape or order: its source, and the permutation of a transposition."""
+Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
 
 
@@ -105,15 +107,15 @@ class OnnxNode:
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     """Return a node's attributes as Python values, strings decoded."""
-    found: dict[str, Any] = {}
-    for one in node.attribute:
-        value = helper.get_attribute_value(one)
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         elif isinstance(value, list) and value and isinstance(value[0], bytes):
             value = [item.decode("utf-8", "replace") for item in value]
-        found[one.name] = value
-    return found
+        attributes[attribute.name] = value
+    return attributes
 
 
 def type_of(proto: onnx.TypeProto) -> Type:
@@ -126,7 +128,7 @@ def type_of(proto: onnx.TypeProto) -> Type:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return dtype, None
-    dims = (one.dim_value if one.HasField("dim_value") else -1 for one in tensor.shape.dim)
+    dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     return dtype, tuple(int(dim) for dim in dims)
 
 
@@ -138,24 +140,24 @@ def infer(
     Raise `ModelRefused` where the inputs contradict the operator.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
-    given = [one for one in inputs if one is not None and one.name]
-    if any(one.dtype is None for one in given):
+    present = [operand for operand in inputs if operand is not None and operand.name]
+    if any(operand.dtype is None for operand in present):
         return [UNKNOWN] * len(node.output)
-    types = {one.name: _proto(one) for one in given}
+    types = {operand.name: _proto(operand) for operand in present}
     data = {
-        one.name: numpy_helper.from_array(one.constant, one.name)
-        for one in given
-        if one.constant is not None and one.constant.nbytes <= _SHOWN_BYTES
+        operand.name: numpy_helper.from_array(operand.constant, operand.name)
+        for operand in present
+        if operand.constant is not None and operand.constant.nbytes <= _MAX_CONSTANT_BYTES
     }
     imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
-        found = onnx.shape_inference.infer_node_outputs(
+        inferred = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=imports
         )
     except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
-    return [type_of(found[name]) if name in found else UNKNOWN for name in node.output]
+    return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
 
 
 def _proto(value: Value) -> onnx.TypeProto:

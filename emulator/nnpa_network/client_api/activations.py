@@ -40,16 +40,16 @@ class Activations:
 def place(tensors: Iterable[IoTensor], start: int) -> tuple[tuple[IoTensor, ...], int]:
     """Give each tensor a place of one batch from `start` on; return them and the next byte."""
     placed: list[IoTensor] = []
-    for one in tensors:
-        placed.append(replace(one, offset=start))
-        start += aligned(one.nbytes)
+    for tensor in tensors:
+        placed.append(replace(tensor, offset=start))
+        start += aligned(tensor.nbytes)
     return tuple(placed), start
 
 
 def working_bytes(program: Program) -> int:
     """Return the most bytes that live at one step: not inputs, outputs, constants.
 
-    Arrays whose size only running tells count nothing.
+    Arrays whose size is known only at run time count nothing.
     """
     outside = {*program.input_ids, *program.output_ids, *program.constants, ABSENT}
     born: dict[int, int] = {}

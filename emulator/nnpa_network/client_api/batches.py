@@ -28,26 +28,26 @@ def read_inputs(
     Data that comes with an offset is written to the activations first.
     """
     kind = ErrorType.INVALID_INPUT
-    given = _require_all(kind, tensors, buffers)
-    n_batches = given[0].n_batches if given else 1
+    descriptors = _require_all(kind, tensors, buffers)
+    n_batches = descriptors[0].n_batches if descriptors else 1
     places: list[int | None] = []
-    for index, (one, buffer) in enumerate(zip(tensors, given, strict=True)):
+    for index, (tensor, buffer) in enumerate(zip(tensors, descriptors, strict=True)):
         path = f"inputs[{index}]"
-        offset = _place(kind, path, one, buffer)
-        _require_like(kind, path, one, buffer, n_batches)
-        _require_contents(path, one, buffer, offset, memory)
+        offset = _place(kind, path, tensor, buffer)
+        _require_like(kind, path, tensor, buffer, n_batches)
+        _require_contents(path, tensor, buffer, offset, memory)
         places.append(offset)
     views: dict[str, memoryview] = {}
-    for one, buffer, offset in zip(tensors, given, places, strict=True):
-        size = one.nbytes * n_batches
+    for tensor, buffer, offset in zip(tensors, descriptors, places, strict=True):
+        size = tensor.nbytes * n_batches
         if buffer.data is not None and offset is not None:
             memory[offset : offset + size] = np.frombuffer(buffer.data, np.uint8)
         whole = buffer.data if offset is None else memory[offset : offset + size].tobytes()
-        views[one.port.name] = memoryview(whole or b"")
+        views[tensor.port.name] = memoryview(whole or b"")
     return [
         {
-            one.port.name: views[one.port.name][at * one.nbytes : (at + 1) * one.nbytes]
-            for one in tensors
+            tensor.port.name: views[tensor.port.name][at * tensor.nbytes : (at + 1) * tensor.nbytes]
+            for tensor in tensors
         }
         for at in range(n_batches)
     ]
@@ -58,24 +58,26 @@ def require_outputs(
 ) -> tuple[Buffer, ...]:
     """Return where results go, once it is sure that they fit there."""
     kind = ErrorType.INVALID_OUTPUT
-    given = _require_all(kind, tensors, buffers)
-    for index, (one, buffer) in enumerate(zip(tensors, given, strict=True)):
+    descriptors = _require_all(kind, tensors, buffers)
+    for index, (tensor, buffer) in enumerate(zip(tensors, descriptors, strict=True)):
         path = f"outputs[{index}]"
-        offset = _place(kind, path, one, buffer)
-        _require_like(kind, path, one, buffer, n_batches)
-        if offset is not None and (n_batches != 1 or offset != one.offset):
+        offset = _place(kind, path, tensor, buffer)
+        _require_like(kind, path, tensor, buffer, n_batches)
+        if offset is not None and (n_batches != 1 or offset != tensor.offset):
             _refuse(kind, _CODE.INVALID_BATCH, f"{path}: activations have a place for 1 batch")
-    return tuple(given)
+    return tuple(descriptors)
 
 
-def write_output(one: IoTensor, buffer: Buffer, parts: Sequence[bytes], memory: Memory) -> Buffer:
+def write_output(
+    tensor: IoTensor, buffer: Buffer, parts: Sequence[bytes], memory: Memory
+) -> Buffer:
     """Return an output with its data, which goes into the activations where it has its place."""
     data = b"".join(parts)
     if buffer.data is not None and buffer.offset is None:
-        return one.describe(len(parts), data=data)
-    assert one.offset is not None
-    memory[one.offset : one.offset + len(data)] = np.frombuffer(data, np.uint8)
-    return one.describe(len(parts), data=data, offset=one.offset)
+        return tensor.describe(len(parts), data=data)
+    assert tensor.offset is not None
+    memory[tensor.offset : tensor.offset + len(data)] = np.frombuffer(data, np.uint8)
+    return tensor.describe(len(parts), data=data, offset=tensor.offset)
 
 
 def _refuse(kind: ErrorType, code: ErrorCode, text: str) -> None:
@@ -97,24 +99,24 @@ def _require_all(
     return buffers
 
 
-def _place(kind: ErrorType, path: str, one: IoTensor, buffer: Buffer) -> int | None:
+def _place(kind: ErrorType, path: str, tensor: IoTensor, buffer: Buffer) -> int | None:
     """Return where in the activations the data lies, None for memory of the application."""
     if buffer.offset is not None:
         return buffer.offset
-    if buffer.data is None and one.offset is None:
+    if buffer.data is None and tensor.offset is None:
         _refuse(kind, _CODE.INVALID_PTR, f"{path}.data is NULL and has no place in activations")
-    return one.offset if buffer.data is None else None
+    return tensor.offset if buffer.data is None else None
 
 
 def _require_like(
-    kind: ErrorType, path: str, one: IoTensor, buffer: Buffer, n_batches: int
+    kind: ErrorType, path: str, tensor: IoTensor, buffer: Buffer, n_batches: int
 ) -> None:
-    if not same_format(buffer.format, one.format):
-        text = f"{path}.format is 0x{buffer.format:08X}, must be 0x{one.format:08X}"
+    if not same_format(buffer.format, tensor.format):
+        text = f"{path}.format is 0x{buffer.format:08X}, must be 0x{tensor.format:08X}"
         _refuse(kind, _CODE.INVALID_FORMAT, text)
     dims = buffer.height, buffer.width, buffer.channels
-    if dims != one.dims:
-        text = f"{path}: height, width, channels are {dims}, must be {one.dims}"
+    if dims != tensor.dims:
+        text = f"{path}: height, width, channels are {dims}, must be {tensor.dims}"
         _refuse(kind, _CODE.INVALID_SIZE, text)
     if not 0 < buffer.n_batches <= MAX_BATCHES or buffer.n_batches != n_batches:
         limit = f"1 to {MAX_BATCHES} and that of the other buffers, {n_batches}"
@@ -123,12 +125,12 @@ def _require_like(
 
 
 def _require_contents(
-    path: str, one: IoTensor, buffer: Buffer, offset: int | None, memory: Memory
+    path: str, tensor: IoTensor, buffer: Buffer, offset: int | None, memory: Memory
 ) -> None:
     """Make sure that an input's bytes are there: as many as its batches take."""
-    kind, size = ErrorType.INVALID_INPUT, one.nbytes * buffer.n_batches
+    kind, size = ErrorType.INVALID_INPUT, tensor.nbytes * buffer.n_batches
     if offset is not None and (buffer.n_batches != 1 or offset + size > len(memory)):
-        text = f"{path}: {size} bytes at {offset}, activations hold 1 batch at {one.offset}"
+        text = f"{path}: {size} bytes at {offset}, activations hold 1 batch at {tensor.offset}"
         _refuse(kind, _CODE.INVALID_BATCH, text)
     if buffer.data is not None and len(buffer.data) != size:
         text = f"{path}.data has {len(buffer.data)} bytes, must have {size}"

@@ -26,7 +26,6 @@ import ml_dtypes
 import numpy as np
 
 from nnpa_network.client_api.buffer_format import (
-    Array,
     Buffer,
     Format,
     FormatType,
@@ -43,9 +42,9 @@ from nnpa_network.client_api.buffer_format import (
     to_fixed_point,
 )
 from nnpa_network.importing.plan import Plan, Weight
-from nnpa_network.program import Node, Port
+from nnpa_network.program import Array, DType, Node, Port
 
-_MOST = 0xFFFF  # height and width have 16 bits
+_MAX_SIDE = 0xFFFF  # height and width have 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class IoTensor:
         return quantise(values, self.meta_info.scale, self.meta_info.zero_point, self.format)
 
 
-def native_format(dtype: np.dtype[Any]) -> int:
+def native_format(dtype: DType) -> int:
     """Return the format of a model's own type; BFLOAT16 travels as the 16 bits that it has."""
     return Format.U16 if dtype == ml_dtypes.bfloat16 else format_of(dtype)
 
@@ -141,8 +140,8 @@ def _require_convertible(port: Port, word: int, meta_info: MetaInfo | None) -> N
     scale = None if meta_info is None else meta_info.scale
     fits = get_type(word) == FormatType.Q and get_bits(word) in (8, 16)
     if not fits or port.dtype != np.float32 or (scale is not None and not 0 < scale < math.inf):
-        given = f"0x{word & 0xFFFFFFFF:08X}, scale {scale}, {port.dtype}"
-        raise ValueError(f"format of {port.name}: {given}, must be {limit}")
+        text = f"0x{word & 0xFFFFFFFF:08X}, scale {scale}, {port.dtype}"
+        raise ValueError(f"format of {port.name}: {text}, must be {limit}")
 
 
 def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, ...]]:
@@ -157,7 +156,7 @@ def _arranged(element: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int
             dims, order = (count * height, width, channels), (0, 3, 1, 2)
         case _:
             return dims, order
-    if max(dims[:2]) > _MOST:
+    if max(dims[:2]) > _MAX_SIDE:
         return (1, 1, math.prod(element)), ()
     return dims, order
 
@@ -168,18 +167,18 @@ def quantisation(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, MetaInfo]:
     They are those of the DequantizeLinear that reads an input and the QuantizeLinear that makes an
     output, where these are per tensor and constant.
     """
-    known = {one.name: one for one in plan.weights()}
-    found: dict[str, MetaInfo] = {}
+    weights = {weight.name: weight for weight in plan.weights()}
+    formats: dict[str, MetaInfo] = {}
     for node in nodes:
         ends = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
         for name in ends.get(node.op_type, ()):
             _data, scaled, *shifted = node.inputs
-            scale, zero = known.get(scaled), known.get(shifted[0]) if shifted else None
+            scale, zero = weights.get(scaled), weights.get(shifted[0]) if shifted else None
             if scale is not None and math.prod(scale.shape) == 1:
                 zero_point = 0 if zero is None else int(_values(zero)[0])
-                found[name] = MetaInfo(float(_values(scale)[0]), zero_point)
-    return found
+                formats[name] = MetaInfo(float(_values(scale)[0]), zero_point)
+    return formats
 
 
-def _values(weight: Weight) -> Any:
+def _values(weight: Weight) -> Array:
     return np.frombuffer(weight.data, np.dtype(weight.dtype))

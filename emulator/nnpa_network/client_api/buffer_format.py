@@ -7,12 +7,11 @@ conversion", "8b to float32 data type conversion"; bit positions as its public h
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+from nnpa_network.program import Array, DType
 
 # Fields of the word: (lowest bit, width).
 _FBITS, _BITS, _TYPE, _SIGN, _FLOAT = (0, 7), (7, 7), (17, 4), (23, 1), (24, 1)
@@ -133,7 +132,7 @@ def without_flags(word: int) -> int:
 
 
 def same_format(a: int, b: int) -> bool:
-    """Tell whether two words agree in all but attribute flags."""
+    """Return whether two words agree in all but attribute flags."""
     return without_flags(a) == without_flags(b)
 
 
@@ -153,7 +152,7 @@ def format_of(dtype: npt.DTypeLike) -> int:
     return _OF_DTYPE[name]
 
 
-def dtype_of(word: int) -> np.dtype[Any]:
+def dtype_of(word: int) -> DType:
     """Return the little-endian NumPy type that holds elements of a format.
 
     ValueError for a word whose elements are no whole type: NONE, wildcards, compressed formats.
@@ -166,7 +165,7 @@ def dtype_of(word: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class MetaInfo:
-    """Quantisation of one tensor: real = scale * (q - zero_point); scale 0: there is none.
+    """Quantisation of one tensor: real = scale * (q - zero_point); scale 0: no quantisation.
 
     Source: AI_BUFFER_META_INFO_INTQ; tensors of the application have one pair, at position 0.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network is created from: who calls, which options, which memory.
+"""The arguments that create a network: caller, options, memory.
 
 Source: X-CUBE-AI 7.0 Embedded Inference Client API, ai_<name>_create, ai_<name>_init, "Versioning
 and checking"; options are those of its generator.
@@ -68,9 +68,9 @@ class Provenance:
 
 def require_compatible(caller: Caller, options: Options) -> None:
     """Refuse a caller of another version, with other types, or whose device gate is closed."""
-    wanted = caller.tools_api_version
-    if wanted is not None and wanted != TOOLS_API_VERSION:
-        text = f"tools_api_version is {wanted}, must be {TOOLS_API_VERSION}"
+    version = caller.tools_api_version
+    if version is not None and version != TOOLS_API_VERSION:
+        text = f"tools_api_version is {version}, must be {TOOLS_API_VERSION}"
         kind = ErrorType.TOOL_PLATFORM_API_MISMATCH
         raise NetworkRefused(kind, ErrorCode.NETWORK, text)
     sizes = bytes(TYPE_SIGNATURES.values())

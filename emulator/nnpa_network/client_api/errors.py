@@ -49,7 +49,7 @@ class ErrorCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AiError:
-    """A type and a code: `ai_error`. `text` tells people field, value and limit."""
+    """A type and a code: `ai_error`. `text` names field, value and limit."""
 
     type: ErrorType = ErrorType.NONE
     code: ErrorCode = ErrorCode.NONE
@@ -61,7 +61,7 @@ class AiError:
         return self.type | self.code << 8
 
     def __bool__(self) -> bool:
-        """Tell whether it is an error."""
+        """Return whether it is an error."""
         return self.type != ErrorType.NONE
 
     def __str__(self) -> str:
@@ -82,10 +82,10 @@ class NetworkRefused(Exception):
 
 
 class ErrorLatch:
-    """The slot of one network: it keeps the first error until somebody reads it.
+    """The slot of one network: it keeps the first error until it is read.
 
-    A reader who may have lost the answer asks again with the same `sequence`, not 0, and gets it
-    again: reading clears the slot, so that it must not happen twice for one question.
+    Reading clears the slot. A reader that lost the answer repeats the call with the same
+    `sequence`, not 0, and gets the same error.
     """
 
     def __init__(self) -> None:

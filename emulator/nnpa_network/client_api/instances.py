@@ -37,15 +37,14 @@ class Instances:
     ) -> str:
         """Create a network of the model with this signature and return its handle.
 
-        `compiled` gives its plan, and is asked when nothing else is wrong. A network of the C name
-        that exists already is the one returned, unless that is strict or of another model. Raise
-        `NetworkRefused`, `ModelRefused`.
+        `compiled` returns its plan, and is called after all checks. A network of the same C name
+        and model is returned instead, unless it is strict. Raise `NetworkRefused`, `ModelRefused`.
         """
         require_compatible(caller, options)
         with self._lock:
-            for handle, one in self._by_handle.items():
-                if one.provenance.c_name == provenance.c_name:
-                    _require_same(one, signature, options)
+            for handle, network in self._by_handle.items():
+                if network.provenance.c_name == provenance.c_name:
+                    _require_same(network, signature, options)
                     return handle
             if len(self._by_handle) >= self._limit:
                 text = f"{len(self._by_handle)} networks exist, at most {self._limit}"
@@ -55,7 +54,7 @@ class Instances:
             return handle
 
     def find(self, handle: str) -> Network | None:
-        """Return a network, None for a handle that is none's."""
+        """Return a network, None for an unknown handle."""
         with self._lock:
             return self._by_handle.get(handle)
 
@@ -78,11 +77,11 @@ class Instances:
     def all(self) -> dict[str, Network]:
         """Return the networks by handle, in the order of their C names."""
         with self._lock:
-            pairs = sorted(self._by_handle.items(), key=lambda one: one[1].provenance.c_name)
+            pairs = sorted(self._by_handle.items(), key=lambda pair: pair[1].provenance.c_name)
             return dict(pairs)
 
     def clear(self) -> None:
-        """Forget every network."""
+        """Drop every network."""
         with self._lock:
             self._by_handle.clear()
 

@@ -62,7 +62,7 @@ class Network:
         self._executor = plan.executor(_shapes(plan, options))
         self.weights = plan.weights()
         self.weights_size = layout(self.weights)[1]
-        names = frozenset(one.name for one in self.weights)
+        names = frozenset(weight.name for weight in self.weights)
         self.nodes = describe_nodes(self._executor.program, names)
         self.inputs, self.outputs = _io(plan, self._executor, options)
         self._slots, self.activations_size = self._place()
@@ -135,12 +135,12 @@ class Network:
             self.weights = self.plan.weights()
 
     def _bind_activations(self, buffer: Buffer, shared: Activations | None) -> None:
-        given = buffer.channels if shared is None else len(shared.memory)
+        size = buffer.channels if shared is None else len(shared.memory)
         kind, code = _TYPE.INIT_FAILED, _CODE.NETWORK_ACTIVATIONS
         if buffer.data is None and shared is None:
             raise NetworkRefused(kind, code, "activations.data is NULL")
-        if given < self.activations_size:
-            text = f"activations.channels is {given}, must be at least {self.activations_size}"
+        if size < self.activations_size:
+            text = f"activations.channels is {size}, must be at least {self.activations_size}"
             raise NetworkRefused(kind, code, text)
         self._activations = Activations(self._slots) if shared is None else shared
 
@@ -176,11 +176,11 @@ class Network:
                 self._claim(stack)
                 memory = self._require_ready()
                 batches = read_inputs(self.inputs, inputs, memory.memory)
-                wanted: Sequence[Buffer] = ()
+                targets: Sequence[Buffer] = ()
                 if not forward:
-                    wanted = require_outputs(self.outputs, outputs, len(batches))
+                    targets = require_outputs(self.outputs, outputs, len(batches))
                 stack.enter_context(within)
-                return self._process(batches, wanted, memory)
+                return self._process(batches, targets, memory)
         except NetworkRefused as refused:
             self._error.set(refused.error)
             return FAILED
@@ -203,29 +203,31 @@ class Network:
         return self._activations
 
     def _process(
-        self, batches: Sequence[Batch], wanted: Sequence[Buffer], memory: Activations
+        self, batches: Sequence[Batch], targets: Sequence[Buffer], memory: Activations
     ) -> RunResult:
-        """Run batch by batch; `wanted` is where outputs go, empty to drop them."""
+        """Run batch by batch; `targets` is where outputs go, empty to drop them."""
         self.runs += 1
-        made: list[list[bytes]] = [[] for _ in wanted]
+        contents: list[list[bytes]] = [[] for _ in targets]
         violations: list[Violation] = []
         for number, batch in enumerate(batches):
-            feeds = {one.port.name: one.to_model(batch[one.port.name]) for one in self.inputs}
+            feeds = {
+                tensor.port.name: tensor.to_model(batch[tensor.port.name]) for tensor in self.inputs
+            }
             try:
                 result = self._executor.run(feeds, self._watch(number))
             except StepFailed as failed:
                 raise NetworkRefused(_TYPE.INVALID_STATE, _CODE.LAYER, str(failed)) from failed
             violations += result.violations
-            for one, parts in zip(self.outputs, made, strict=False):
-                parts.append(one.from_model(result.outputs[one.port.name]))
-        told = tuple(
-            write_output(one, buffer, parts, memory.memory)
-            for one, buffer, parts in zip(self.outputs, wanted, made, strict=False)
+            for tensor, parts in zip(self.outputs, contents, strict=False):
+                parts.append(tensor.from_model(result.outputs[tensor.port.name]))
+        written = tuple(
+            write_output(tensor, buffer, parts, memory.memory)
+            for tensor, buffer, parts in zip(self.outputs, targets, contents, strict=False)
         )
-        return RunResult(len(batches), told, tuple(violations))
+        return RunResult(len(batches), written, tuple(violations))
 
     def _watch(self, batch: int) -> Watch | None:
-        """Return what the executor calls around nodes, None when nobody watches and none fails."""
+        """Return an observer for the executor, None without a registered one or a failing node."""
         failing = self.options.failing_node
         if self._observer is None and failing is None:
             return None
@@ -280,19 +282,19 @@ class Network:
             runtime_version=origin.version,
             tool_revision=origin.revision,
             n_macc_64=self._executor.program.macc,
-            inputs=tuple(self._described(one) for one in self.inputs),
-            outputs=tuple(self._described(one) for one in self.outputs),
+            inputs=tuple(self._described(tensor) for tensor in self.inputs),
+            outputs=tuple(self._described(tensor) for tensor in self.outputs),
             activations=Buffer(Format.U8, channels=self.activations_size, data=address),
             params=Buffer(Format.U8 | FormatFlag.CONST, channels=self.weights_size, data=address),
             n_nodes=len(self.nodes),
         )
 
-    def _described(self, one: IoTensor) -> Buffer:
-        inside = self.ready and one.offset is not None
-        return one.describe(
+    def _described(self, tensor: IoTensor) -> Buffer:
+        inside = self.ready and tensor.offset is not None
+        return tensor.describe(
             data=b"" if inside else None,
-            offset=one.offset if inside else None,
-            meta_info=one.meta_info,
+            offset=tensor.offset if inside else None,
+            meta_info=tensor.meta_info,
         )
 
     def destroy(self) -> bool:
@@ -322,19 +324,19 @@ def _io(
 ) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
     """Describe inputs and outputs of one batch; refuse formats that they cannot have."""
     program = executor.program
-    known = quantisation(plan, program.nodes)
+    formats = quantisation(plan, program.nodes)
     ends = (zip(plan.inputs, program.inputs, strict=True),
             zip(plan.outputs, program.outputs, strict=True))  # fmt: skip
-    made: list[tuple[IoTensor, ...]] = []
+    sides: list[tuple[IoTensor, ...]] = []
     for end in ends:
         tensors: list[IoTensor] = []
         for port, concrete in end:
-            word, meta = options.formats.get(port.name, (None, known.get(port.name)))
+            word, meta = options.formats.get(port.name, (None, formats.get(port.name)))
             shape = tuple(max(dim, 1) for dim in concrete.shape)
             try:
                 tensors.append(io_tensor(port, shape, word, meta))
             except ValueError as error:
                 kind, code = _TYPE.INVALID_PARAM, _CODE.INVALID_FORMAT
                 raise NetworkRefused(kind, code, str(error)) from error
-        made.append(tuple(tensors))
-    return made[0], made[1]
+        sides.append(tuple(tensors))
+    return sides[0], sides[1]

@@ -16,7 +16,7 @@ from nnpa_network.program import Array, Node
 
 
 class EventFlag(IntFlag):
-    """When an event happens: AI_OBSERVER_XXX_EVT. Clients ask for bits 0 to 7 only."""
+    """When an event happens: AI_OBSERVER_XXX_EVT. Clients may set bits 0 to 7."""
 
     INIT = 0x1
     PRE = 0x2
@@ -89,8 +89,8 @@ class Event:
     """One event. INIT has no node.
 
     `run` counts the runs of the network from 1, `batch` the batches of a run from 0. `tensors` are
-    the node's values by name, where they were asked for and are live. `time_ns` is for who takes
-    the event and has a clock.
+    the node's live values by name, where the observer takes them. `time_ns` is set by the receiver,
+    who has a clock.
     """
 
     flags: EventFlag
@@ -103,15 +103,15 @@ class Event:
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return sum(one.nbytes for one in self.tensors.values())
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Who watches: a callback and a cookie, as for ai_platform_observer_register.
+    """A callback and a cookie, as for ai_platform_observer_register.
 
-    `events` is the mask wanted, `nodes` the c_idx wanted (None: all), `tensors` whether values are
-    wanted. The callback runs inside the run that it watches; what it raises ends the run.
+    `events` is a mask, `nodes` are numbers c_idx (None: all), `tensors` tells whether events carry
+    values. The callback runs inside the run that it watches; what it raises ends the run.
     """
 
     callback: Callable[[Event], object]
@@ -121,13 +121,13 @@ class Observer:
     cookie: object = None
 
     def wants(self, flags: EventFlag, c_idx: int | None) -> bool:
-        """Tell whether an event is one that was asked for."""
+        """Return whether the observer takes an event."""
         chosen = self.nodes is None or c_idx is None or c_idx in self.nodes
         return chosen and bool(flags & self.events & USER_EVENTS)
 
 
 class EventQueue:
-    """Between a run and who reads its events: bounded, and by default never in the run's way.
+    """A bounded queue between a run and the reader of its events.
 
     An event that does not fit is dropped and counted; with `block` the run waits for the reader
     instead, until `close`.
@@ -175,7 +175,7 @@ class EventQueue:
             return self._dropped
 
     def close(self) -> None:
-        """Let nobody wait any more; what is queued can still be read."""
+        """End all waiting; queued events can still be read."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

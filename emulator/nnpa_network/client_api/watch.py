@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the executor's nodes to the observer's: numbering, first and last, and who wants what."""
+"""Translate the executor's node events into the observer's: numbering, ends, masks."""
 
 from collections.abc import Mapping
 
@@ -41,12 +41,12 @@ class Watch:
         failing: int | None = None,
     ) -> None:
         self._observer, self._failing = observer, failing
-        self._by_id = {one.id: one for one in nodes}
+        self._by_id = {node.id: node for node in nodes}
         self._last = len(nodes) - 1
         self._run, self._batch = run, batch
 
     def init(self) -> None:
-        """Tell that init has ended."""
+        """Send the event of init."""
         self._send(EventFlag.INIT, None, {})
 
     def __call__(self, event: NodeEvent) -> None:
@@ -66,7 +66,7 @@ class Watch:
             return
         names = (node.inputs if before else node.outputs) if observer.tensors else ()
         read = {name: _read(event, name) for name in names}
-        self._send(flags, node, {name: one for name, one in read.items() if one is not None})
+        self._send(flags, node, {name: array for name, array in read.items() if array is not None})
 
     def _send(self, flags: EventFlag, node: NodeInfo | None, tensors: Mapping[str, Array]) -> None:
         observer = self._observer

@@ -17,9 +17,9 @@ def layout(weights: Sequence[Weight]) -> tuple[tuple[int, ...], int]:
     """Return where each tensor begins in one blob, bytes, and the size of the blob."""
     offsets: list[int] = []
     end = 0
-    for one in weights:
+    for weight in weights:
         offsets.append(end)
-        end += aligned(one.nbytes)
+        end += aligned(weight.nbytes)
     return tuple(offsets), end
 
 
@@ -38,10 +38,10 @@ def given_weights(
     if buffer.channels < size:
         raise _refused(f"params.channels is {buffer.channels}, must be at least {size}")
     parts = buffer.parts if split else _cut(weights, memoryview(buffer.data or b""), size)
-    sizes = [one.nbytes for one in weights]
-    if parts is None or [len(one) for one in parts] != sizes:
+    sizes = [weight.nbytes for weight in weights]
+    if parts is None or [len(part) for part in parts] != sizes:
         raise _refused(f"params: not pieces of {sizes} bytes")
-    same = all(one.data == part for one, part in zip(weights, parts, strict=True))
+    same = all(weight.data == part for weight, part in zip(weights, parts, strict=True))
     return None if same else parts
 
 
@@ -50,7 +50,8 @@ def _cut(weights: Sequence[Weight], blob: memoryview, size: int) -> tuple[bytes,
         raise _refused(f"params.data has {len(blob)} bytes, must have {size}")
     offsets, _end = layout(weights)
     return tuple(
-        bytes(blob[start : start + one.nbytes]) for start, one in zip(offsets, weights, strict=True)
+        bytes(blob[start : start + weight.nbytes])
+        for start, weight in zip(offsets, weights, strict=True)
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models in: checked once, then made into a program for every set of input shapes.
+"""Import ONNX models: check once, then compile a program for every set of input shapes.
 
-A model comes as bytes and from strangers: it is parsed, never executed to learn what it is; nothing
-outside of the bytes is opened; sizes are added up before anything is allocated.
+A model is untrusted bytes: it is parsed, never executed to learn what it is; nothing outside of the
+bytes is opened; sizes are added up before anything is allocated.
 Sources: ONNX intermediate representation specification; ONNX operators, opset 7 on.
 """
 
@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +18,7 @@ from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
 from nnpa_network.building.type_inference import type_of
-from nnpa_network.containment import DOMAINS, MOST_NODES, expanded_nodes, fault_of, tensors
+from nnpa_network.containment import DOMAINS, MAX_NODES, expanded_nodes, fault_of, tensors
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
@@ -28,7 +27,7 @@ from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
 OLDEST_OPSET = 7
-_PROGRAMS = 16
+_MAX_PROGRAMS = 16
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
 
@@ -40,7 +39,7 @@ class ImportOptions:
     `strict` refuses the first node that only the host can run; `saturate` limits finite constants
     and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
     products go to the accelerator, which rounds them; `placement` are rules of a device placement
-    file; `most_bytes` bounds the initializers, and every array and tensor; `most_programs` is how
+    file; `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how
     many sets of shapes are kept; `shortcuts` are those that runs take, by name.
     """
 
@@ -48,8 +47,8 @@ class ImportOptions:
     saturate: bool = True
     offload_integer: bool = False
     placement: tuple[Rule, ...] = ()
-    most_bytes: int = DEFAULT_BYTES
-    most_programs: int = _PROGRAMS
+    max_bytes: int = DEFAULT_BYTES
+    max_programs: int = _MAX_PROGRAMS
     shortcuts: frozenset[str] = SHORTCUTS
 
 
@@ -68,8 +67,8 @@ class OnnxModel:
     proto: onnx.ModelProto = field(repr=False)
     _initializers: Mapping[str, Array] = field(repr=False)
     _opsets: Mapping[str, int] = field(repr=False)
-    _stickified: dict[tuple[Any, ...], Ztensor] = field(
-        default_factory=dict[tuple[Any, ...], Ztensor], repr=False
+    _stickified: dict[tuple[object, ...], Ztensor] = field(
+        default_factory=dict[tuple[object, ...], Ztensor], repr=False
     )
     _executors: "OrderedDict[tuple[tuple[int, ...], ...], Executor]" = field(
         default_factory=OrderedDict[tuple[tuple[int, ...], ...], Executor], repr=False
@@ -98,16 +97,16 @@ class OnnxModel:
                 return self._executors[concrete]
             executor = Executor(self._lower(concrete), self.guest, self.options.shortcuts)
             self._executors[concrete] = executor
-            while len(self._executors) > self.options.most_programs:
+            while len(self._executors) > self.options.max_programs:
                 self._executors.popitem(last=False)
                 self._forget_constants()
             return executor
 
     def _forget_constants(self) -> None:
-        """Let go of sticks that no program has any more; some follow from shapes."""
-        programs = [one.program for one in self._executors.values()]
-        held = {id(one) for program in programs for one in program.constants.values()}
-        for key in [key for key, one in self._stickified.items() if id(one) not in held]:
+        """Drop sticks that no program uses any more."""
+        programs = [executor.program for executor in self._executors.values()]
+        held = {id(constant) for program in programs for constant in program.constants.values()}
+        for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
             del self._stickified[key]
 
     def lent(self, guest: Guest) -> "OnnxModel":
@@ -126,14 +125,14 @@ class OnnxModel:
     def _concrete(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
         """Return one shape per input; free dims of one name agree."""
         sizes: dict[str, int] = {}
-        found: list[tuple[int, ...]] = []
+        concrete: list[tuple[int, ...]] = []
         for port in self.inputs:
-            given = shapes.get(port.name)
-            if given is not None and not _fits(given, port.shape):
+            shape = shapes.get(port.name)
+            if shape is not None and not _fits(shape, port.shape):
                 expected = f"expected {list(port.shape)}"
-                raise ModelRefused(f"input {port.name}: got shape {list(given)}, {expected}")
-            found.append(_filled(port, given, sizes))
-        return tuple(found)
+                raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
+            concrete.append(_filled(port, shape, sizes))
+        return tuple(concrete)
 
     def _lower(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
         inputs = tuple(
@@ -145,7 +144,7 @@ class OnnxModel:
             self.options.saturate,
             self.options.offload_integer,
             self.options.placement,
-            self.options.most_bytes,
+            self.options.max_bytes,
         )
         lowering = Lowering(
             self.guest,
@@ -158,16 +157,18 @@ class OnnxModel:
         return lowering.program(self.name, inputs, self.outputs)
 
 
-def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    same = (one in (-1, size) for size, one in zip(given, wanted, strict=False))
-    return len(given) == len(wanted) and all(same) and all(size >= 0 for size in given)
+def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    same = (dim in (-1, size) for size, dim in zip(shape, expected, strict=False))
+    return len(shape) == len(expected) and all(same) and all(size >= 0 for size in shape)
 
 
-def _filled(port: Port, given: tuple[int, ...] | None, sizes: dict[str, int]) -> tuple[int, ...]:
-    """Return a concrete shape, and remember the sizes of named dims."""
+def _filled(
+    port: Port, requested: tuple[int, ...] | None, sizes: dict[str, int]
+) -> tuple[int, ...]:
+    """Return a concrete shape, and record the sizes of named dims."""
     shape: list[int] = []
-    for axis, (wanted, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
-        size = given[axis] if given is not None else wanted
+    for axis, (dim, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
+        size = requested[axis] if requested is not None else dim
         if size == -1:
             size = sizes.get(symbol, 1)
         if symbol and not symbol.startswith("?") and sizes.setdefault(symbol, size) != size:
@@ -180,22 +181,22 @@ def _filled(port: Port, given: tuple[int, ...] | None, sizes: dict[str, int]) ->
 def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None) -> OnnxModel:
     """Check a serialised ModelProto and return it, ready to be specialised for `guest`'s machine.
 
-    Raise `ModelRefused` with the node, where there is one, and the reason.
+    Raise `ModelRefused` with reason and node.
     """
     options = options or ImportOptions()
     proto = _parse(model)
-    _require_contained(proto, options.most_bytes)
+    _require_contained(proto, options.max_bytes)
     opsets = _opsets(proto)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
-    initializers = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     inputs = tuple(
-        _input(one, index)
-        for index, one in enumerate(one for one in graph.input if one.name not in initializers)
+        _input(info, index)
+        for index, info in enumerate(info for info in graph.input if info.name not in initializers)
     )
-    outputs = tuple(_output(one) for one in graph.output)
+    outputs = tuple(_output(info) for info in graph.output)
     for tensor in graph.initializer:
         tensor.ClearField("raw_data")  # the arrays are held once
     name = graph.name or "network"
@@ -226,8 +227,8 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
         nodes = expanded_nodes(proto)
     except (ValueError, RecursionError) as error:
         raise ModelRefused(f"functions of the model do not end: {error}") from error
-    if nodes > MOST_NODES:
-        raise ModelRefused(f"the model has more than {MOST_NODES} nodes, its functions inlined")
+    if nodes > MAX_NODES:
+        raise ModelRefused(f"the model has more than {MAX_NODES} nodes, its functions inlined")
 
 
 def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
@@ -248,16 +249,16 @@ def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     newest = onnx.defs.onnx_opset_version()
     opsets: dict[str, int] = {}
-    local = {one.domain for one in proto.functions}
-    for one in proto.opset_import:
-        domain = "" if one.domain == "ai.onnx" else one.domain
+    local = {function.domain for function in proto.functions}
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
         if domain not in DOMAINS and domain not in local:
-            used = next((node for node in proto.graph.node if node.domain == one.domain), None)
+            used = next((node for node in proto.graph.node if node.domain == opset.domain), None)
             if used is None:
                 continue
             title = used.name or used.op_type
-            raise ModelRefused(f"domain {one.domain} is not hosted", title)
-        opsets[domain] = one.version
+            raise ModelRefused(f"domain {opset.domain} is not hosted", title)
+        opsets[domain] = opset.version
     if not OLDEST_OPSET <= opsets.get("", newest) <= newest:
         raise ModelRefused(f"opset is {opsets['']}, must be {OLDEST_OPSET} to {newest}")
     return opsets

@@ -51,22 +51,28 @@ class OnnxPlan:
         """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
         with self._lock:
             programs = list(self._programs.values())
-        held = {id(one): one for program in programs for one in program.constants.values()}
-        sticks = sum(one.sticks.nbytes for one in held.values() if isinstance(one, Ztensor))
+        held = {
+            id(constant): constant
+            for program in programs
+            for constant in program.constants.values()
+        }
+        sticks = sum(
+            constant.sticks.nbytes for constant in held.values() if isinstance(constant, Ztensor)
+        )
         return 2 * len(self.data) + sticks
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order."""
         graph = onnx.ModelProto.FromString(self.data).graph
-        return tuple(_weight(one) for one in graph.initializer)
+        return tuple(_weight(tensor) for tensor in graph.initializer)
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
         proto = onnx.ModelProto.FromString(self.data)
         for tensor, part in zip(proto.graph.initializer, parts, strict=True):
             array = numpy_helper.to_array(tensor)
-            other = np.frombuffer(part, array.dtype).reshape(array.shape)
-            tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+            replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
+            tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
         plan = OnnxPlan(proto.SerializeToString(), self.guest, self.model.options)
         plan.signature = self.signature
         return plan
@@ -81,12 +87,12 @@ class OnnxPlan:
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
-        found = self.model.executor(shapes)
+        executor = self.model.executor(shapes)
         with self._lock:
-            self._programs[id(found.program)] = found.program
-            while len(self._programs) > self.model.options.most_programs:
+            self._programs[id(executor.program)] = executor.program
+            while len(self._programs) > self.model.options.max_programs:
                 self._programs.popitem(last=False)
-        return found
+        return executor
 
 
 def _weight(tensor: onnx.TensorProto) -> Weight:

@@ -124,19 +124,20 @@ class ProgramPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of the constants."""
-        return sum(one.nbytes for one in self.weights())
+        return sum(weight.nbytes for weight in self.weights())
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the constants by id: arrays, and sticks as bytes."""
         return tuple(
-            _weight(str(number), one) for number, one in sorted(self.program.constants.items())
+            _weight(str(number), constant)
+            for number, constant in sorted(self.program.constants.items())
         )
 
     def with_weights(self, parts: Sequence[bytes]) -> "ProgramPlan":
         """Return the program with other constants of the same sizes."""
         constants = {
-            number: _refilled(one, part)
-            for (number, one), part in zip(
+            number: _refilled(constant, part)
+            for (number, constant), part in zip(
                 sorted(self.program.constants.items()), parts, strict=True
             )
         }

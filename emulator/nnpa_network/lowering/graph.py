@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +20,7 @@ from nnpa_network.building.type_inference import (
     infer,
     type_of,
 )
-from nnpa_network.containment import MOST_TRIPS
+from nnpa_network.containment import MAX_TRIPS
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
@@ -46,7 +45,7 @@ class Settings:
     saturate: bool
     offload_integer: bool
     placement: tuple[Rule, ...]
-    most_bytes: int
+    max_bytes: int
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Lowering:
     opsets: Mapping[str, int]
     graph: onnx.GraphProto
     initializers: Mapping[str, Array]
-    stickified: dict[tuple[Any, ...], Ztensor]
+    stickified: dict[tuple[object, ...], Ztensor]
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     declared: dict[str, Type] = field(default_factory=dict[str, Type])
     opened: dict[int, OnnxNode] = field(default_factory=dict[int, OnnxNode])
@@ -82,7 +81,7 @@ class Lowering:
             self.settings.saturate,
             self.opsets,
             self.stickified,
-            self.settings.most_bytes,
+            self.settings.max_bytes,
         )
         self._declare(builder, inputs)
         self._place_all(builder)
@@ -110,7 +109,7 @@ class Lowering:
         return Port(port.name, value.dtype or port.dtype, value.shape or port.shape)
 
     def _declare(self, builder: Builder, inputs: Sequence[Port]) -> None:
-        """Make values of inputs and initializers, and find who reads what."""
+        """Declare inputs and initializers, and collect the readers of every value."""
         for port in inputs:
             value = Value(port.name, port.dtype, port.shape)
             builder.new_array(value)
@@ -130,13 +129,15 @@ class Lowering:
         if index in self.opened:
             return self.opened[index]
         proto = self.graph.node[index]
-        names = [*proto.input, *(one for one in host.captured(proto) if one not in proto.input)]
+        names = [*proto.input, *(name for name in host.captured(proto) if name not in proto.input)]
         inputs = tuple(self._value(name, proto) if name else None for name in names)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         types = infer(proto, self.opsets, inputs[: len(proto.input)])
         outputs: list[Value | None] = []
-        for name, found in zip(proto.output, types, strict=True):
-            value = Value(name, *(self.declared.get(name, UNKNOWN) if found == UNKNOWN else found))
+        for name, inferred in zip(proto.output, types, strict=True):
+            value = Value(
+                name, *(self.declared.get(name, UNKNOWN) if inferred == UNKNOWN else inferred)
+            )
             outputs.append(value if name else None)
             if name:
                 self.values[name] = value
@@ -155,7 +156,7 @@ class Lowering:
 
     def _place_all(self, builder: Builder) -> None:
         """Place every node, constants first: fusions look for them."""
-        constants = [at for at, one in enumerate(self.graph.node) if one.op_type == "Constant"]
+        constants = [at for at, node in enumerate(self.graph.node) if node.op_type == "Constant"]
         for index in (*constants, *range(len(self.graph.node))):
             if index not in self.placed:
                 self._place(builder, self._open(index))
@@ -176,12 +177,12 @@ class Lowering:
         functions = tuple(dict.fromkeys(builder.functions))
         device = ACCELERATOR if functions else FOLDED
         self.placed[node.index] = _Placed(device, functions)
-        for one in self.absorbed:
+        for absorbed in self.absorbed:
             reason = f"part of {node.title}"
-            self.placed[one.index] = _Placed(ACCELERATOR, functions, reason)
+            self.placed[absorbed.index] = _Placed(ACCELERATOR, functions, reason)
 
     def _lower(self, builder: Builder, node: OnnxNode) -> None:
-        """Try the operator's rule, after what all rules ask for."""
+        """Apply the operator's rule, after the checks that all rules share."""
         rule = OPERATORS.get(node.op_type) if node.proto.domain in ("", "ai.onnx") else None
         if rule is None:
             raise NotMapped("no zDNN function for it")
@@ -197,7 +198,7 @@ class Lowering:
 
     def _surroundings(self) -> Graph:
         return Graph(
-            self._follower, self.absorbed.append, self._wanted, self.settings.offload_integer
+            self._follower, self.absorbed.append, self._is_read, self.settings.offload_integer
         )
 
     def _follower(self, value: Value) -> OnnxNode | None:
@@ -211,9 +212,9 @@ class Lowering:
         if ruled(self.settings.placement, proto.op_type, proto.name) == HOST:
             return None
         node = self._open(readers[0])
-        return node if all(one is None or one.known for one in node.outputs) else None
+        return node if all(output is None or output.known for output in node.outputs) else None
 
-    def _wanted(self, value: Value | None) -> bool:
+    def _is_read(self, value: Value | None) -> bool:
         return value is not None and bool(self.readers.get(value.name))
 
     def _leave(self, builder: Builder, node: OnnxNode, reason: str) -> None:
@@ -223,11 +224,14 @@ class Lowering:
         builder.node = node.index
         try:
             opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
-            dtypes = tuple(None if one is None else one.dtype for one in node.inputs)
-            if any(one is not None and one.dtype is None for one in (*node.inputs, *node.outputs)):
+            dtypes = tuple(None if operand is None else operand.dtype for operand in node.inputs)
+            if any(
+                operand is not None and operand.dtype is None
+                for operand in (*node.inputs, *node.outputs)
+            ):
                 raise host.HostError("an input or output is no tensor of a type that is hosted")
-            if any(one is not None and one.dtype is not None and one.dtype.kind == "V"
-                   for one in node.outputs):  # fmt: skip
+            if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
+                   for output in node.outputs):  # fmt: skip
                 raise host.HostError("an output has an element type that cannot be handed over")
             if not host.has_subgraph(node.proto):
                 host.prepare(node.proto.SerializeToString(), opset, dtypes)
@@ -240,7 +244,7 @@ class Lowering:
         """Compute a node whose outputs follow from constants and shapes alone."""
         if node.op_type in ("Shape", "Size") and node.proto.domain in ("", "ai.onnx"):
             return self._fold_shape(node)
-        ready = all(one is None or one.constant is not None for one in node.inputs)
+        ready = all(operand is None or operand.constant is not None for operand in node.inputs)
         if not ready or node.op_type in _RANDOM or host.captured(node.proto):
             return False
         if host.has_subgraph(node.proto):
@@ -250,7 +254,7 @@ class Lowering:
             arrays = evaluate(node.proto, opset, node.inputs)
         except host.HostError as error:
             raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
-        for value, array in zip((one for one in node.outputs if one), arrays, strict=True):
+        for value, array in zip((output for output in node.outputs if output), arrays, strict=True):
             value.constant, value.dtype, value.shape = array, array.dtype, array.shape
         return True
 
@@ -268,8 +272,8 @@ class Lowering:
         return True
 
     def _require_bounded(self, node: OnnxNode) -> None:
-        """Refuse what would make more than allowed, or what nobody can tell."""
-        most = self.settings.most_bytes
+        """Refuse a node whose outputs are too large, or of unbounded size."""
+        most = self.settings.max_bytes
         for value in node.outputs:
             if value is None:
                 continue
@@ -281,8 +285,8 @@ class Lowering:
                 raise ModelRefused(text, node.title)
         if node.op_type == "Loop":
             trips = node.constant(0)
-            if trips is None or int(trips.reshape(-1)[0]) > MOST_TRIPS:
-                text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
+            if trips is None or int(trips.reshape(-1)[0]) > MAX_TRIPS:
+                text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
                 raise ModelRefused(text, node.title)
 
     # Telling.
@@ -293,9 +297,11 @@ class Lowering:
         if device == FOLDED and index in builder.moved:
             device, reason = HOST, "the host moves the elements: a reader takes them in order only"
         weights = sum(
-            one.constant.nbytes
-            for one in node.inputs
-            if one is not None and one.constant is not None and one.name in self.initializers
+            operand.constant.nbytes
+            for operand in node.inputs
+            if operand is not None
+            and operand.constant is not None
+            and operand.name in self.initializers
         )
         return Node(
             index=index,
@@ -310,33 +316,35 @@ class Lowering:
             macc=multiply_accumulates(node),
             weights=weights,
             output_shapes=tuple(
-                one.shape if one is not None and one.shape is not None else ()
-                for one in node.outputs
+                output.shape if output is not None and output.shape is not None else ()
+                for output in node.outputs
             ),
         )
 
     def _places(self, builder: Builder) -> dict[str, tuple[Place, ...]]:
         """Return where every named value can be read during a run."""
         return {
-            name: places(builder, one) for name, one in self.values.items() if one.shape is not None
+            name: places(builder, named)
+            for name, named in self.values.items()
+            if named.shape is not None
         }
 
 
 def places(builder: Builder, value: Value) -> tuple[Place, ...]:
     """Return where a value can be read during a run, one after the other in time."""
     axes = axes_of(value.dims)
-    found = [
-        Place(number, value.dims, one.order if builder.in_order(number) else axes)
-        for one, number in value.tensors.items()
+    readable = [
+        Place(number, value.dims, arrangement.order if builder.in_order(number) else axes)
+        for arrangement, number in value.tensors.items()
     ]
     if value.array:
-        found.append(Place(value.array, value.dims, axes))
+        readable.append(Place(value.array, value.dims, axes))
     if value.view is not None:
         source, permutation = value.view
-        for one in places(builder, source):
+        for place in places(builder, source):
             if permutation is not None:
-                order = tuple(permutation.index(axis) for axis in one.order)
-                found.append(Place(one.id, value.dims, order))
-            elif one.order == axes_of(source.dims):
-                found.append(Place(one.id, value.dims, axes))
-    return tuple(found)
+                order = tuple(permutation.index(axis) for axis in place.order)
+                readable.append(Place(place.id, value.dims, order))
+            elif place.order == axes_of(source.dims):
+                readable.append(Place(place.id, value.dims, axes))
+    return tuple(readable)

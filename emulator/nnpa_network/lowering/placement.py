@@ -54,11 +54,11 @@ class Report:
     @property
     def heavy(self) -> tuple[Row, ...]:
         """Return the matrix products on the host."""
-        return tuple(one for one in self.rows if one.device == HOST and one.op_type in HEAVY)
+        return tuple(row for row in self.rows if row.device == HOST and row.op_type in HEAVY)
 
     def count(self, device: str) -> int:
         """Return how many nodes a device has."""
-        return sum(one.device == device for one in self.rows)
+        return sum(row.device == device for row in self.rows)
 
     @property
     def headline(self) -> str:
@@ -69,7 +69,7 @@ class Report:
         )
         if not self.heavy:
             return counts
-        names = ", ".join(f"{one.node} ({one.op_type}: {one.reason})" for one in self.heavy)
+        names = ", ".join(f"{row.node} ({row.op_type}: {row.reason})" for row in self.heavy)
         return f"HEAVY ON THE HOST: {names}; {counts}"
 
 
@@ -81,13 +81,14 @@ def title(node: Node) -> str:
 def placement_report(program: Program) -> Report:
     """Return where the nodes of a program run, and why not on the accelerator."""
     rows = tuple(
-        Row(title(one), one.op_type, one.device, one.functions, one.reason) for one in program.nodes
+        Row(title(node), node.op_type, node.device, node.functions, node.reason)
+        for node in program.nodes
     )
     return Report(program.machine, rows)
 
 
 def ruled(rules: Sequence[Rule], op_type: str, name: str) -> str:
-    """Return the device that the first matching rule asks for, "" where none does."""
+    """Return the device of the first rule that matches, "" without one."""
     for rule in rules:
         if re.fullmatch(rule.node_type, f"onnx.{op_type}") and re.fullmatch(rule.node_name, name):
             return rule.device
@@ -105,7 +106,7 @@ def read_placement(text: str) -> tuple[Rule, ...]:
     if not isinstance(entries, list):
         raise ModelRefused("the device placement file has no list device_placement")
     rows: list[Any] = entries
-    return tuple(_rule(index, one) for index, one in enumerate(rows))
+    return tuple(_rule(index, row) for index, row in enumerate(rows))
 
 
 def _rule(index: int, entry: Any) -> Rule:
@@ -127,12 +128,12 @@ def write_placement(report: Report) -> str:
     """Return a device placement file that puts every node where it is now."""
     entries = [
         {
-            "device": "nnpa" if one.device == ACCELERATOR else "cpu",
-            "node_type": f"onnx.{one.op_type}",
-            "onnx_node_name": re.escape(one.node),
+            "device": "nnpa" if row.device == ACCELERATOR else "cpu",
+            "node_type": f"onnx.{row.op_type}",
+            "onnx_node_name": re.escape(row.node),
         }
-        for one in report.rows
-        if one.device != FOLDED
+        for row in report.rows
+        if row.device != FOLDED
     ]
     return json.dumps({"device_placement": entries}, indent=2) + "\n"
 
@@ -140,25 +141,25 @@ def write_placement(report: Report) -> str:
 def write_baseline(report: Report) -> str:
     """Return the placement as text to keep: one line per node, to be read in a diff."""
     lines = [f"# {report.machine}: {report.headline}"]
-    for one in report.rows:
-        what = " ".join(one.functions) if one.device == ACCELERATOR else one.reason
-        lines.append(f"{one.node}\t{one.op_type}\t{one.device}\t{what}")
+    for row in report.rows:
+        what = " ".join(row.functions) if row.device == ACCELERATOR else row.reason
+        lines.append(f"{row.node}\t{row.op_type}\t{row.device}\t{what}")
     return "\n".join(lines) + "\n"
 
 
 def compare_baseline(report: Report, baseline: str) -> tuple[str, ...]:
     """Return what moved since a baseline was written, one sentence per node; empty: nothing."""
-    known = {
+    before = {
         fields[0]: fields[2]
         for fields in (line.split("\t") for line in baseline.splitlines())
         if len(fields) >= 3
     }
-    now = {one.node: one.device for one in report.rows}
+    now = {row.node: row.device for row in report.rows}
     moved = [
-        f"{name}: {known[name]} before, {now[name]} now"
-        for name in known
-        if name in now and known[name] != now[name]
+        f"{name}: {before[name]} before, {now[name]} now"
+        for name in before
+        if name in now and before[name] != now[name]
     ]
-    gone = [f"{name}: {known[name]} before, gone now" for name in known if name not in now]
-    new = [f"{name}: new, {now[name]}" for name in now if name not in known]
+    gone = [f"{name}: {before[name]} before, gone now" for name in before if name not in now]
+    new = [f"{name}: new, {now[name]}" for name in now if name not in before]
     return (*moved, *gone, *new)

@@ -8,11 +8,10 @@ the elements that caused it, and the validation figures of X-CUBE-AI.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, find_machine
-from nnpa_emulator.machine import page_memory
+from nnpa_emulator.machine import Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.lowering.placement import title
@@ -23,7 +22,7 @@ from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed, Violation
 
 MACHINES = ("telum1", "telum2")
-_MOST_ELEMENTS = 8
+_MAX_ELEMENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +85,14 @@ class _Comparison:
     program: Program
     nodes: dict[tuple[int, str], Tally] = field(default_factory=dict[tuple[int, str], Tally])
 
-    def observe(self, wanted: Mapping[str, Array]) -> Callable[[NodeEvent], None]:
+    def observe(self, references: Mapping[str, Array]) -> Callable[[NodeEvent], None]:
         """Return an observer that compares every value as soon as it is there."""
 
         def compare(event: NodeEvent) -> None:
             if event.phase == "before":
                 return
             for name in self.program.nodes[event.node].outputs:
-                expected = wanted.get(name)
+                expected = references.get(name)
                 if expected is None or expected.dtype.kind != "f":
                     continue
                 got = event.read(name)
@@ -108,7 +107,7 @@ def measure(
     data: Sequence[Mapping[str, Array]],
     machines: Sequence[str] = MACHINES,
     options: ImportOptions | None = None,
-    allocate: Callable[[int], Any] = page_memory,
+    allocate: Callable[[int], Memory | None] = page_memory,
 ) -> AccuracyReport:
     """Run a model over data on every machine, with and without saturation, beside FP32.
 
@@ -119,7 +118,7 @@ def measure(
         raise ModelRefused("there is no data to measure with")
     try:
         run = host.reference(model)
-        wanted = [run(feeds) for feeds in data]
+        references = [run(feeds) for feeds in data]
     except host.HostError as error:
         raise ModelRefused(f"no reference: {error}") from error
     runs: list[MachineAccuracy] = []
@@ -129,7 +128,7 @@ def measure(
             chosen = _with(options or ImportOptions(), saturate)
             guest = Guest(find_machine(machine), allocate=allocate)
             hosted = import_onnx(model, guest, chosen)
-            runs.append(_measure(hosted, data, wanted, saturate))
+            runs.append(_measure(hosted, data, references, saturate))
             name = hosted.name
     return AccuracyReport(name, len(data), tuple(runs))
 
@@ -141,16 +140,16 @@ def _with(options: ImportOptions, saturate: bool) -> ImportOptions:
 def _measure(
     hosted: OnnxModel,
     data: Sequence[Mapping[str, Array]],
-    wanted: Sequence[Mapping[str, Array]],
+    references: Sequence[Mapping[str, Array]],
     saturate: bool,
 ) -> MachineAccuracy:
     """Run all data on one machine under one policy."""
-    executor = hosted.executor({name: np.shape(one) for name, one in data[0].items()})
+    executor = hosted.executor({name: np.shape(array) for name, array in data[0].items()})
     comparison = _Comparison(executor.program)
     outputs = {port.name: (Tally(), Agreement()) for port in executor.program.outputs}
     nans: dict[str, int] = {}
     violations: list[Violation] = []
-    for feeds, expected in zip(data, wanted, strict=True):
+    for feeds, expected in zip(data, references, strict=True):
         try:
             result = executor.run(feeds, comparison.observe(expected))
         except StepFailed as failed:
@@ -197,27 +196,27 @@ def _first(program: Program, violations: Sequence[Violation]) -> FirstViolation 
     """Say of the first violation which elements it had."""
     if not violations:
         return None
-    one = violations[0]
-    node = program.nodes[one.node] if one.node >= 0 else None
+    violation = violations[0]
+    node = program.nodes[violation.node] if violation.node >= 0 else None
     elements = tuple(
         f"{operand.operand}{list(element.index)} is not numeric"
-        + _told(one.verb, operand.operand, element.operand_values)
-        for operand in (one.violation.operands if one.violation is not None else ())
+        + _operand_values(violation.verb, operand.operand, element.operand_values)
+        for operand in (violation.violation.operands if violation.violation is not None else ())
         for element in operand.elements
-    )[:_MOST_ELEMENTS]
+    )[:_MAX_ELEMENTS]
     return FirstViolation(
         "(an output)" if node is None else title(node),
         "" if node is None else node.op_type,
-        one.verb,
+        violation.verb,
         elements,
     )
 
 
-def _told(verb: str, operand: str, values: Sequence[float]) -> str:
-    """Say what came in where a non-numeric value came out."""
+def _operand_values(verb: str, operand: str, values: Sequence[float]) -> str:
+    """Describe the operand values behind a non-numeric result."""
     if not values or operand not in FUNCTIONS[verb].written:
         return ""
-    return f", from {', '.join(f'{one:g}' for one in values)}"
+    return f", from {', '.join(f'{number:g}' for number in values)}"
 
 
 def as_json(report: AccuracyReport) -> str:
@@ -235,11 +234,11 @@ def as_json(report: AccuracyReport) -> str:
                 "function": run.first.verb,
                 "elements": list(run.first.elements),
             },
-            "outputs": [_output_json(one) for one in run.outputs],
+            "outputs": [_output_json(output) for output in run.outputs],
             "nodes": [
-                {"node": one.node, "op_type": one.op_type, "device": one.device,
-                 "value": one.value, **figures(one.tally)}
-                for one in run.nodes
+                {"node": node.node, "op_type": node.op_type, "device": node.device,
+                 "value": node.value, **figures(node.tally)}
+                for node in run.nodes
             ],
         }
         for run in report.runs
@@ -248,7 +247,7 @@ def as_json(report: AccuracyReport) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _output_json(output: OutputAccuracy) -> dict[str, Any]:
+def _output_json(output: OutputAccuracy) -> dict[str, object]:
     confusion = output.agreement.confusion
     return {
         "name": output.name,
@@ -259,7 +258,7 @@ def _output_json(output: OutputAccuracy) -> dict[str, Any]:
     }
 
 
-def figures(tally: Tally) -> dict[str, Any]:
+def figures(tally: Tally) -> dict[str, object]:
     """Return the figures of a tally by the names that X-CUBE-AI gives them."""
     named = {
         "max": tally.largest, "mae": tally.mae, "rmse": tally.rmse, "l2r": tally.l2r,
@@ -278,26 +277,29 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+def _output_row(run: MachineAccuracy, output: OutputAccuracy) -> tuple[str, ...]:
+    tally, saturates = output.tally, "yes" if run.saturate else "no"
+    errors = (tally.rmse, tally.mae, tally.l2r, tally.mean, tally.std)
+    return (
+        *(run.machine, saturates, output.name, f"{output.agreement.accuracy:.2%}"),
+        *(f"{error:.3g}" for error in errors),
+        *(f"{tally.nse:.5f}", f"{tally.cosine:.6f}", str(output.nans), str(run.violations)),
+    )
+
+
 def as_text(report: AccuracyReport) -> str:
     """Return the report as tables: outputs of all runs, then the nodes of each machine."""
     lines = [f"{report.network}: {report.samples} runs beside ONNX Runtime in FP32", ""]
     head = ("machine", "saturate", "output", "ACC", "RMSE", "MAE", "L2R", "MEAN", "STD", "NSE",
             "COS", "NaN", "violations")  # fmt: skip
-    rows = [
-        (run.machine, "yes" if run.saturate else "no", one.name, f"{one.agreement.accuracy:.2%}",
-         *(f"{x:.3g}" for x in (one.tally.rmse, one.tally.mae, one.tally.l2r, one.tally.mean,
-                                one.tally.std)),
-         f"{one.tally.nse:.5f}", f"{one.tally.cosine:.6f}", str(one.nans), str(run.violations))
-        for run in report.runs
-        for one in run.outputs
-    ]  # fmt: skip
+    rows = [_output_row(run, output) for run in report.runs for output in run.outputs]
     lines.extend(_columns((head, *rows)))
     for run in report.runs:
         if run.first is not None:
             policy = "saturating" if run.saturate else "not saturating"
             first = f"{run.first.node} ({run.first.op_type}, {run.first.verb})"
             lines += ["", f"{run.machine}, {policy}: first range violation at {first}"]
-            lines.extend(f"  {one}" for one in run.first.elements)
+            lines.extend(f"  {element}" for element in run.first.elements)
     for run in report.runs:
         if run.saturate:
             lines += ["", f"{run.machine}, node by node"]
@@ -309,9 +311,9 @@ def _node_rows(run: MachineAccuracy) -> list[tuple[str, ...]]:
     head = ("node", "op", "device", "max", "mean", "cos", *(f"{x} ulp" for x in ULP_LABELS[:-1]),
             "NaN")  # fmt: skip
     rows = [
-        (one.node, one.op_type, one.device, f"{one.tally.largest:.3g}", f"{one.tally.mae:.3g}",
-         f"{one.tally.cosine:.6f}", *(str(number) for number in one.tally.histogram))
-        for one in run.nodes
+        (node.node, node.op_type, node.device, f"{node.tally.largest:.3g}", f"{node.tally.mae:.3g}",
+         f"{node.tally.cosine:.6f}", *(str(number) for number in node.tally.histogram))
+        for node in run.nodes
     ]  # fmt: skip
     return [head, *rows]
 

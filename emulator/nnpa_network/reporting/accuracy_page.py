@@ -14,8 +14,8 @@ from nnpa_network.reporting.metrics import ULP_LABELS
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 920, 260, 60, 12, 30
 COLOURS = {"telum1": "#0f62fe", "telum2": "#da1e28"}
 _OTHER = "#6f6f6f"
-_LEAST = 1e-7  # FP32 itself: below there is nothing to see
-MOST_SHOWN_CLASSES = 16
+_MIN_ERROR = 1e-7  # FP32 itself: below there is nothing to see
+MAX_SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Series:
     @property
     def path(self) -> str:
         """The line's vertices as SVG writes them."""
-        return " ".join(f"{one.x:.1f},{one.y:.1f}" for one in self.points)
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def as_html(report: AccuracyReport) -> str:
         ticks=_ticks(),
         size=(WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
         colours={run.machine: COLOURS.get(run.machine, _OTHER) for run in shown},
-        confusions=[(run, one) for run in shown for one in run.outputs if _is_shown(one)],
+        confusions=[(run, output) for run in shown for output in run.outputs if _is_shown(output)],
     )
 
 
@@ -95,12 +95,12 @@ def _fixed(value: float, digits: int) -> str:
 
 def _is_shown(output: OutputAccuracy) -> bool:
     confusion = output.agreement.confusion
-    return confusion is not None and len(confusion) <= MOST_SHOWN_CLASSES
+    return confusion is not None and len(confusion) <= MAX_SHOWN_CLASSES
 
 
 def _height_of(error: float) -> float:
     """Return where an error lies, from 1e-7 at the bottom to 1 on top, logarithmically."""
-    share = 1 - math.log10(min(max(error, _LEAST), 1.0)) / math.log10(_LEAST)
+    share = 1 - math.log10(min(max(error, _MIN_ERROR), 1.0)) / math.log10(_MIN_ERROR)
     return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
@@ -110,7 +110,7 @@ def _decades() -> list[tuple[float, str]]:
 
 def _positions(runs: Sequence[MachineAccuracy]) -> dict[str, int]:
     """Return the place of every value along the network, the same on all machines."""
-    values = sorted({(one.index, one.value) for run in runs for one in run.nodes})
+    values = sorted({(node.index, node.value) for run in runs for node in run.nodes})
     return {value: at for at, (_, value) in enumerate(values)}
 
 
@@ -118,10 +118,10 @@ def _series(run: MachineAccuracy, positions: Mapping[str, int]) -> Series:
     """Return the relative error (L2R) of every node; what is not numeric lies on top."""
     step = (WIDTH - LEFT - 10) / max(len(positions), 1)
     points: list[Point] = []
-    for one in run.nodes:
-        index = positions[one.value]
-        error = one.tally.l2r if math.isfinite(one.tally.l2r) else 1.0
-        text = f"{run.machine} {one.node} ({one.op_type}, {one.device}): L2R {_figure(error)}"
+    for node in run.nodes:
+        index = positions[node.value]
+        error = node.tally.l2r if math.isfinite(node.tally.l2r) else 1.0
+        text = f"{run.machine} {node.node} ({node.op_type}, {node.device}): L2R {_figure(error)}"
         points.append(Point(LEFT + (index + 0.5) * step, _height_of(error), text))
     return Series(run.machine, COLOURS.get(run.machine, _OTHER), tuple(points))
 
@@ -133,7 +133,9 @@ def _ticks() -> list[tuple[float, str]]:
 
 def _counts(run: MachineAccuracy) -> list[int]:
     """Return the ulp histogram of all outputs together."""
-    return [sum(one.tally.histogram[at] for one in run.outputs) for at in range(len(ULP_LABELS))]
+    return [
+        sum(output.tally.histogram[at] for output in run.outputs) for at in range(len(ULP_LABELS))
+    ]
 
 
 def _tallest(runs: Sequence[MachineAccuracy]) -> float:

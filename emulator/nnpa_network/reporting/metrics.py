@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two arrays of numbers are apart: running sums, and the figures made of them.
+"""Error metrics of two arrays: running sums, and the figures computed from them.
 
 Sources: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM); ulps are
 those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.0, data types).
@@ -7,33 +7,34 @@ those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_network.program import Array
+
 ULP_EDGES = (0.5, 1, 2, 4, 8, 16, 64)
 """Upper edges of the ulp histogram; below one half, both round to the same number."""
 ULP_LABELS = ("0", "<=1", "<=2", "<=4", "<=8", "<=16", "<=64", "more", "NaN")
-_FRACTION_BITS, _LEAST_EXPONENT = 9, -31
-MOST_CLASSES = 64
+_FRACTION_BITS, _MIN_EXPONENT = 9, -31
+MAX_CLASSES = 64
 """Most classes of which a confusion matrix is kept."""
 _HALF = 0.5
 
 Doubles = npt.NDArray[np.float64]
 
 
-def ulps(got: Doubles, wanted: Doubles) -> Doubles:
-    """Return the distance in units of the last place that `wanted` would have in DLFLOAT16."""
-    _, exponents = np.frexp(wanted)
-    exponents = np.where(wanted == 0, _LEAST_EXPONENT, exponents - 1)
-    unit = np.ldexp(1.0, np.maximum(exponents, _LEAST_EXPONENT) - _FRACTION_BITS)
-    return np.asarray(np.abs(got - wanted) / unit, np.float64)
+def ulps(got: Doubles, reference: Doubles) -> Doubles:
+    """Return the distance in units of the last place of `reference` in DLFLOAT16."""
+    _, exponents = np.frexp(reference)
+    exponents = np.where(reference == 0, _MIN_EXPONENT, exponents - 1)
+    unit = np.ldexp(1.0, np.maximum(exponents, _MIN_EXPONENT) - _FRACTION_BITS)
+    return np.asarray(np.abs(got - reference) / unit, np.float64)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over all elements so far; what is no number on either side counts apart."""
+    """Running sums over elements; non-numeric ones are counted separately."""
 
     count: int = 0
     bad: int = 0
@@ -41,10 +42,10 @@ class Tally:
     sums: dict[str, float] = field(default_factory=dict[str, float])
     histogram: list[int] = field(default_factory=lambda: [0] * len(ULP_LABELS))
 
-    def add(self, got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> None:
+    def add(self, got: Array, reference: Array) -> None:
         """Count the elements of two arrays of one shape."""
         a = np.asarray(got).astype(np.float64).reshape(-1)
-        b = np.asarray(wanted).astype(np.float64).reshape(-1)
+        b = np.asarray(reference).astype(np.float64).reshape(-1)
         numbers = np.isfinite(a) & np.isfinite(b)
         self.count += a.size
         self.bad += int(a.size - numbers.sum())
@@ -126,13 +127,13 @@ class Agreement:
     count: int = 0
     confusion: npt.NDArray[np.int64] | None = None
 
-    def add(self, got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> None:
+    def add(self, got: Array, reference: Array) -> None:
         """Count decisions: the largest of the last axis, or above one half where it has one."""
-        a, b = _decisions(got), _decisions(wanted)
+        a, b = _decisions(got), _decisions(reference)
         self.same += int((a == b).sum())
         self.count += a.size
         classes = max(got.shape[-1], 2) if got.ndim else 2
-        if classes <= MOST_CLASSES:
+        if classes <= MAX_CLASSES:
             if self.confusion is None:
                 self.confusion = np.zeros((classes, classes), np.int64)
             np.add.at(self.confusion, (b, a), 1)
@@ -143,7 +144,7 @@ class Agreement:
         return self.same / self.count if self.count else float("nan")
 
 
-def _decisions(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _decisions(array: Array) -> npt.NDArray[np.int64]:
     """Return a class per vector; NaN counts as least."""
     values = np.nan_to_num(np.asarray(array).astype(np.float64), nan=-np.inf)
     if values.ndim == 0 or values.shape[-1] == 1:

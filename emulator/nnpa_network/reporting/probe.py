@@ -7,11 +7,10 @@ machines. A network that turns all-zero inputs to NaN from length 64 on shows he
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from nnpa_emulator import Guest, find_machine
-from nnpa_emulator.machine import page_memory
+from nnpa_emulator.machine import Memory, page_memory
 
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.lowering.placement import title
@@ -21,7 +20,7 @@ from nnpa_network.running.results import StepFailed
 
 # Around the cells of a stick (64), the rows of a page (32), and two sticks.
 EDGE_SIZES = (1, 31, 32, 33, 63, 64, 65, 127, 128, 129)
-_LARGEST = 8.57e9  # the end of DLFLOAT16: zDNN API Reference 1.2.0, data types
+_MAX_DLFLOAT16 = 8.57e9  # the end of DLFLOAT16: zDNN API Reference 1.2.0, data types
 
 
 def _filled(value: float) -> Callable[[Port, tuple[int, ...]], Array]:
@@ -44,7 +43,7 @@ DEGENERATE: Mapping[str, Callable[[Port, tuple[int, ...]], Array]] = {
     "zeros": _filled(0.0),
     "constants": _filled(1.0),
     "all masked": _masked,
-    "extremes": _filled(_LARGEST),
+    "extremes": _filled(_MAX_DLFLOAT16),
 }
 
 
@@ -70,7 +69,7 @@ def probe(
     machines: Sequence[str] = MACHINES,
     sizes: Sequence[int] = EDGE_SIZES,
     options: ImportOptions | None = None,
-    allocate: Callable[[int], Any] = page_memory,
+    allocate: Callable[[int], Memory | None] = page_memory,
 ) -> tuple[ProbeRow, ...]:
     """Run a model at every edge size of every free dim with every degenerate input.
 
@@ -88,7 +87,7 @@ def probe(
 def _choices(hosted: OnnxModel, sizes: Sequence[int]) -> list[dict[str, int]]:
     """Return the sizes of free dims to be tried."""
     symbols = hosted.symbols
-    chosen = [dict.fromkeys(symbols, 1) | {one: size} for one in symbols for size in sizes]
+    chosen = [dict.fromkeys(symbols, 1) | {symbol: size} for symbol in symbols for size in sizes]
     return chosen or [{}]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on their way into a program's calls and out of them."""
+"""Conversions of arrays before and after a program's calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,24 +7,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nnpa_network.program import Array, ModelRefused
+from nnpa_network.program import Array, DType, ModelRefused
 
 
 def check_feed(
-    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], feeds: Mapping[str, Array]
+    name: str, dtype: DType, shape: tuple[int, ...], feeds: Mapping[str, Array]
 ) -> Array:
-    """Return a named input as a contiguous array, or say what is wrong with it."""
+    """Return a named input as a contiguous array; raise `ModelRefused`."""
     if name not in feeds:
         raise ModelRefused(f"input {name} is missing")
     array = np.asarray(feeds[name])
     if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
         return array
     fits = len(array.shape) == len(shape) and all(
-        wanted in (-1, given) for wanted, given in zip(shape, array.shape, strict=False)
+        dim in (-1, size) for dim, size in zip(shape, array.shape, strict=False)
     )
     if array.dtype != dtype or not fits:
-        got, wanted = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
-        raise ModelRefused(f"input {name}: got {got}, expected {wanted}")
+        got, expected = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
+        raise ModelRefused(f"input {name}: got {got}, expected {expected}")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
@@ -46,7 +46,7 @@ def raw(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
-def shaped(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def shaped(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
     """Return what a call gave as an array of a type and shape."""
     array = np.asarray(value)
     if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:

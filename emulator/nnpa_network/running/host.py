@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import helper
@@ -23,8 +22,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from nnpa_network.containment import fault_in
+from nnpa_network.program import Array, DType
 
-Kernel: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], list[npt.NDArray[Any]]]
+Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
 # The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
 _IR_VERSION = 10
@@ -60,8 +60,8 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
         return opset
     since = onnx.defs.get_schema(op_type, opset, "").since_version
     if since > newest_opset():
-        known = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
-        raise HostError(f"{op_type} of opset {since}: {known}")
+        newest = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
+        raise HostError(f"{op_type} of opset {since}: {newest}")
     return newest_opset()
 
 
@@ -76,30 +76,30 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _free(graph: onnx.GraphProto) -> set[str]:
-    known = {one.name for one in graph.input} | {one.name for one in graph.initializer}
+    defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     free: set[str] = set()
     for node in graph.node:
-        free |= {name for name in (*node.input, *captured(node)) if name} - known
-        known |= set(node.output)
-    return free | ({one.name for one in graph.output} - known)
+        free |= {name for name in (*node.input, *captured(node)) if name} - defined
+        defined |= set(node.output)
+    return free | ({info.name for info in graph.output} - defined)
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Tell whether a node is an If, a Loop, a Scan or the like."""
-    return any(one.HasField("g") or one.graphs for one in node.attribute)
+    """Return whether a node is an If, a Loop, a Scan or the like."""
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
 def prepare(
     serialised: bytes,
     opset: int,
-    dtypes: tuple[np.dtype[Any] | None, ...],
+    dtypes: tuple[DType | None, ...],
     shapes: tuple[tuple[int, ...], ...] | None = None,
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
     Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
-    are for nodes with subgraphs, some of which ask for them. Small nodes are kept compiled, for
-    whoever has the same. Raise `HostError`.
+    are for nodes with subgraphs, some of which need them. Compiled kernels of small nodes are
+    cached. Raise `HostError`.
     """
     compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
     return compiled(serialised, opset, dtypes, shapes)
@@ -108,7 +108,7 @@ def prepare(
 def _compile(
     serialised: bytes,
     opset: int,
-    dtypes: tuple[np.dtype[Any] | None, ...],
+    dtypes: tuple[DType | None, ...],
     shapes: tuple[tuple[int, ...], ...] | None,
 ) -> Kernel:
     node = onnx.NodeProto.FromString(serialised)
@@ -122,12 +122,12 @@ def _compile(
         name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
     }
     session = _session(node, opset, types, dict(zip(names, shapes or (), strict=False)))
-    wanted = [name for name in node.output if name]
+    outputs = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
-    def kernel(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def kernel(arrays: Sequence[Array]) -> list[Array]:
         try:
-            return list(session.run(wanted, dict(zip(present, arrays, strict=True))))
+            return list(session.run(outputs, dict(zip(present, arrays, strict=True))))
         except _REJECTIONS as error:
             raise HostError(_sentence(error)) from error
 
@@ -140,7 +140,7 @@ _kept = lru_cache(maxsize=_KERNELS)(_compile)
 def _session(
     node: onnx.NodeProto,
     opset: int,
-    types: dict[str, np.dtype[Any]],
+    types: dict[str, DType],
     shapes: dict[str, tuple[int, ...]],
 ) -> Any:
     """Make a session for a model of this one node."""
@@ -180,32 +180,32 @@ def _sentence(error: Exception) -> str:
     return text.split(" was false. ")[-1][:200]
 
 
-def reference(model: bytes) -> Callable[[Mapping[str, Any]], dict[str, npt.NDArray[Any]]]:
+def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return a function that runs a whole model and gives all its values by name, as FP32 has them.
 
     Values of a type that cannot be handed over are left out. Raise `HostError`.
     """
     proto = onnx.ModelProto.FromString(model)
-    for one in proto.opset_import:
-        if one.domain in ("", "ai.onnx"):
+    for domain in proto.opset_import:
+        if domain.domain in ("", "ai.onnx"):
             versions = [
-                opset_for(node.op_type, "", one.version)
+                opset_for(node.op_type, "", domain.version)
                 for node in proto.graph.node
                 if node.domain in ("", "ai.onnx")
             ]
-            one.version = min([one.version, *versions])
-    present = {one.name for one in proto.graph.output}
+            domain.version = min([domain.version, *versions])
+    present = {info.name for info in proto.graph.output}
     for node in proto.graph.node:
         names = [name for name in node.output if name and name not in present]
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = _load(proto)
-    wanted = [one.name for one in session.get_outputs() if one.type.startswith("tensor(")]
+    names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
-    def run(feeds: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            results = session.run(wanted, dict(feeds))
+            results = session.run(names, dict(feeds))
         except _REJECTIONS as error:
             raise HostError(_sentence(error)) from error
-        return {name: np.asarray(one) for name, one in zip(wanted, results, strict=True)}
+        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
 
     return run

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
 
-from nnpa_network.containment import MOST_TRIPS
+from nnpa_network.containment import MAX_TRIPS
 from nnpa_network.program import (
     ABSENT,
     Array,
@@ -74,8 +74,8 @@ class LoadedProgram:
     def _require_few_trips(self, step: HostStep) -> None:
         """Refuse a Loop that may not end; a program from elsewhere was not checked for that."""
         trips = self.program.constants.get(step.inputs[0] if step.inputs else ABSENT)
-        if not isinstance(trips, np.ndarray) or trips.size != 1 or int(trips.flat[0]) > MOST_TRIPS:
-            text = f"a Loop needs a constant trip count of at most {MOST_TRIPS}"
+        if not isinstance(trips, np.ndarray) or trips.size != 1 or int(trips.flat[0]) > MAX_TRIPS:
+            text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
             raise ModelRefused(text, self.node_name(step.node))
 
 

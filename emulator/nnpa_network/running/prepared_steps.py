@@ -3,7 +3,7 @@
 
 The descriptors and parameters of a step never change, so a call that passed its checks once passes
 them always; only values differ. A prepared step skips the checks, and where a value does not come
-out clean the step is run the plain way, which tells status and violation. A step is bound to the
+out clean the step is run the plain way, which gives status and violation. A step is bound to the
 tensors of a run, and used as often as these buffers serve.
 
 A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it.
@@ -139,7 +139,7 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
 
 
 def _is_part_of_next(loaded: LoadedProgram, index: int, step: HostStep) -> bool:
-    """Tell whether a step clips what nothing but the next step, a saturating transform, reads."""
+    """Return whether a step clips what nothing but the next step, a saturating transform, reads."""
     steps = loaded.program.steps
     following = steps[index + 1] if index + 1 < len(steps) else None
     return (
@@ -153,7 +153,7 @@ def _is_part_of_next(loaded: LoadedProgram, index: int, step: HostStep) -> bool:
 
 
 def _clips_to_range(loaded: LoadedProgram, step: HostStep) -> bool:
-    """Tell whether a step is Clip of FP32 to DLFLOAT16's range."""
+    """Return whether a step is Clip of FP32 to DLFLOAT16's range."""
     if len(step.inputs) != 3 or any(dtype != _FP32 for dtype in loaded.dtypes(step.inputs)):
         return False
     ends = [np.ravel(loaded.arrays.get(number, 0)) for number in step.inputs[1:]]

@@ -62,7 +62,7 @@ class BufferedRun(Run):
 def reuse_buffers(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
     """Wrap what runs a program: buffers come from an earlier run, and serve a later one.
 
-    Nothing is kept where somebody counts what the guest allocates, or a run is too large.
+    Nothing is kept where the guest counts allocations, or a run is too large.
     """
     size = sum(getsize_ztensor(tensor.transformed_desc) for tensor in loaded.templates.values())
     if loaded.guest.allocate is not page_memory or size > MAX_RUN_BYTES:

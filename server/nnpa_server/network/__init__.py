@@ -51,6 +51,6 @@ def add_to(
     loader: Callable[[], "Loader | None"],
     shortcuts: frozenset[str] = SHORTCUTS,
 ) -> None:
-    """Serve hosted networks; the service is made by the first call."""
+    """Serve hosted networks; the service is constructed by the first call."""
     service = Late(lambda: make_service(store, repository, loader(), shortcuts))
     late.add_to(server, _DESCRIPTOR, service.made)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service answers where a network cannot be run as it was asked to."""
+"""Errors of networks that cannot run a request."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def refused_input(refused: ModelRefused) -> CallRefused:
 
 
 def not_ready(handle: str, why: str) -> CallRefused:
-    """Return the error for a network that cannot be asked this."""
+    """Return the error for a network in the wrong state."""
     reason = wire.ERROR_REASON_NETWORK_NOT_READY
     return CallRefused(reason, f"the network is not ready: {why}", network=handle[:64])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What networks are made of: an ONNX file, a program, or a model that is published."""
+"""The sources of networks: an ONNX file, a program, or a published model."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Make: TypeAlias = Callable[[Guest], Plan]
 
 
 class Sources:
-    """Where the networks of a server come from; without `loader` nobody publishes."""
+    """The sources of a server's networks; without `loader` clients cannot publish."""
 
     def __init__(
         self, repository: Repository, loader: Loader | None, shortcuts: frozenset[str]
@@ -89,7 +89,7 @@ class Sources:
             "offload_integer": options.offload_integer,
             "saturate": options.overflow != pb.OVERFLOW_NINF,
         }
-        parameters = {key: {"string_value": str(one).lower()} for key, one in flags.items()}
+        parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
         config = json.dumps({"parameters": parameters})
         self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
 
@@ -104,7 +104,7 @@ def read_import_options(
         strict=options.strict_placement,
         saturate=options.overflow != pb.OVERFLOW_NINF,
         offload_integer=options.offload_integer,
-        most_bytes=limit,
+        max_bytes=limit,
         shortcuts=shortcuts,
     )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import Result, StepFailed
 
 from nnpa_server.errors import CallRefused
@@ -28,7 +28,6 @@ from nnpa_server.open_inference.requests import (
 )
 from nnpa_server.open_inference.shared_memory import Region, Regions
 from nnpa_server.open_inference.tensors import (
-    Array,
     Buffer,
     mismatched,
     raw_of,
@@ -45,7 +44,7 @@ _OPTION = "grpc.max_receive_message_length"
 
 
 class Caller(Protocol):
-    """What inference asks of a call's grpc.ServicerContext."""
+    """The part of a call's grpc.ServicerContext that inference uses."""
 
     def peer(self) -> str:
         """Return the connection's name."""
@@ -118,7 +117,7 @@ class Inference:
         result = checked.executor.run(inputs)
         output = time.perf_counter_ns()
         if self._metrics is not None:
-            warned = Counter((each.verb, each.status) for each in result.violations)
+            warned = Counter((violation.verb, violation.status) for violation in result.violations)
             self._metrics.network(checked.executor.program.machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
@@ -145,7 +144,7 @@ class Inference:
     def _require_small(self, checked: CheckedRequest, sizes: Sequence[int]) -> None:
         outputs = zip(checked.outputs, sizes, strict=True)
         size = sum(size for output, size in outputs if output.place is None)
-        limit = self._max_response if checked.most_bytes is None else checked.most_bytes
+        limit = self._max_response if checked.max_bytes is None else checked.max_bytes
         if 0 < limit < size:
             raise CallRefused(
                 wire.ERROR_REASON_RESPONSE_TOO_LARGE,
@@ -177,7 +176,7 @@ def _inputs(
         path = f"model {checked.model.name}: raw_input_contents"
         raise wrong_size(path, f"{len(raw)} entries", f"{checked.n_raw}, one per such input")
     contents = iter(raw)
-    return {each.name: _contents(each, contents, shared, most) for each in checked.inputs}
+    return {tensor.name: _contents(tensor, contents, shared, most) for tensor in checked.inputs}
 
 
 def _contents(tensor: Input, raw: Iterator[Buffer], shared: SharedMemory, most: int) -> Array:
@@ -216,7 +215,7 @@ def _describe(
     model = checked.model
     message = pb.ModelInferResponse(model_name=model.name, model_version=model.version)
     status = Status.ZDNN_ELEMENT_RANGE_VIOLATION
-    if violations := sum(each.status == status for each in result.violations):
+    if violations := sum(warning.status == status for warning in result.violations):
         message.parameters[VIOLATIONS].int64_param = violations
     for output, array, size in zip(checked.outputs, arrays, sizes, strict=True):
         tensor = message.outputs.add(name=output.name, datatype=output.kind.name, shape=array.shape)

@@ -42,7 +42,7 @@ class CheckedRequest:
     executor: "Executor"
     inputs: Sequence[Input]
     outputs: Sequence[Output]
-    most_bytes: int | None
+    max_bytes: int | None
     batch: int
     n_raw: int
     has_typed_contents: bool
@@ -84,18 +84,19 @@ class RequestReader:
     def _check(self, model: Model, message: pb.ModelInferRequest, *, raw: bool) -> CheckedRequest:
         inputs = read_inputs(model, message.inputs, raw=raw)
         outputs = read_outputs(model, message.outputs)
-        executor = self._executor(model, {each.name: each.shape for each in inputs})
+        executor = self._executor(model, {tensor.name: tensor.shape for tensor in inputs})
+        tensors: list[Input | Output] = [*inputs, *outputs]
         first = model.plan.inputs[0].shape if model.plan.inputs else ()
         return CheckedRequest(
             model,
             executor,
             inputs,
             outputs,
-            most_bytes=response_limit(message.parameters),
+            max_bytes=response_limit(message.parameters),
             batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
-            n_raw=sum(each.place is None and each.array is None for each in inputs),
-            has_typed_contents=any(each.array is not None for each in inputs),
-            uses_regions=any(each.place is not None for each in (*inputs, *outputs)),
+            n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
+            has_typed_contents=any(tensor.array is not None for tensor in inputs),
+            uses_regions=any(tensor.place is not None for tensor in tensors),
         )
 
     def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
@@ -110,5 +111,5 @@ class RequestReader:
 def run_bytes(program: "Program") -> int:
     """Return the bytes of all tensors and arrays of a run, as far as they are known before."""
     tensors = sum(getsize_ztensor(info.transformed_desc) for info in program.tensors.values())
-    known = (info for info in program.arrays.values() if -1 not in info.shape)
-    return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in known)
+    arrays = (info for info in program.arrays.values() if -1 not in info.shape)
+    return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in arrays)

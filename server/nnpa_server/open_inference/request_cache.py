@@ -35,20 +35,20 @@ class RequestCache:
         checked = self._read(request)
         if len(request.head) <= _MAX_HEAD_BYTES and not checked.has_typed_contents:
             with self._lock:
-                self._keep(key, checked)
+                self._requests[key] = checked
+                self._drop_old()
         return checked
 
-    def _keep(self, key: tuple[bytes, bool], checked: CheckedRequest) -> None:
-        """Add a request; drop those of withdrawn models, whose networks would be kept alive."""
-        self._requests[key] = checked
-        for each, kept in list(self._requests.items()):
+    def _drop_old(self) -> None:
+        """Drop the oldest, and those of withdrawn models, whose networks would be kept alive."""
+        for key, kept in list(self._requests.items()):
             if kept.model.state != State.READY:
-                del self._requests[each]
+                del self._requests[key]
         while len(self._requests) > _MAX_REQUESTS:
             self._requests.popitem(last=False)
 
     def is_quick(self, request: InferRequest) -> bool:
-        """Tell whether a request like one that came before ran within a millisecond then."""
+        """Return whether a request like one that came before ran within a millisecond then."""
         with self._lock:
             checked = self._requests.get((request.head, bool(request.raw)))
         return checked is not None and checked.run_ns < QUICK_NS

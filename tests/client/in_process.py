@@ -8,8 +8,8 @@ from nnpa.mli.v1 import mli_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
-from nnpa_client import _apart as apart
-from nnpa_client._chunks import Download, Upload
+from nnpa_client._shortcuts import out_of_band_arrays as apart
+from nnpa_client._shortcuts.chunks import Download, Upload
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator import TraceService
 from nnpa_server.accelerator.service import AcceleratorService

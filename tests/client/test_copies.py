@@ -3,7 +3,7 @@
 
 import numpy as np
 from nnpa_client import Session, zdnn
-from nnpa_client._apart import Copies
+from nnpa_client._shortcuts.out_of_band_arrays import Copies
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 

@@ -30,8 +30,8 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._apart import Answered, Listed
 from nnpa_client._guest import NOTHING_HAS_RUN
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
 from nnpa_client.errors import ADVICE
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store

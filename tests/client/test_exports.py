@@ -16,7 +16,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     WriteTensorRequest,
 )
 from nnpa_client import _transport
-from nnpa_client._chunks import parse_read, serialize_write
+from nnpa_client._shortcuts.chunks import parse_read, serialize_write
 
 SOURCES = sorted(Path(nnpa_client.__file__).parent.rglob("*.py"))
 

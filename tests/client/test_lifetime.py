@@ -16,8 +16,8 @@ import pytest
 from nnpa.zdnn.v1.accelerator_pb2 import WriteTensorResponse
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
-from nnpa_client._apart import Answered, Listed
-from nnpa_client._chunks import Upload
+from nnpa_client._shortcuts.chunks import Upload
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 

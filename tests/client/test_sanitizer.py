@@ -32,7 +32,7 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._apart import Answered, Listed
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_server.sessions.store import Store
 

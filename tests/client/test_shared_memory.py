@@ -123,7 +123,7 @@ def test_no_storage(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_such_folder(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without /dev/shm has sessions all the same."""
-    monkeypatch.setattr("nnpa_client._shared._OBJECTS", "/no/such/folder")
+    monkeypatch.setattr("nnpa_client._shortcuts.shared_memory._OBJECTS", "/no/such/folder")
     with connect(target) as session:
         assert not session.status().HasField("shared_memory")
         assert np.array_equal(session.ztensor(values(1024)).numpy(), values(1024))

@@ -12,7 +12,7 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import Ztensor as Structure
 from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
 from nnpa_client import Session, Ztensor, constants, zdnn
-from nnpa_client._apart import Answered, Listed
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 

@@ -30,9 +30,9 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._apart import APART, Answered, Copies, Listed
 from nnpa_client._sanitizer import Watch
-from nnpa_client._shared import Shared
+from nnpa_client._shortcuts.out_of_band_arrays import APART, Answered, Copies, Listed
+from nnpa_client._shortcuts.shared_memory import Shared
 from nnpa_client._sink import Sink
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered

@@ -32,10 +32,10 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     DataTypes,
 )
 
-from nnpa_client._apart import APART
-from nnpa_client._chunks import Upload
 from nnpa_client._guest import Call, Guest
 from nnpa_client._sanitizer import place_header, place_request
+from nnpa_client._shortcuts.chunks import Upload
+from nnpa_client._shortcuts.out_of_band_arrays import APART
 from nnpa_client._sink import Sink
 from nnpa_client._wire import DTYPES, dims, layout_shape
 from nnpa_client.errors import NnpaError

@@ -37,10 +37,10 @@ from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
-from nnpa_client import _apart as apart
-from nnpa_client._apart import Answered, Listed
-from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
-from nnpa_client._conversation import Conversation, Ways
+from nnpa_client._shortcuts import out_of_band_arrays as apart
+from nnpa_client._shortcuts.chunks import Download, Upload, parse_read, serialize_write
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
+from nnpa_client._shortcuts.stream import Conversation, Ways
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 

@@ -46,7 +46,7 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._guest import Call, Guest
 from nnpa_client._server import PrivateServer
-from nnpa_client._shared import create_session
+from nnpa_client._shortcuts.shared_memory import create_session
 from nnpa_client._transport import Transport
 from nnpa_client._wire import c_enum
 from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc

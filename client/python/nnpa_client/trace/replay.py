@@ -27,8 +27,8 @@ from nnpa.zdnn.v1.trace_pb2 import (
     TracedContents,
 )
 
-from nnpa_client._apart import Listed
-from nnpa_client._chunks import Upload
+from nnpa_client._shortcuts.chunks import Upload
+from nnpa_client._shortcuts.out_of_band_arrays import Listed
 from nnpa_client._transfer import CHUNK_BYTES
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NnpaError, TransportError

@@ -6,7 +6,7 @@ A chunk is field 2 of WriteTensorRequest and of ReadTensorResponse: a tag, a len
 
 from nnpa.zdnn.v1.accelerator_pb2 import ReadTensorResponse, WriteTensorRequest
 
-from nnpa_client._apart import varint
+from nnpa_client._shortcuts.out_of_band_arrays import varint
 
 Upload = WriteTensorRequest | memoryview
 Download = ReadTensorResponse | memoryview

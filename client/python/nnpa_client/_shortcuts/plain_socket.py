@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from nnpa_client._apart import Answered, Listed, parse, pieces
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed, parse, pieces
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 _PREFIX = struct.Struct(">BI")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from nnpa_client._apart import Answered, Listed
-from nnpa_client._plain_socket import Metadata, PlainStream
+from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
+from nnpa_client._shortcuts.plain_socket import Metadata, PlainStream
 
 Lists: TypeAlias = SimpleQueue[Listed | None]
 

@@ -17,9 +17,9 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
-from nnpa_client._apart import Listed
-from nnpa_client._conversation import Conversation, HttpStream
-from nnpa_client._plain_socket import PlainStream
+from nnpa_client._shortcuts.out_of_band_arrays import Listed
+from nnpa_client._shortcuts.plain_socket import PlainStream
+from nnpa_client._shortcuts.stream import Conversation, HttpStream
 
 from tests.server.process import ServerProcess, serving, wait_until
 

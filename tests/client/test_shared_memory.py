@@ -14,6 +14,7 @@ from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
 
 from tests.client.server_process import serving
 
+pytestmark = pytest.mark.shortcut
 Floats = npt.NDArray[np.float32]
 OBJECTS = Path("/dev/shm")
 

@@ -1,121 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of operations on the wire, their large arrays kept apart from the messages.
+"""Large arrays beside their messages: what protobuf would copy each time it looks at a message.
 
-protobuf copies contents each time a message is made, nested, written, parsed or looked at. Here an
-array is joined into what gRPC sends, and the `data` of a result is a view of what gRPC received.
-The wire form is the contract's (Protocol Buffers, Encoding).
+Here an array is joined into what gRPC sends, and the `data` of a result is a view of what gRPC
+received. The wire form is the contract's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
-from google.protobuf.message import DecodeError
-from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse, ReadTensorResponse
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
+from nnpa_wire.chunks import parse_chunk, serialize_chunk
+from nnpa_wire.fields import BYTES, fields, head
 
-Array: TypeAlias = npt.NDArray[np.uint8]
+from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Download, Upload
+from nnpa_client._shortcuts.wrapper import TransportWrapper
+from nnpa_client._transport import (
+    EXECUTE,
+    OUT_OF_BAND_BYTES,
+    Method,
+    Received,
+    Request,
+    Response,
+    Sent,
+)
 
-APART = 1 << 16  # bytes from which an array is worth the way around protobuf
-_BYTES = 2  # wire type of length-delimited fields
-_VARINT = 0
-_FIXED = {1: 8, 5: 4}
 _OPERATIONS = ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = ExecuteResponse.RESULTS_FIELD_NUMBER
 _DATA = OperationResult.DATA_FIELD_NUMBER
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A list of operations; `arrays` belong to operation number so-and-so, which lacks them."""
-
-    message: ExecuteRequest
-    arrays: Mapping[int, Sequence[memoryview]] = field(
-        default_factory=dict[int, Sequence[memoryview]]
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """Results of a list; `arrays` are the data of result number so-and-so, which lacks it."""
-
-    results: Sequence[OperationResult]
-    arrays: Mapping[int, memoryview] = field(default_factory=dict[int, memoryview])
-
-    def data(self, index: int) -> bytes | memoryview | None:
-        """Return the array of a result, None if it has none."""
-        result = self.results[index]
-        return result.data if result.HasField("data") else self.arrays.get(index)
-
-    def whole(self) -> list[OperationResult]:
-        """Return the results with their arrays in them, as the contract has them."""
-        for index, array in self.arrays.items():
-            self.results[index].data = bytes(array)
-        return list(self.results)
-
-
-class _Field(NamedTuple):
-    """A field on the wire: where it starts, where its value starts, where it ends."""
-
-    number: int
-    kind: int
-    start: int
-    value: int
-    end: int
-
-
-class Copies:
-    """Copies of arrays that wait in a pipeline; their memory serves the next ones.
-
-    Fresh memory for each would cost a page fault every 4 KiB. At most `LARGEST` bytes stay.
-    """
-
-    LARGEST = 1 << 24
-
-    def __init__(self) -> None:
-        self._free: list[Array] = []
-        self._used: list[Array] = []
-
-    def copy(self, array: memoryview) -> memoryview:
-        """Return a copy that is valid until `release`."""
-        fits = [one for one in self._free if one.size >= array.nbytes]
-        memory = min(fits, key=len) if fits else np.empty(array.nbytes, np.uint8)
-        self._free = [one for one in self._free if one is not memory]
-        self._used.append(memory)
-        copied = memory.data[: array.nbytes]
-        copied[:] = array
-        return copied
-
-    def release(self) -> None:
-        """Take back the memory of all copies."""
-        self._free, self._used = [*self._used, *self._free], []
-        while sum(map(len, self._free)) > self.LARGEST:
-            self._free.pop()
-
-
-def serialize(listed: Listed) -> bytes:
+def serialize(request: Request) -> bytes:
     """Return the wire form of ExecuteRequest."""
-    return b"".join(pieces(listed))
+    return b"".join(pieces(request))
 
 
-def pieces(listed: Listed) -> Sequence[bytes | memoryview]:
+def pieces(request: Request) -> Sequence[bytes | memoryview]:
     """Return the wire form of ExecuteRequest in pieces, arrays being themselves."""
-    if not listed.arrays:
-        return (listed.message.SerializeToString(),)
+    if not request.arrays:
+        return (request.message.SerializeToString(),)
     parts: list[bytes | memoryview] = [
-        ExecuteRequest(session=listed.message.session).SerializeToString()
+        ExecuteRequest(session=request.message.session).SerializeToString()
     ]
-    for index, operation in enumerate(listed.message.operations):
-        contents = _joined(operation, listed.arrays.get(index, ()))
-        parts.append(_head(_OPERATIONS, sum(map(len, contents))))
+    for index, operation in enumerate(request.message.operations):
+        contents = _operation_pieces(operation, request.arrays.get(index, ()))
+        parts.append(head(_OPERATIONS, sum(map(len, contents))))
         parts.extend(contents)
     return parts
 
 
-def _joined(operation: Operation, arrays: Sequence[memoryview]) -> list[bytes | memoryview]:
-    """Return the wire form of an operation in parts, arrays in its arm's `data`."""
+def _operation_pieces(
+    operation: Operation, arrays: Sequence[memoryview]
+) -> list[bytes | memoryview]:
+    """Return the wire form of an operation in pieces, arrays in its arm's `data`."""
     if not arrays:
         return [operation.SerializeToString()]
     name = operation.WhichOneof("operation") or ""
@@ -124,87 +62,80 @@ def _joined(operation: Operation, arrays: Sequence[memoryview]) -> list[bytes | 
     data = message.DESCRIPTOR.fields_by_name["data"].number
     contents: list[bytes | memoryview] = [message.SerializeToString()]
     for array in arrays:
-        contents += _head(data, array.nbytes), array
+        contents += head(data, array.nbytes), array
     rest = Operation()
     rest.CopyFrom(operation)
     rest.ClearField("operation")
-    return [_head(arm.number, sum(map(len, contents))), *contents, rest.SerializeToString()]
+    return [head(arm.number, sum(map(len, contents))), *contents, rest.SerializeToString()]
 
 
-def _head(number: int, size: int) -> bytes:
-    """Return the tag and length of a field of so many bytes."""
-    return varint(number << 3 | _BYTES) + varint(size)
-
-
-def varint(number: int) -> bytes:
-    """Return the wire form of a number."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def parse(raw: bytes | memoryview) -> Answered:
+def parse(raw: bytes | memoryview) -> Response:
     """Return the results that were received; raises DecodeError as a message would."""
-    if len(raw) < APART:
-        return Answered(ExecuteResponse.FromString(bytes(raw)).results)
+    if len(raw) < OUT_OF_BAND_BYTES:
+        return Response(ExecuteResponse.FromString(bytes(raw)).results)
     view = memoryview(raw)
     results: list[OperationResult] = []
     arrays: dict[int, memoryview] = {}
-    for one in _fields(view):
-        if one.number != _RESULTS or one.kind != _BYTES:
+    for field in fields(view):
+        if field.number != _RESULTS or field.kind != BYTES:
             continue
-        contents = view[one.value : one.end]
-        if len(contents) >= APART:
+        contents = view[field.value : field.end]
+        if len(contents) >= OUT_OF_BAND_BYTES:
             contents, array = _without_data(contents)
             if array is not None:
                 arrays[len(results)] = array
         results.append(OperationResult.FromString(bytes(contents)))
-    return Answered(results, arrays)
+    return Response(results, arrays)
 
 
 def _without_data(view: memoryview) -> tuple[memoryview, memoryview | None]:
-    """Return the wire form of a result without its array, and this."""
+    """Return the wire form of a result without its array, and the array."""
     kept: list[memoryview] = []
     array: memoryview | None = None
-    for one in _fields(view):
-        if one.number == _DATA and one.kind == _BYTES:
-            array = view[one.value : one.end]
+    for field in fields(view):
+        if field.number == _DATA and field.kind == BYTES:
+            array = view[field.value : field.end]
         else:
-            kept.append(view[one.start : one.end])
+            kept.append(view[field.start : field.end])
     return memoryview(b"".join(kept)), array
 
 
-def _fields(view: memoryview) -> Iterator[_Field]:
-    """Yield the fields of a message's wire form; groups, which ours never have, are errors."""
-    position, end = 0, len(view)
-    while position < end:
-        start = position
-        tag, position = _varint(view, position)
-        kind, value = tag & 7, position
-        if kind == _BYTES:
-            size, value = _varint(view, position)
-            position = value + size
-        elif kind == _VARINT:
-            _, position = _varint(view, position)
-        else:
-            position += _FIXED.get(kind, end)
-        if position > end:
-            raise DecodeError("a field goes beyond its message")
-        yield _Field(tag >> 3, kind, start, value, position)
+def serialize_upload(part: Upload) -> bytes:
+    """Return the wire form of a header message, or of a chunk."""
+    return serialize_chunk(part) if isinstance(part, memoryview) else part.SerializeToString()
 
 
-def _varint(view: memoryview, position: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
-    number = 0
-    for shift in range(0, 70, 7):
-        if position >= len(view):
-            break
-        byte = view[position]
-        number |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return number, position
-    raise DecodeError("a number that does not end")
+def parse_download(raw: bytes) -> Download:
+    """Return the bytes of a chunk, or the message for anything else."""
+    chunk = parse_chunk(raw)
+    return ReadTensorResponse.FromString(raw) if chunk is None else chunk
+
+
+# By method: the same method with the codec of this module.
+_METHODS: Mapping[object, Method[Any, Any]] = MappingProxyType(
+    {
+        EXECUTE: Method(EXECUTE.path, serialize, parse, pieces=pieces),
+        WRITE_TENSOR: Method(WRITE_TENSOR.path, serialize_upload, WRITE_TENSOR.parse),
+        READ_TENSOR: Method(READ_TENSOR.path, READ_TENSOR.serialize, parse_download),
+    }
+)
+
+
+def _with_codec(method: Method[Sent, Received]) -> Method[Sent, Received]:
+    return cast("Method[Sent, Received]", _METHODS.get(method, method))
+
+
+class OutOfBandArrays(TransportWrapper):
+    """A transport whose messages leave large arrays beside them."""
+
+    def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
+        """Send one message, and return the answer."""
+        return self.inner.unary(_with_codec(method), request)
+
+    def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
+        """Send messages, and return the answer to all of them."""
+        return self.inner.send_stream(_with_codec(method), requests)
+
+    def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
+        """Send one message, and return its answers."""
+        return self.inner.receive_stream(_with_codec(method), request)

@@ -8,14 +8,29 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
-from nnpa_client._shortcuts.out_of_band_arrays import Answered, Listed
-from nnpa_client._shortcuts.plain_socket import Metadata, PlainStream
+import grpc
+from nnpa.zdnn.v1.accelerator_pb2 import Session
 
-Lists: TypeAlias = SimpleQueue[Listed | None]
+from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION
+from nnpa_client._shortcuts.wrapper import TransportWrapper
+from nnpa_client._transport import (
+    GrpcTransport,
+    Method,
+    Received,
+    Request,
+    Response,
+    Sent,
+    Transport,
+    error_from_rpc,
+)
+from nnpa_client.errors import TransportError
+
+_EXECUTE_STREAM = "/nnpa.zdnn.v1.AcceleratorService/ExecuteStream"
+Execute: TypeAlias = Method[Request, Response]
 
 
 class Stream(Protocol):
@@ -25,12 +40,12 @@ class Stream(Protocol):
         """Tell whether it takes another list."""
         ...
 
-    def ask(self, listed: Listed) -> Answered:
+    def ask(self, request: Request) -> Response:
         """Return the answer of a list; raise grpc.RpcError, or ValueError without an answer."""
         ...
 
     def close(self) -> None:
-        """End it in order, if no list is under way; may be repeated."""
+        """End it in order, if no list is in flight; may be repeated."""
         ...
 
     def cancel(self) -> None:
@@ -41,27 +56,27 @@ class Stream(Protocol):
 class HttpStream:
     """A stream over HTTP/2, which `begin` makes of the lists to send."""
 
-    def __init__(self, begin: Callable[[Iterator[Listed]], Any]) -> None:
-        self._lists: Lists = SimpleQueue()
-        self._call = begin(iter(self._lists.get, None))  # kept: without it gRPC cancels
+    def __init__(self, begin: Callable[[Iterator[Request]], Any]) -> None:
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._call = begin(iter(self._requests.get, None))  # kept: without it gRPC cancels
 
     def is_active(self) -> bool:
         """Tell whether it takes another list."""
         active: bool = self._call.is_active()
         return active
 
-    def ask(self, listed: Listed) -> Answered:
+    def ask(self, request: Request) -> Response:
         """Return the answer of a list."""
-        self._lists.put(listed)
+        self._requests.put(request)
         try:
-            answered: Answered = next(self._call)
+            response: Response = next(self._call)
         except StopIteration:
             raise ValueError("the stream of lists ended without an answer") from None
-        return answered
+        return response
 
     def close(self) -> None:
         """End it: the thread that sends the lists must not wait for ever."""
-        self._lists.put(None)
+        self._requests.put(None)
 
     def cancel(self) -> None:
         """End it at once."""
@@ -69,34 +84,46 @@ class HttpStream:
         self._call.cancel()
 
 
-class Ways:
-    """How streams begin: on the plain socket at `plain`, if there is one, else over HTTP/2."""
+class Route(Protocol):
+    """A way on which streams to a server begin."""
 
-    def __init__(self, over_http: Callable[[Iterator[Listed]], Any], metadata: Metadata) -> None:
-        self.plain = ""
-        self._over_http = over_http
-        self._metadata = metadata
+    def session_created(self, session: Session) -> None:
+        """Note what the server says of its sockets."""
+        ...
 
-    def begin(self) -> Stream:
+    def begin(self, method: Execute) -> Stream | None:
+        """Begin a stream with a method's codec; None where this way is closed."""
+        ...
+
+
+class HttpRoute:
+    """Streams over the connection of a transport."""
+
+    def __init__(self, transport: GrpcTransport) -> None:
+        self._transport = transport
+
+    def session_created(self, session: Session) -> None:
+        """Note nothing: every server has this way."""
+
+    def begin(self, method: Execute) -> Stream:
         """Begin a stream."""
-        if self.plain:
-            try:
-                return PlainStream(self.plain, self._metadata)
-            except OSError:
-                self.plain = ""
-        return HttpStream(self._over_http)
+        call: Callable[..., Any] = self._transport.channel.stream_stream(
+            _EXECUTE_STREAM, method.serialize, method.parse
+        )
+        metadata = self._transport.metadata or None
+        return HttpStream(lambda requests: call(requests, metadata=metadata))
 
 
-class Conversation:
-    """A stream that `begin` makes, and makes anew when it has ended.
+class RenewedStream:
+    """A stream that `begin` begins, and begins anew when it has ended.
 
-    One list is under way at a time; what goes wrong with it ends the stream. One that has idled for
-    more than `most_idle` seconds is left: the server may be ending it.
+    One list is in flight at a time; an error ends the stream. One that has idled for more than
+    `max_idle` seconds is closed: the server may be ending it.
     """
 
-    most_idle = math.inf
+    max_idle = math.inf
 
-    def __init__(self, begin: Callable[[], Stream]) -> None:
+    def __init__(self, begin: Callable[[Execute], Stream]) -> None:
         self._begin = begin
         self._turn = threading.Lock()
         self._stream: Stream | None = None
@@ -104,22 +131,22 @@ class Conversation:
         self._end: Callable[[], object] = int
         self._used = 0.0
 
-    def ask(self, listed: Listed) -> Answered | None:
-        """Return the answer of a list; None, and nothing has run, while another is under way.
+    def ask(self, method: Execute, request: Request) -> Response | None:
+        """Return the answer of a list; None, and nothing has run, while another is in flight.
 
-        Raises grpc.RpcError as a call of its own does; ValueError when the channel is closed, or
-        the stream ends without an answer.
+        Raises grpc.RpcError as a unary call does; ValueError when the channel is closed, or the
+        stream ends without an answer.
         """
         if not self._turn.acquire(blocking=False):
             return None
         try:
             stream, idle = self._stream, time.monotonic() - self._used
-            if stream is None or idle > self.most_idle or not stream.is_active():
-                stream = self._open()
+            if stream is None or idle > self.max_idle or not stream.is_active():
+                stream = self._open(method)
             try:
-                answered = stream.ask(listed)
+                response = stream.ask(request)
                 self._used = time.monotonic()
-                return answered
+                return response
             except BaseException:
                 self.close()
                 stream.cancel()
@@ -127,9 +154,9 @@ class Conversation:
         finally:
             self._turn.release()
 
-    def _open(self) -> Stream:
+    def _open(self, method: Execute) -> Stream:
         self.close()
-        stream = self._stream = self._begin()
+        stream = self._stream = self._begin(method)
         self._end = weakref.finalize(self, stream.close)
         return stream
 
@@ -138,3 +165,66 @@ class Conversation:
         if self._stream is not None:
             self._stream, self._ended = None, self._stream
         self._end()
+
+
+class StreamTransport(TransportWrapper):
+    """A transport that sends lists over a stream, by the first of `routes` that is open.
+
+    Without one, or while another list is in flight, a list is a unary call.
+    """
+
+    def __init__(self, inner: Transport, routes: Sequence[Route]) -> None:
+        super().__init__(inner)
+        self._routes = list(routes)
+        self._stream = RenewedStream(self._begin)
+
+    def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
+        """Send one message, a list over the stream, and return the answer."""
+        if isinstance(request, Request):
+            response = self._ask(cast("Execute", method), request) if self._routes else None
+            if response is not None:
+                return cast("Received", response)
+        elif method is DELETE_SESSION:
+            self._stream.close()
+        answer = self.inner.unary(method, request)
+        if method is CREATE_SESSION and isinstance(answer, Session):
+            self._session_created(answer)
+        return answer
+
+    def _session_created(self, session: Session) -> None:
+        for route in self._routes:
+            route.session_created(session)
+        if session.limits.HasField("idle_timeout"):
+            idle_timeout = session.limits.idle_timeout.ToNanoseconds() / 1e9
+            self._stream.max_idle = idle_timeout / 2  # what a server ends is far from it
+
+    def _begin(self, method: Execute) -> Stream:
+        for route in self._routes:
+            stream = route.begin(method)
+            if stream is not None:
+                return stream
+        raise _NoRouteError
+
+    def _ask(self, method: Execute, request: Request) -> Response | None:
+        """Return the answer of a list; None, and nothing has run, where no stream takes it."""
+        try:
+            return self._stream.ask(method, request)
+        except _NoRouteError:
+            return None
+        except (grpc.RpcError, ValueError) as error:
+            failure = error_from_rpc(error, self.target)
+        if isinstance(failure, TransportError) and (
+            failure.metadata.get("field") == "max_conversations"
+        ):
+            self._routes.clear()
+            return None
+        raise failure
+
+    def close(self) -> None:
+        """Close the stream and the connection."""
+        self._stream.close()
+        self.inner.close()
+
+
+class _NoRouteError(Exception):
+    """No route is open: lists are unary calls."""

@@ -8,6 +8,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session as WireSession
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.fault_pb2 import FaultRule, InjectedFault
 
+from nnpa_client._methods import UPDATE_SESSION
 from nnpa_client.errors import NnpaError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def set_rules(session: "Session", rules: Sequence[FaultRule]) -> None:
     """Replace the fault rules of a session; those that stay in their place go on counting."""
     request = UpdateSessionRequest(session=WireSession(name=session.name, fault_rules=rules))
     request.update_mask.paths.append("fault_rules")
-    session.transport.update_session(request)
+    session.transport.unary(UPDATE_SESSION, request)
     session.status()
 
 

@@ -24,6 +24,7 @@ from nnpa_client._methods import (
     OBSERVE_NETWORK,
     RUN_NETWORK,
 )
+from nnpa_client._open_session import OpenSession
 from nnpa_client.network.buffers import (
     AiError,
     Buffer,
@@ -34,7 +35,6 @@ from nnpa_client.network.buffers import (
     to_wire,
     write_back,
 )
-from nnpa_client.session import Session
 
 CHUNK_BYTES = 1 << 20
 TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
@@ -60,7 +60,7 @@ Model = str | PathLike[str] | bytes | Serializable
 class Handle:
     """What create gives: the session and the name of a network in it."""
 
-    session: Session
+    session: OpenSession
     name: str
 
 
@@ -131,7 +131,7 @@ def create_header(c_name: str, options: Options) -> pb.CreateNetworkHeader:
 
 
 def create_message(
-    session: Session,
+    session: OpenSession,
     model: Model | None,
     c_name: str,
     options: Options,
@@ -174,7 +174,7 @@ def _bytes_of(model: Model) -> bytes:
 
 
 def create(
-    session: Session,
+    session: OpenSession,
     model: Model | None = None,
     c_name: str = "network",
     options: Options = DEFAULT,

@@ -18,6 +18,7 @@ from nnpa_client._methods import (
     MEASURE_ACCURACY,
     PROBE_NETWORK,
 )
+from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
@@ -28,7 +29,6 @@ from nnpa_client.network.buffers import (
     error_from_wire,
 )
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options
-from nnpa_client.session import Session
 
 Array = npt.NDArray[Any]
 
@@ -188,7 +188,7 @@ class Network:
 
 
 def load(
-    session: Session,
+    session: OpenSession,
     model: Model | None = None,
     c_name: str | None = None,
     options: Options = DEFAULT,

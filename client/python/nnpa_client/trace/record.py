@@ -7,22 +7,19 @@ import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionOptions
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
 
 from nnpa_client._methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
+from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
 from nnpa_client.config import program_environment
 from nnpa_client.errors import NnpaError
 from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.format import TracePath, TraceWriter
 from nnpa_client.trace.history import Trace, read
-
-if TYPE_CHECKING:
-    from nnpa_client.session import Session
 
 _END_SECONDS = 30.0  # that the end of a trace may take to come
 
@@ -75,7 +72,7 @@ class Recording:
 
 @contextlib.contextmanager
 def record_session(
-    session: "Session", path: TracePath, contents: bool, max_bytes: int
+    session: OpenSession, path: TracePath, contents: bool, max_bytes: int
 ) -> Generator[Recording]:
     """Record what a session does in the block; see `Session.trace`."""
     recording = Recording(session.transport, path, contents, max_bytes)
@@ -93,7 +90,7 @@ def record_session(
             warnings.warn(text, stacklevel=3)
 
 
-def _join(session: "Session", name: str) -> None:
+def _join(session: OpenSession, name: str) -> None:
     """Have a session recorded by a trace from here on; by none without a name."""
     session.update()  # which runs what a pipeline has queued
     request = UpdateSessionRequest(session=SessionOptions(name=session.name, trace=name))

@@ -17,6 +17,7 @@ from nnpa_emulator import FUNCTIONS, TensorDesc, Ztensor
 from nnpa_emulator.ztensor import init_quantized_ztensor
 
 Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 ABSENT = 0
 """The id of an optional ONNX input or output that is left out."""
@@ -40,7 +41,7 @@ class Port:
     """
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     symbols: tuple[str, ...] = ()
 
@@ -49,7 +50,7 @@ class Port:
 class ArrayInfo:
     """An array on the host; -1 in `shape` is a dim that only running the step tells."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
 
 

@@ -23,6 +23,7 @@ from nnpa_server.config import (
     parse_inference_listen,
     parse_listen,
     parse_metrics,
+    parse_plain,
     parse_size,
     parse_time,
 )
@@ -47,7 +48,7 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Param
 
 
 def _flag(name: str, default: Any, text: str, **details: Any) -> Callable[[Any], Any]:
-    return click.option(name, default=default, show_default=True, help=text, **details)
+    return click.option(name, default=default, help=text, **{"show_default": True, **details})
 
 
 _SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}
@@ -120,6 +121,16 @@ _COUNT = {"type": click.IntRange(1)}
     "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log tells.",
     metavar="ADDRESS",
     callback=_parsed(parse_metrics),
+)
+@_flag(
+    "--plain",
+    "",
+    "Take shortcuts away, all or these: the same answers, slower.",
+    is_flag=False,
+    flag_value="all",
+    show_default=False,
+    metavar="[=NAME,...]",
+    callback=_parsed(parse_plain),
 )
 @_flag(
     "--log-level",

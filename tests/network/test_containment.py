@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from nnpa_emulator import Guest, find_machine
-from nnpa_network import host
-from nnpa_network.executor import Executor
-from nnpa_network.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ArrayInfo, HostStep, ModelRefused, Port, Program
+from nnpa_network.running import host
+from nnpa_network.running.executor import Executor
 from onnx import TensorProto, helper, numpy_helper
 
 FLOATS = np.dtype(np.float32)

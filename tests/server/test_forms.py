@@ -15,7 +15,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Status
 from nnpa_server.accelerator import decode as checked
-from nnpa_server.sessions.request_cache import Form, Forms
+from nnpa_server.accelerator.shortcuts.request_templates import Template, Templates
 
 from tests.server.wire import Client, Operation, desc, op, pre_desc, refused
 
@@ -76,16 +76,17 @@ def program(client: Client) -> Program:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The arms of all operations that are read from their messages."""
     arms: list[str | None] = []
-    real: Callable[..., Any] = checked.check_one
+    real: Callable[..., Any] = checked.decode_operation
 
     def counted(ids: Any, operation: Operation, name: str | None, path: str) -> Any:
         arms.append(name)
         return real(ids, operation, name, path)
 
-    monkeypatch.setattr(checked, "check_one", counted)
+    monkeypatch.setattr(checked, "decode_operation", counted)
     return arms
 
 
+@pytest.mark.shortcut
 def test_the_third_is_not_read(program: Program, read: list[str | None]) -> None:
     """From the third of its form on a list is not read, whatever contents it names."""
     shape = (2, 3)
@@ -265,15 +266,16 @@ def test_a_field_that_protobuf_skips(program: Program) -> None:
         assert [one.data for one in answer.results] == [array.tobytes()]
 
 
+@pytest.mark.shortcut
 def test_forms_do_not_pile_up() -> None:
     """However many forms and steps come, few are remembered, and the last one is."""
-    forms, kept = Forms(), list[bytes]()
+    forms, kept = Templates(), list[bytes]()
     for size in range(1, 600):
         raw, steps = b"x" * size, [None] * (size % 70)
         forms.expects(size)
         for number in range(12):
             fixed = bytes([number]) + raw[1:]
-            forms.keep(size, Form((fixed,), (0,), (), steps, ()))
+            forms.keep(size, Template((fixed,), (0,), (), steps))
             found = forms.find(fixed)
             assert found is not None
             assert found.steps is steps

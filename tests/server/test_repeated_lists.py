@@ -50,6 +50,7 @@ def test_answers_and_values_stay(loaded: Client) -> None:
     assert np.array_equal(loaded.array(4), np.full(6, 1.5, np.float32))
 
 
+@pytest.mark.shortcut
 def test_checks_are_made_twice_at_most(loaded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third time a list comes, nothing of it goes through the pipeline any more."""
     called: list[str] = []

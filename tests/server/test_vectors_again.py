@@ -27,6 +27,7 @@ from nnpa_server.config import Config
 
 from tests import vector_runner
 from tests.server.plain import Plain
+from tests.server.process import PLAIN
 from tests.server.test_mapped import memfd
 from tests.server.wire import read_error
 from tests.vector_runner import CallFailedError, Vector
@@ -136,7 +137,7 @@ def target() -> Iterator[Target]:
     """Sessions of a server that takes shared memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "nnpa.sock"
-        config = Config(listen=(f"unix:{path}",), shared_memory=True)
+        config = Config(listen=(f"unix:{path}",), shared_memory=True, plain=PLAIN)
         server = Server(replace(config, drain_timeout=5.0))
         (address,) = server.start()
         with grpc.insecure_channel(address) as channel:

@@ -7,9 +7,9 @@ given.
 
 import numpy as np
 
-from nnpa_network.arrangement import NotMapped
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import NotMapped
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
     become,

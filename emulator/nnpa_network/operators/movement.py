@@ -4,9 +4,9 @@
 Source: ONNX operators of the names given.
 """
 
-from nnpa_network.arrangement import NotMapped
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode
+from nnpa_network.building.arrangement import NotMapped
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode
 from nnpa_network.operators.table import Graph, become, made, operator, taken
 
 

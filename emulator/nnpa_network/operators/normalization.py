@@ -10,7 +10,7 @@ import math
 import numpy as np
 from nnpa_emulator.ztensor import DataTypes, generate_transformed_desc
 
-from nnpa_network.arrangement import (
+from nnpa_network.building.arrangement import (
     Arrangement,
     NotMapped,
     axes_of,
@@ -18,8 +18,8 @@ from nnpa_network.arrangement import (
     describe,
     plain,
 )
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import combine
 from nnpa_network.operators.table import (
     Graph,

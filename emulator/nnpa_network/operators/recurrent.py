@@ -24,9 +24,9 @@ from nnpa_emulator.ztensor import (
     padded,
 )
 
-from nnpa_network.arrangement import ELEMENT_TYPES, Arrangement, NotMapped, axes_of, plain
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import ELEMENT_TYPES, Arrangement, NotMapped, axes_of, plain
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
     fixed,

@@ -10,7 +10,7 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS
 from nnpa_emulator.machine import FORMAT_1
 
-from nnpa_network.arrangement import (
+from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
     NotMapped,
@@ -18,8 +18,8 @@ from nnpa_network.arrangement import (
     axes_of,
     plain,
 )
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.program import Array
 
 

@@ -18,10 +18,11 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_server.accelerator.decode import LiveIds, Step, check_one
-from nnpa_server.accelerator.encode import answer, dense, describe_ztensor, in_order
-from nnpa_server.accelerator.execute import call, run_step
-from nnpa_server.accelerator.observers.trace_records import recorded, stepping, streamed
+from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
+from nnpa_server.accelerator.encode import dense, in_order
+from nnpa_server.accelerator.execute import answer, describe_ztensor, path_of
+from nnpa_server.accelerator.observers.sanitizing import sanitizer_of
+from nnpa_server.accelerator.observers.trace_records import record_step, recorded, streamed
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
     check_name,
@@ -41,7 +42,6 @@ from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
 from nnpa_server.rpc.wire_fields import varint
-from nnpa_server.sanitizer.padding import fill
 from nnpa_server.sessions.cancellation import Context, Patience, given_up
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
@@ -115,9 +115,8 @@ def _in_flight(
     session: Session, operation: operation_pb2.Operation
 ) -> AbstractContextManager[None]:
     """Return what goes around a stream of an operation, for the sanitizer."""
-    if session.sanitizer is None:
-        return nullcontext()
-    return session.sanitizer.in_flight((operation,), ARMS)
+    sanitizer = sanitizer_of(session)
+    return nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), ARMS)
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
@@ -168,7 +167,8 @@ def _write_arrays(
             step = _transform_step(session, target.operation, "header.arrays.operation")
             values = {**step.values, "data": arrays}
             attend(session, context)
-            return stepping(session, run_step)(session, step._replace(values=values))[1]
+            step = step._replace(values=values)
+            return record_step(session, path_of(session).run_chunked, step).result
 
 
 def _transform_step(session: Session, operation: operation_pb2.Operation, path: str) -> Step:
@@ -176,12 +176,12 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
     if name not in _TRANSFORMS:
         text = f"{path} is {name or 'unset'}, must be a transform to sticks"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
-    step = check_one(LiveIds(session), operation, name, path)
+    step = decode_operation(LiveIds(session), operation, name, path)
     if step.others:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
-    return step._replace(origin=operation)
+    return step
 
 
 def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> Result | None:
@@ -189,12 +189,13 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
 
     Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
     """
+    run_step = path_of(session).run_chunked
     probe = step._replace(values={**step.values, "data": [b""] * len(sizes)}, of_program=False)
     try:
-        refused = run_step(session, probe)[1]
+        refused = run_step(session, probe).result
         if faults_of(session) is None:
             return refused
-        return run_step(session, probe._replace(of_program=step.of_program))[1]
+        return run_step(session, probe._replace(of_program=step.of_program)).result
     except Malformed as wanted:
         if not wanted.field.startswith("data["):
             raise
@@ -232,8 +233,8 @@ def _write_sticks(
                 tensor.is_transformed = target.is_transformed
             session.tensors[target.id] = tensor
             session.settle(target.id)
-            if session.sanitizer is not None:
-                session.sanitizer.received(target)
+            if (sanitizer := sanitizer_of(session)) is not None:
+                sanitizer.received(target)
             result = answer(Outcome())
             result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
             return streamed(session, result, tensor.buffer)
@@ -246,8 +247,8 @@ def _without_chunks(
     message, memory = target.new_ztensor, staging(_wanted(target, fresh))
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
-    elif session.sanitizer is not None:
-        fill(memory)
+    elif session.fill_new is not None:
+        session.fill_new(memory)
     else:
         memory.fill(0)
     return memory
@@ -331,17 +332,16 @@ def _read_array(
     if name != "transform_origtensor":
         text = f"operation is {name or 'unset'}, must be transform_origtensor"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
-    step = check_one(LiveIds(session), operation, name, "operation")
+    step = decode_operation(LiveIds(session), operation, name, "operation")
     if step.others:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]
     if tensor.is_transformed and tensor.buffer is not None:
         session.reserve(dense_bytes(tensor))
-    outcome = call(session, step._replace(origin=operation), {"ztensor": tensor})
-    if (faults := faults_of(session)) is not None:
-        faults.require_connection()
-    result = answer(outcome)
+    path, tensors = path_of(session), {"ztensor": tensor}
+    outcome = path.call_function(session, step, tensors)
+    result, _ = path.encode_result(session, step, tensors, outcome)
     result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))
     return result, None if outcome.value is None else dense(outcome.value)
 

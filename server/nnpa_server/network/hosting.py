@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
-from nnpa_network.activations import Activations
-from nnpa_network.creation import Provenance
-from nnpa_network.errors import AiError
-from nnpa_network.executor import Violation
-from nnpa_network.instances import Instances
-from nnpa_network.plan import Plan
+from nnpa_network.client_api.activations import Activations
+from nnpa_network.client_api.creation import Provenance
+from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.instances import Instances
+from nnpa_network.client_api.network import Network
+from nnpa_network.client_api.report import Version
+from nnpa_network.importing.plan import Plan
 from nnpa_network.program import AcceleratorStep, Program
-from nnpa_network.report import Version
-from nnpa_network.runtime import Network
+from nnpa_network.running.results import Violation
 
-from nnpa_server.accelerator.encode import SERVER_VERSION
+from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
-from nnpa_network.accuracy import MACHINES, as_json, as_text, measure
-from nnpa_network.accuracy_page import as_html
-from nnpa_network.buffer_format import Array
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.probe import EDGE_SIZES, probe
+from nnpa_network.client_api.buffer_format import Array
+from nnpa_network.client_api.network import Network
+from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.program import Port
-from nnpa_network.runtime import Network
+from nnpa_network.reporting.accuracy import MACHINES, as_json, as_text, measure
+from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.probe import EDGE_SIZES, probe
 
 from nnpa_server.errors import invalid
 from nnpa_server.network.memory import NetworkMemory

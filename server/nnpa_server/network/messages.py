@@ -13,14 +13,15 @@ import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_emulator.arith import RangeViolation
-from nnpa_network.buffer_format import Array, Buffer, Format, MetaInfo
-from nnpa_network.creation import Caller, NetworkParams, Options
-from nnpa_network.errors import AiError
-from nnpa_network.executor import Violation
-from nnpa_network.observer import Event, NodeInfo
+from nnpa_network.client_api.buffer_format import Array, Buffer, Format, MetaInfo
+from nnpa_network.client_api.creation import Caller, NetworkParams, Options
+from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.observer import Event, NodeInfo
+from nnpa_network.client_api.report import Report, Version
+from nnpa_network.client_api.weights import layout
+from nnpa_network.importing.plan import Weight
 from nnpa_network.program import Node, Port, Program
-from nnpa_network.report import Report, Version
-from nnpa_network.weights import Weight, layout
+from nnpa_network.running.results import Violation
 
 from nnpa_server.errors import invalid, unspecified
 

@@ -35,8 +35,8 @@ from nnpa_network.program import (
     writes,
 )
 
-from nnpa_server.accelerator.decode import LiveIds, check_one
-from nnpa_server.accelerator.encode import describe, describe_ztensor
+from nnpa_server.accelerator.decode import LiveIds, decode_operation
+from nnpa_server.accelerator.execute import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (
@@ -183,7 +183,7 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
     operation = message.operation
     name = operation.WhichOneof("operation")
     try:
-        step = check_one(ids, operation, name, path)
+        step = decode_operation(ids, operation, name, path)
     except NotInLibrary as error:
         raise from_exception(error, operation=name or "") from error
     arm = step.arm

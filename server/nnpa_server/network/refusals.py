@@ -5,8 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.executor import StepFailed
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.results import StepFailed
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.network.programs import refused_model

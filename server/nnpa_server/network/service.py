@@ -13,18 +13,19 @@ from typing import Any
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import network_pb2_grpc
-from nnpa_network.buffer_format import Buffer
-from nnpa_network.creation import require_compatible
-from nnpa_network.errors import NetworkRefused
-from nnpa_network.executor import Result
-from nnpa_network.instances import NOT_RUN
-from nnpa_network.observer import Event, EventFlag, EventQueue, Observer
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.plan import Plan
+from nnpa_network.client_api.buffer_format import Buffer
+from nnpa_network.client_api.creation import require_compatible
+from nnpa_network.client_api.errors import NetworkRefused
+from nnpa_network.client_api.instances import NOT_RUN
+from nnpa_network.client_api.network import Network, RunResult
+from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
-from nnpa_network.runtime import Network, RunResult
+from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
 
-from nnpa_server.accelerator.encode import timestamp
+from nnpa_server.accelerator.describe import timestamp
 from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
@@ -64,9 +65,15 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     """The service. `loader` publishes models, None where the operator does not allow it."""
 
-    def __init__(self, store: Store, repository: Repository, loader: Loader | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        repository: Repository,
+        loader: Loader | None,
+        shortcuts: frozenset[str] = SHORTCUTS,
+    ) -> None:
         self.store, self.repository = store, repository
-        self._sources = Sources(repository, loader)
+        self._sources = Sources(repository, loader, shortcuts)
 
     @contextmanager
     def _hosted(self, session: str) -> Generator[Hosted]:

@@ -17,15 +17,17 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.results import StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
-from nnpa_server.open_inference.inference import bytes_of
+from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, State, not_found
 from nnpa_server.open_inference.sources import Options, Source
 
 if TYPE_CHECKING:
-    from nnpa_network.plan import Plan
+    from nnpa_network.importing.plan import Plan
     from nnpa_network.program import Port
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
@@ -168,9 +170,7 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
-    from nnpa_network.executor import StepFailed  # imports onnx, as the plan has
-
-    taken = bytes_of(_executor(plan).program)
+    taken = run_bytes(_executor(plan).program)
     if taken > most:
         return {"warmup": f"left out: it takes {taken} bytes, a run may have {most}"}
     rng = np.random.default_rng(_SEED)
@@ -195,11 +195,13 @@ def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
     return rng.standard_normal(shape, np.float32).astype(port.dtype)
 
 
-def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
+def compile_onnx(
+    data: bytes, options: Options, limit: int, *, shortcuts: frozenset[str] = SHORTCUTS
+) -> "Plan":
     """Compile an ONNX file; needs the packages of the extra `onnx`."""
     try:
-        from nnpa_network.onnx_import import ImportOptions
-        from nnpa_network.onnx_plan import OnnxPlan
+        from nnpa_network.importing.onnx_import import ImportOptions
+        from nnpa_network.importing.onnx_plan import OnnxPlan
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
@@ -208,5 +210,6 @@ def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
         saturate=options.saturate,
         offload_integer=options.offload_integer,
         most_bytes=limit,
+        shortcuts=shortcuts,
     )
     return OnnxPlan(data, Guest(MACHINES[options.machine]), chosen)

@@ -20,7 +20,9 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_server.errors import CallRefused
 
 if TYPE_CHECKING:
-    from nnpa_network.plan import Plan  # its modules import onnx, which not every server has
+    from nnpa_network.importing.plan import (
+        Plan,  # its modules import onnx, which not every server has
+    )
 
 MAX_NAME = 256
 

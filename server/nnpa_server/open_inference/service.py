@@ -14,7 +14,7 @@ from nnpa_server.errors import CallCancelled, CallRefused, from_exception, inval
 from nnpa_server.open_inference import metadata
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader
-from nnpa_server.open_inference.messages import InferRequest, InferResponse
+from nnpa_server.open_inference.messages import InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
@@ -102,7 +102,7 @@ class OpenInferenceService:
 
     def ModelStreamInfer(  # noqa: N802
         self, requests: Iterator[InferRequest], context: Any
-    ) -> Generator[InferResponse | pb.ModelStreamInferResponse]:
+    ) -> Generator[StreamResponse]:
         """Run models, one answer to each request; an error ends its request only."""
         for request in requests:
             try:
@@ -202,9 +202,8 @@ def _final(request: InferRequest, response: InferResponse) -> InferResponse:
     wanted = pb.ModelInferRequest.FromString(request.head).parameters
     if _FINAL_WANTED not in wanted or not wanted[_FINAL_WANTED].bool_param:
         return response
-    head = pb.ModelInferResponse.FromString(response.head)
-    head.parameters[_FINAL].bool_param = True
-    return InferResponse(head.SerializeToString(), response.id, response.raw)
+    response.message.parameters[_FINAL].bool_param = True
+    return response
 
 
 def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStreamInferResponse:

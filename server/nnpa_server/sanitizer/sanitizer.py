@@ -115,6 +115,9 @@ class Sanitizer:
         self._lock = threading.Lock()
         self._left = _MOST_REPORTS
 
+    def close(self) -> None:
+        """Do nothing: the histories end with their session."""
+
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.arm.name, step.origin)
@@ -291,7 +294,8 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
     """Return what an operation reads, None where no padding could matter, or without room."""
     if not step.arm.compute:
         return None
-    read = {name: tensors[name] for name in step.arm.read if padding.is_whole(tensors[name])}
+    names = [name for name in step.arm.tensors if name in step.arm.read]
+    read = {name: tensors[name] for name in names if padding.is_whole(tensors[name])}
     try:
         session.reserve(padding.needed(read.values()))
         return padding.save(read, session.guest.sequence)

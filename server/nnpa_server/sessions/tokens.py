@@ -68,29 +68,22 @@ class Token:
         return replace(most, **lower)
 
 
-_caller: ContextVar[Token | None] = ContextVar("caller", default=None)
+_ANYBODY = Token("", b"", frozenset(), math.inf, {})
+_caller: ContextVar[Token] = ContextVar("caller", default=_ANYBODY)
 
-
-def caller() -> Token | None:
-    """Return whose call this thread runs; None where the server asks for no token."""
-    return _caller.get()
-
-
-def caller_name() -> str:
-    """Return the name of the caller's token, empty without one."""
-    token = _caller.get()
-    return "" if token is None else token.name
+caller = _caller.get
+"""Return whose call this thread runs; without a name where the server asks for no token."""
 
 
 def set_caller(token: Token | None) -> None:
     """Say whose call this thread runs from here on."""
-    _caller.set(token)
+    _caller.set(token or _ANYBODY)
 
 
 def require_machine(machine: str) -> None:
     """Refuse a machine, by its model's name, that the caller's token is not for."""
     token = _caller.get()
-    if token is None or not token.machines or machine in token.machines:
+    if not token.machines or machine in token.machines:
         return
     known = ", ".join(sorted(token.machines))
     raise CallRefused(

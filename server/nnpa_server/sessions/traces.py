@@ -18,7 +18,7 @@ from nnpa.zdnn.v1 import trace_pb2 as pb
 
 from nnpa_server.config import GIB, MIB
 from nnpa_server.rpc.wire_fields import varint
-from nnpa_server.sessions.tokens import caller_name
+from nnpa_server.sessions.tokens import caller
 
 MAX_TRACE_BYTES = 4 * GIB
 _MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken
@@ -143,13 +143,13 @@ class Traces:
         """Open a trace of the caller's, of so many bytes at most; 0 for what the server allows."""
         limit = min(max_bytes or MAX_TRACE_BYTES, MAX_TRACE_BYTES)
         name = _PREFIX + secrets.token_urlsafe(_NAME_BYTES)
-        trace = self._traces[name] = Trace(name, caller_name(), contents, limit)
+        trace = self._traces[name] = Trace(name, caller().name, contents, limit)
         return trace
 
     def find(self, name: str) -> Trace | None:
         """Return an open trace of the caller's."""
         trace = self._traces.get(name)
-        known = trace is not None and trace.is_open and trace.owner == caller_name()
+        known = trace is not None and trace.is_open and trace.owner == caller().name
         return trace if known else None
 
     def close(self) -> None:

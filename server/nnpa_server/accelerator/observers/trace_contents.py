@@ -17,6 +17,7 @@ from nnpa_server.accelerator.encode import dense, in_order
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.traces import Trace
 
@@ -104,13 +105,13 @@ class Carried:
 
     def _read(self, extent: tensor_pb2.Extent) -> Memory | None:
         """Return what lies in shared memory; None for a place that the operation will refuse."""
-        if self._session.shared is None or not extent.size:
+        if (shared := shared_of(self._session)) is None or not extent.size:
             return None
         try:
-            self._session.shared.require(extent.offset, extent.size, "")
+            shared.require(extent.offset, extent.size, "")
             self._session.reserve(extent.size)
             memory = staging(extent.size)
-            self._session.shared.read(extent.offset, memory, "")
+            shared.read(extent.offset, memory, "")
         except CallRefused:
             return None
         return memory

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a model while a program is made, and the types that nodes give them.
+
+Source: ONNX shape inference, one node at a time, with the values of constants.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from nnpa_network.building.arrangement import Arrangement, Shape
+from nnpa_network.program import ABSENT, Array, ModelRefused
+
+# Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.
+_SHOWN_BYTES = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value of the model: its type, and every form in which it exists so far.
+
+    `shape` is None when not even the rank is known, -1 in it a dim that only running tells.
+    `bounded` tells that no element is beyond DLFLOAT16's range, for it came from there.
+    `view` is (source, permutation) of a transposition that nothing has carried out yet, or
+    (source, None) of a change of shape.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: Shape | None
+    constant: Array | None = None
+    bounded: bool = False
+    array: int = ABSENT
+    tensors: dict[Arrangement, int] = field(default_factory=dict[Arrangement, int])
+    view: "tuple[Value, tuple[int, ...] | None] | None" = None
+
+    @property
+    def dims(self) -> Shape:
+        """The shape, for callers that have made sure that it is known."""
+        if self.shape is None:
+            raise ValueError(f"the shape of {self.name} is not known")
+        return self.shape
+
+    @property
+    def known(self) -> bool:
+        """Tell whether element type and all dims are known."""
+        return self.dtype is not None and self.shape is not None and -1 not in self.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array; 0 while they are not known."""
+        if self.dtype is None or not self.known:
+            return 0
+        size = self.dtype.itemsize
+        for dim in self.dims:
+            size *= dim
+        return size
+
+
+Type: TypeAlias = tuple[np.dtype[Any] | None, Shape | None]
+UNKNOWN: Type = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxNode:
+    """One node with the values it takes and makes; None where one is left out.
+
+    `opset` is the version of the node's domain.
+    """
+
+    index: int
+    proto: onnx.NodeProto
+    opset: int
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any]
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+        return self.proto.op_type
+
+    @property
+    def title(self) -> str:
+        """The node's name, or its operator where it has none."""
+        return self.proto.name or f"{self.op_type}_{self.index}"
+
+    def input(self, index: int) -> Value | None:
+        """Return an input, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def output(self, index: int) -> Value | None:
+        """Return an output, None where it is left out."""
+        return self.outputs[index] if index < len(self.outputs) else None
+
+    def constant(self, index: int) -> Array | None:
+        """Return an input's value where it is known at import, None otherwise."""
+        value = self.input(index)
+        return None if value is None else value.constant
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as Python values, strings decoded."""
+    found: dict[str, Any] = {}
+    for one in node.attribute:
+        value = helper.get_attribute_value(one)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, list) and value and isinstance(value[0], bytes):
+            value = [item.decode("utf-8", "replace") for item in value]
+        found[one.name] = value
+    return found
+
+
+def type_of(proto: onnx.TypeProto) -> Type:
+    """Return element type and shape of a tensor type; symbolic dims become -1."""
+    if not proto.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = proto.tensor_type
+    if tensor.elem_type not in helper.get_all_tensor_dtypes():
+        return UNKNOWN
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    if not tensor.HasField("shape"):
+        return dtype, None
+    dims = (one.dim_value if one.HasField("dim_value") else -1 for one in tensor.shape.dim)
+    return dtype, tuple(int(dim) for dim in dims)
+
+
+def infer(
+    node: onnx.NodeProto, opsets: Mapping[str, int], inputs: Sequence[Value | None]
+) -> list[Type]:
+    """Return the type of every output as far as it follows from the inputs.
+
+    Raise `ModelRefused` where the inputs contradict the operator.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    given = [one for one in inputs if one is not None and one.name]
+    if any(one.dtype is None for one in given):
+        return [UNKNOWN] * len(node.output)
+    types = {one.name: _proto(one) for one in given}
+    data = {
+        one.name: numpy_helper.from_array(one.constant, one.name)
+        for one in given
+        if one.constant is not None and one.constant.nbytes <= _SHOWN_BYTES
+    }
+    imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=imports
+        )
+    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
+        raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
+    return [type_of(found[name]) if name in found else UNKNOWN for name in node.output]
+
+
+def _proto(value: Value) -> onnx.TypeProto:
+    assert value.dtype is not None
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    if value.shape is None:
+        return helper.make_tensor_type_proto(kind, None)
+    return helper.make_tensor_type_proto(kind, [None if dim < 0 else dim for dim in value.shape])

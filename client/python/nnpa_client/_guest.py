@@ -316,9 +316,9 @@ AnyOperand = TypeVar("AnyOperand", bound=Operand)
 
 
 class Verb(Generic[AnyOperand]):
-    """An operation that is being made: `refs` are its TensorRefs by C parameter name.
+    """A call of an operation: `refs` are its TensorRefs by C parameter name.
 
-    An output that is None becomes a new ztensor, whose descriptors the server derives.
+    An output that is None becomes a new ztensor, whose descriptors the server infers.
     """
 
     __slots__ = ("_created", "_guest", "_name", "_outputs", "_tensors", "refs")

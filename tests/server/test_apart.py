@@ -11,7 +11,7 @@ from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_client._shortcuts import out_of_band_arrays as client
 from nnpa_client._transport import Request
 from nnpa_server.rpc import codec as server
-from nnpa_server.rpc.wire_fields import delimited
+from nnpa_wire.fields import delimited
 
 LARGE = server.APART
 arrays = st.lists(st.sampled_from((0, 1, 127, 128, LARGE - 1, LARGE, LARGE + 7)), max_size=4)

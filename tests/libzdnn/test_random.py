@@ -19,7 +19,8 @@ from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa_client import TransportError
-from nnpa_client._apart import Listed
+from nnpa_client._methods import CREATE_SESSION
+from nnpa_client._transport import EXECUTE, Request
 from nnpa_client.status import status_name
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -263,13 +264,13 @@ class Oracle:
             precheck=precheck, program_check_action=accelerator.PROGRAM_CHECK_ACTION_STATUS
         )
         request = accelerator.CreateSessionRequest(session=options)
-        self._name = self._transport.create_session(request).name
+        self._name = self._transport.unary(CREATE_SESSION, request).name
 
     def answer(self, operation: wire.Operation) -> wire.OperationResult | int:
         """Return the result, or the status that stands for having none."""
         request = accelerator.ExecuteRequest(session=self._name, operations=[operation])
         try:
-            return self._transport.execute(Listed(request)).whole()[0]
+            return self._transport.unary(EXECUTE, Request(request)).whole()[0]
         except TransportError as error:
             return WITHOUT_ANSWER[error.reason]
 

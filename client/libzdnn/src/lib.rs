@@ -27,5 +27,3 @@ mod network;
 mod operation;
 mod verbs;
 
-use abi::status;
-use call::operand;

@@ -2,10 +2,7 @@
 //! The exported functions.
 
 pub mod descriptor;
-pub mod layer;
 pub mod life;
 pub mod limits;
-pub mod matrix;
 pub mod query;
 pub mod transform;
-pub mod window;

@@ -28,10 +28,13 @@ from nnpa_server.sessions.store import Store
 from tests.client.in_process import InProcessTransport
 from tests.libzdnn.binding import PAGE, CZtensor, Memory, Program, desc_of
 from tests.libzdnn.scenes import MAKERS, Scene, Shape
-from tests.libzdnn.toolchain import TRANSFERS, Prefix
+from tests.libzdnn.toolchain import PLAIN, TRANSFERS, Prefix
 
 ARENA_PAGES = 48
 STEPS = 10
+SHORTCUTS = ("stream", "plain-socket", "content-cache", "shared-memory")
+PLAIN_NAMES = ("1",) if PLAIN else ("0", *SHORTCUTS, "1")
+"""What sequences go without: ZDNN_PLAIN."""
 SIZES = (1, 1, 2, 3, 33, 64, 65)
 OTHERS = (
     *("reshape_ztensor", "getrange_ztensor", "transform_ztensor", "transform_origtensor"),
@@ -298,7 +301,9 @@ def _run(
 ) -> None:
     random, precheck = Random(seed), seed % 2 == 1
     transfer = TRANSFERS[seed // 2 % len(TRANSFERS)]
-    program.configure(ZDNN_ENABLE_PRECHECK=str(precheck).lower(), ZDNN_TRANSFER=transfer)
+    plain = PLAIN_NAMES[seed // 2 // len(TRANSFERS) % len(PLAIN_NAMES)]
+    options = {"ZDNN_ENABLE_PRECHECK": str(precheck).lower(), "ZDNN_TRANSFER": transfer}
+    program.configure(**options, ZDNN_PLAIN=plain)
     sequence = Sequence(random, program, oracles[precheck], met)
     for _ in range(STEPS):
         sequence.step()

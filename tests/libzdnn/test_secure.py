@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that ask for more than an address: ZDNN_TLS_CA, _CERT, _KEY and ZDNN_TOKEN."""
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,12 +36,15 @@ def ask(prefix: Prefix, tmp_path: Path) -> Ask:
     program = toolchain.compiled(source, tmp_path / "once", prefix, "-std=gnu11")
 
     def run(server: str, **variables: object) -> "subprocess.CompletedProcess[str]":
-        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
         texts = {f"ZDNN_{key}": str(one) for key, one in variables.items()}
         return subprocess.run(
-            [program, "1"], env={**clean, "ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off", **texts},
-            input="\n", capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            [program, "1"],
+            env=toolchain.environment(ZDNN_SERVER=server, ZDNN_LOGLEVEL="off", **texts),
+            input="\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     return run
 

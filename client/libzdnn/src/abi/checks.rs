@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's checks that decide whether memory of the program may be read or allocated.
+//! The library's checks that precede reading or allocating memory of the program.
 //! Source: zDNN API Reference 1.2.0, "General zTensor Requirements"; order as in the library.
 
-use crate::abi::descriptor::{gates, padded, stick_bytes};
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
+use crate::abi::sticks::{gates, padded, stick_bytes};
 use crate::abi::{Desc, Ztensor, format, kind, layout};
 
-/// What a transform reads once its checks have passed.
+/// The arrays that a transform reads once its checks have passed.
 #[derive(Clone, Copy)]
 pub struct Reading {
     pub arrays: usize,
@@ -63,8 +63,8 @@ pub fn allocatable(desc: &Desc) -> Checked {
     match desc.format {
         format::FEATURE => {
             require(is_feature_layout(layout), status::INVALID_LAYOUT)?;
-            let known = [kind::DLFLOAT16, kind::BINARY_INT8, kind::BINARY_INT32];
-            require(known.contains(&kind), status::INVALID_TYPE)
+            let types = [kind::DLFLOAT16, kind::BINARY_INT8, kind::BINARY_INT32];
+            require(types.contains(&kind), status::INVALID_TYPE)
         }
         format::KERNEL => {
             require(kind == kind::DLFLOAT16, status::INVALID_TYPE)?;
@@ -111,10 +111,10 @@ fn ready(ztensor: &Ztensor, desc: &Desc) -> bool {
 
 fn product(dims: &[u32]) -> u64 {
     dims.iter()
-        .fold(1, |all, one| all.wrapping_mul(u64::from(*one)))
+        .fold(1, |product, dim| product.wrapping_mul(u64::from(*dim)))
 }
 
-fn one_array(desc: &Desc, pre: &Desc) -> Reading {
+fn single_array(desc: &Desc, pre: &Desc) -> Reading {
     let bytes_each = product(&desc.dims()).wrapping_mul(kind::bytes(pre.kind));
     Reading {
         arrays: 1,
@@ -122,7 +122,7 @@ fn one_array(desc: &Desc, pre: &Desc) -> Reading {
     }
 }
 
-/// Tells what gates read: nothing where the descriptors contradict each other.
+/// Returns the arrays of gates; none where the descriptors contradict each other.
 fn gate_arrays(desc: &Desc, pre: &Desc) -> Option<Reading> {
     let halves = matches!(desc.layout, layout::BIDIR_FICO | layout::BIDIR_ZRH);
     let (slices, rows) = match pre.layout {
@@ -144,7 +144,7 @@ fn gate_arrays(desc: &Desc, pre: &Desc) -> Option<Reading> {
     (desc.dims() == [slices, 1, height, width]).then_some(Reading { arrays, bytes_each })
 }
 
-/// What zdnn_transform_ztensor reads; None where a check that precedes reading refuses.
+/// Returns what zdnn_transform_ztensor reads; none where a check that precedes reading refuses.
 ///
 /// # Safety
 /// The ztensor's descriptors are valid, as C asks.
@@ -154,12 +154,12 @@ pub unsafe fn transform_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
         transformable(&desc, &pre) && dims_fit(&desc, query).is_ok() && ready(ztensor, &desc);
     match (passed, gates(desc.layout)) {
         (false, _) => None,
-        (true, 0) => Some(one_array(&desc, &pre)),
+        (true, 0) => Some(single_array(&desc, &pre)),
         (true, _) => gate_arrays(&desc, &pre),
     }
 }
 
-/// What zdnn_transform_ztensor_with_saturation reads, as `transform_reads`.
+/// Returns what zdnn_transform_ztensor_with_saturation reads, as `transform_reads`.
 ///
 /// # Safety
 /// As `transform_reads`.
@@ -167,7 +167,7 @@ pub unsafe fn saturating_reads(ztensor: &Ztensor, query: &Query) -> Option<Readi
     unsafe { transform_reads(ztensor, query) }.filter(|reading| reading.arrays == 1)
 }
 
-/// What zdnn_transform_quantized_ztensor reads, as `transform_reads`. Machines without the
+/// Returns what zdnn_transform_quantized_ztensor reads, as `transform_reads`. Machines without the
 /// parameter block format of NNPA-TRANSFORM refuse what only it converts.
 ///
 /// # Safety
@@ -180,5 +180,5 @@ pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
         && quantizable(&desc, &pre)
         && dims_fit(&desc, query).is_ok()
         && (software || query.has_parmblk_format(1));
-    passed.then(|| one_array(&desc, &pre))
+    passed.then(|| single_array(&desc, &pre))
 }

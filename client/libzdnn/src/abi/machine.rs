@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What NNPA-QAF said of the session's machine, as the library remembers it.
+//! The cached result of NNPA-QAF on the session's machine.
 
 use crate::wire;
 
@@ -14,13 +14,13 @@ pub struct Query {
 }
 
 impl Query {
-    /// Takes over what the server says of a machine; all zeros without NNPA.
+    /// Reads the server's description of a machine; all zeros without NNPA.
     pub fn of(machine: Option<&wire::Machine>) -> Self {
         let mut block = [0; BLOCK_BYTES];
-        let told = machine.map_or(&[][..], |one| &one.qaf_block[..]);
-        let count = told.len().min(BLOCK_BYTES);
-        block[..count].copy_from_slice(&told[..count]);
-        let hardware_version = machine.map_or(0, |one| one.hardware_version);
+        let source = machine.map_or(&[][..], |machine| &machine.qaf_block[..]);
+        let count = source.len().min(BLOCK_BYTES);
+        block[..count].copy_from_slice(&source[..count]);
+        let hardware_version = machine.map_or(0, |machine| machine.hardware_version);
         Self {
             block,
             hardware_version,
@@ -47,30 +47,30 @@ impl Query {
         self.block[at + bit / 8] & (0x80 >> (bit % 8)) != 0
     }
 
-    /// Tells whether a function is installed; the library reads the low 16 bits of the code.
+    /// Returns whether a function is installed; the library reads the low 16 bits of the code.
     pub fn has_function(&self, code: i32) -> bool {
         let code = code.cast_unsigned() as usize & 0xFFFF;
         code < 256 && self.bit(0, code)
     }
 
-    /// Tells whether a parameter block format is installed; the library reads the low 8 bits.
+    /// Returns whether a parameter block format is installed; the library reads the low 8 bits.
     pub fn has_parmblk_format(&self, number: i32) -> bool {
         let number = number.cast_unsigned() as usize & 0xFF;
         number < 128 && self.bit(32, number)
     }
 
-    /// Tells whether all data types of a mask are installed.
+    /// Returns whether all data types of a mask are installed.
     pub fn has_data_types(&self, mask: u16) -> bool {
         let mask = u64::from(mask);
         self.number(48, 2) & mask == mask
     }
 
-    /// Tells whether all layout formats of a mask are installed.
+    /// Returns whether all layout formats of a mask are installed.
     pub fn has_layout_formats(&self, mask: u32) -> bool {
         self.word(52) & mask == mask
     }
 
-    /// Tells whether all conversions of a mask are installed.
+    /// Returns whether all conversions of a mask are installed.
     pub fn has_conversions(&self, mask: u16) -> bool {
         let mask = u64::from(mask);
         self.number(72, 2) & mask == mask

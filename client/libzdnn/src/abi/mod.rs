@@ -2,9 +2,10 @@
 //! The structures that a C program passes. Source: zDNN API Reference 1.2.0, "zTensors".
 
 pub mod checks;
-pub mod descriptor;
 pub mod machine;
+pub mod memory;
 pub mod status;
+pub mod sticks;
 
 use std::ffi::c_void;
 use std::mem::{align_of, offset_of, size_of};
@@ -88,13 +89,13 @@ impl Ztensor {
         unsafe { *self.pre_transformed_desc }
     }
 
-    /// Tells whether the buffer is off its boundary.
+    /// Returns whether the buffer is off its boundary.
     pub fn is_misaligned(&self) -> bool {
         is_misaligned(self.buffer)
     }
 }
 
-/// Tells whether an address is not on a 4 KiB boundary; NULL is.
+/// Returns whether an address is not on a 4 KiB boundary; NULL is.
 pub fn is_misaligned(address: *const c_void) -> bool {
     !(address as usize).is_multiple_of(PAGE)
 }

@@ -6,6 +6,7 @@ pub mod operand;
 pub mod process_session;
 pub mod sanitizer;
 pub mod session;
+pub mod shortcuts;
 
 use std::ffi::c_void;
 
@@ -13,7 +14,7 @@ use crate::abi::is_misaligned;
 use crate::abi::status::{self, Status};
 use crate::call::operand::Operands;
 use crate::call::session::Session;
-use crate::process::diagnostics;
+use crate::process::{diagnostics, environment};
 use crate::rpc::failure::Failure;
 use crate::wire::{self, OperationResult, operation::Operation as Arm};
 
@@ -53,13 +54,13 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         site: operands
             .watch
             .as_ref()
-            .map_or_else(String::new, |one| one.site.at.clone()),
+            .map_or_else(String::new, |watch| watch.site.at.clone()),
         ..wire::Operation::default()
     }
 }
 
-/// Runs `attempt`; once more with all its sticks if the server has forgotten some of them.
-fn whole<T>(
+/// Runs `attempt`; once more with all its sticks if the server's cache has evicted some of them.
+fn with_cache_misses<T>(
     session: &Session,
     attempt: &impl Fn(&Session) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -67,18 +68,18 @@ fn whole<T>(
         Err(Failure::Refused { reason, .. }) if reason == "CACHE_MISS" => {
             attempt(&session.without_cache())
         }
-        other => other,
+        answer => answer,
     }
 }
 
-/// Runs `attempt` in the process's session; once more in a new one if the server forgot it.
+/// Runs `attempt` in the process's session; once more in a new one if the server has lost it.
 pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
     let session = process_session::session()?;
-    match whole(&session, &attempt) {
+    match with_cache_misses(&session, &attempt) {
         Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
-            whole(&*process_session::renew(&session)?, &attempt)
+            with_cache_misses(&*process_session::renew(&session)?, &attempt)
         }
-        other => other,
+        answer => answer,
     }
 }
 
@@ -91,14 +92,9 @@ unsafe fn once(
     let arm = build(&mut operands);
     let answer = match operands.failure.take() {
         Some(failure) => Err(failure),
-        None => session.execute(operation(arm, &operands, lent)),
+        None => session.server.execute(operation(arm, &operands, lent)),
     };
-    let stored = answer.and_then(|result| {
-        unsafe { operands.store(&result) }?;
-        Ok(result)
-    });
-    operands.release();
-    stored
+    unsafe { operands.store(answer) }
 }
 
 /// Makes a call and prints what the library prints.
@@ -129,13 +125,13 @@ pub unsafe fn status_of(
     }
 }
 
-/// Says on stderr why a call has no answer; ends the process where the machine would.
+/// Prints on stderr why a call has no answer; ends the process where the machine would.
 pub fn failed(name: &str, failure: &Failure) -> Status {
     match failure {
         Failure::Unreachable(why) => {
-            let server = process_session::settings().place.target;
+            let server = environment::settings().endpoint.target;
             diagnostics::explain(name, &format!("no server at {server}: {why}"));
-            if process_session::settings().require_server {
+            if environment::settings().require_server {
                 std::process::abort();
             }
             status::UNAVAILABLE_FUNCTION

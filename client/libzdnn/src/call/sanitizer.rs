@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's part of the sanitizer, ZDNN_SANITIZE=1: the server judges and words; here is what
-//! only the library knows. That is what happened to the buffers that it allocated, which calls of
-//! other threads are under way on the same memory, and where the program makes its calls.
+//! The library's part of the sanitizer, ZDNN_SANITIZE=1: the server detects and reports misuse by
+//! what only the library knows, which is the history of the buffers that it allocated, concurrent
+//! calls on the same memory, and the program's call sites.
 //! Source: nnpa/zdnn/v1/sanitizer.proto.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +13,8 @@ use crate::wire::{Provenance, SanitizerSite as Site};
 
 /// NINF, in every half word of a fresh buffer.
 const PATTERN: u16 = 0x7FFF;
-/// Freed buffers stay that long, bytes, so that a use of one of them is known as such.
-const MOST_FREED: usize = 64 << 20;
+/// Bytes of freed buffers that are kept, so that a use of one is recognized.
+const MAX_FREED: usize = 64 << 20;
 const FRAMES: usize = 64;
 const LIBRARY: &[u8] = b"libzdnn.so";
 
@@ -60,9 +60,9 @@ impl Memory {
         (address - first < block.size).then_some((*first, block))
     }
 
-    /// Gives memory back that was freed longest ago.
+    /// Frees the memory that the program freed longest ago.
     fn shrink(&mut self) {
-        while self.freed_bytes > MOST_FREED {
+        while self.freed_bytes > MAX_FREED {
             let Some(first) = self.freed.pop_front() else {
                 return;
             };
@@ -78,12 +78,12 @@ fn memory() -> MutexGuard<'static, Memory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells whether the process's session sanitizes.
+/// Returns whether the process's session sanitizes.
 pub fn enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
 
-/// Takes note of whether a session sanitizes.
+/// Records whether a session sanitizes.
 pub fn enable(on: bool) {
     ENABLED.store(on, Ordering::Relaxed);
 }
@@ -95,8 +95,8 @@ fn object(address: *const c_void) -> Option<libc::Dl_info> {
         dli_sname: std::ptr::null(),
         dli_saddr: std::ptr::null_mut(),
     };
-    let known = unsafe { libc::dladdr(address, &raw mut info) } != 0;
-    (known && !info.dli_fname.is_null()).then_some(info)
+    let has_object = unsafe { libc::dladdr(address, &raw mut info) } != 0;
+    (has_object && !info.dli_fname.is_null()).then_some(info)
 }
 
 fn symbol(info: &libc::Dl_info) -> String {
@@ -123,7 +123,7 @@ pub fn site(name: &str) -> Site {
         at: format!("call {number}"),
     };
     let own = object(site_address());
-    let Some(own) = own.filter(|one| file_name(one).as_bytes().starts_with(LIBRARY)) else {
+    let Some(own) = own.filter(|info| file_name(info).as_bytes().starts_with(LIBRARY)) else {
         return site;
     };
     let mut frames = [std::ptr::null_mut::<c_void>(); FRAMES];
@@ -176,14 +176,14 @@ unsafe fn fill(sticks: *mut c_void, size: usize) {
     unsafe { std::slice::from_raw_parts_mut(sticks.cast::<u16>(), size / 2) }.fill(PATTERN);
 }
 
-/// What became of a buffer that the program frees.
+/// The outcome of a free by the program.
 pub enum Freed {
-    /// The library knows nothing of it.
+    /// The library did not allocate it.
     Unknown,
     /// It is kept for a while.
     Kept,
     /// It was freed before.
-    Again(Provenance),
+    Twice(Provenance),
 }
 
 /// Keeps a buffer that the program frees, so that its address is not used anew.
@@ -197,7 +197,7 @@ pub unsafe fn freed(sticks: *mut c_void) -> Freed {
         return Freed::Unknown;
     };
     if block.free.is_some() {
-        return Freed::Again(Provenance {
+        return Freed::Twice(Provenance {
             allocation: Some(block.allocation.clone()),
             free: block.free.clone(),
             ..Provenance::default()
@@ -226,7 +226,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch a call; none where nothing is sanitized.
+    /// Begins to watch a call, in a process that sanitizes.
     pub fn begin() -> Option<Self> {
         if !enabled() {
             return None;
@@ -245,23 +245,23 @@ impl Watch {
         let first = sticks as usize;
         let thread = unsafe { libc::pthread_self() };
         let mut memory = memory();
-        let meets = |one: &Use| {
-            one.thread != thread
-                && (one.writes || writes)
-                && one.first < first.saturating_add(size)
-                && first < one.first.saturating_add(one.size)
+        let conflicts = |using: &Use| {
+            using.thread != thread
+                && (using.writes || writes)
+                && using.first < first.saturating_add(size)
+                && first < using.first.saturating_add(using.size)
         };
-        let other = memory.uses.iter().find(|(one, _)| meets(one));
-        let mut known = Provenance {
-            concurrent: other.map(|(_, site)| site.clone()),
+        let conflict = memory.uses.iter().find(|(using, _)| conflicts(using));
+        let mut provenance = Provenance {
+            concurrent: conflict.map(|(_, site)| site.clone()),
             ..Provenance::default()
         };
         if let Some((begin, block)) = memory.block(first) {
-            known.allocation = Some(block.allocation.clone());
-            known.free.clone_from(&block.free);
-            let there = size.min(begin + block.size - first);
+            provenance.allocation = Some(block.allocation.clone());
+            provenance.free.clone_from(&block.free);
+            let readable = size.min(begin + block.size - first);
             let fresh = !writes && !block.written && block.free.is_none();
-            known.never_written = fresh && unsafe { is_pattern(sticks, there) };
+            provenance.never_written = fresh && unsafe { is_pattern(sticks, readable) };
         }
         let call = self.call;
         let using = Use {
@@ -272,18 +272,18 @@ impl Watch {
             writes,
         };
         memory.uses.push((using, self.site.clone()));
-        known
+        provenance
     }
 }
 
 unsafe fn is_pattern(sticks: *const c_void, size: usize) -> bool {
     let cells = unsafe { std::slice::from_raw_parts(sticks.cast::<u8>(), size) };
     let pattern = PATTERN.to_ne_bytes();
-    cells.chunks_exact(2).all(|one| one == pattern)
+    cells.chunks_exact(2).all(|cell| cell == pattern)
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        memory().uses.retain(|(one, _)| one.call != self.call);
+        memory().uses.retain(|(using, _)| using.call != self.call);
     }
 }

@@ -149,9 +149,9 @@ impl Error {
         Self { word }
     }
 
-    /// Returns what an answer tells; nothing told is no error.
-    pub fn told(error: Option<&wire::AiError>) -> Self {
-        error.map_or(Self::NONE, |one| Self::packed(one.r#type, one.code))
+    /// Returns the error of an answer, NONE where it has none.
+    pub fn of(error: Option<&wire::AiError>) -> Self {
+        error.map_or(Self::NONE, |error| Self::packed(error.r#type, error.code))
     }
 }
 
@@ -193,7 +193,7 @@ impl Buffer {
         }
     }
 
-    /// Tells whether another descriptor has the same format and dimensions of one batch.
+    /// Returns whether another descriptor has the same format and dimensions of one batch.
     pub fn is_like(&self, other: &Self) -> bool {
         self.format & FORMAT_MASK == other.format & FORMAT_MASK
             && (self.height, self.width, self.channels)

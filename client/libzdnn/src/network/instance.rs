@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Networks of this process, by handle. A handle is a number that is never used again; nobody
-//! follows it as a pointer.
+//! Networks of this process, by handle. A handle is a number that is used once; it is never
+//! dereferenced.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
@@ -14,11 +14,12 @@ use crate::call::session::Session;
 use crate::network::ai::{Error, Model};
 use crate::network::report::Description;
 use crate::network::wire;
+use crate::rpc::channel::unary;
 use crate::rpc::failure::Failure;
 
 const SERVICE: &str = "/nnpa.network.v1.NetworkService/";
 
-/// Where the first error is that get_error has to tell.
+/// Where the first error is that get_error returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     Empty,
@@ -28,7 +29,7 @@ pub enum Slot {
     Local(Error),
 }
 
-/// What may change: the first error, and what C sees.
+/// The mutable state: the first error, and what C sees.
 pub struct State {
     pub slot: Slot,
     pub description: Description,
@@ -55,7 +56,7 @@ pub fn call<R: Message + Default>(
     method: &str,
     message: &impl Message,
 ) -> Result<R, Failure> {
-    session.unary(&format!("{SERVICE}{method}"), message)
+    unary(&*session.server.channel, &path(method), message)
 }
 
 /// Returns the path of a method of NetworkService.
@@ -80,7 +81,7 @@ impl Instance {
         session: Arc<Session>,
         name: String,
         model: &'static Model,
-        told: wire::NetworkReport,
+        report: wire::NetworkReport,
     ) -> Self {
         Self {
             process: std::process::id(),
@@ -89,17 +90,17 @@ impl Instance {
             model,
             state: Mutex::new(State {
                 slot: Slot::Empty,
-                description: Description::of(told),
+                description: Description::of(report),
             }),
         }
     }
 
-    /// Looks at, or changes, what may change.
+    /// Locks the mutable state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Keeps where the first error is.
+    /// Records where the first error is.
     pub fn fail(&self, slot: Slot) {
         let mut state = self.state();
         if state.slot == Slot::Empty {
@@ -116,7 +117,7 @@ impl Instance {
 /// Asks a server to describe a network; none where it has none of this name.
 pub fn info(session: &Session, name: &str) -> Result<Option<wire::NetworkReport>, Failure> {
     let request = wire::GetNetworkInfoRequest {
-        session: session.name.clone(),
+        session: session.server.name.clone(),
         network: name.to_owned(),
     };
     let answer: wire::GetNetworkInfoResponse = call(session, "GetNetworkInfo", &request)?;
@@ -133,22 +134,22 @@ pub fn register(instance: Instance) -> *mut c_void {
 
 /// Returns the handle of a network that is registered already.
 pub fn registered(session: &str, name: &str) -> Option<*mut c_void> {
-    let known = lock(&INSTANCES);
-    let mut found = known
+    let instances = lock(&INSTANCES);
+    let mut matching = instances
         .iter()
-        .filter(|(_, one)| one.session.name == session && one.name == name);
-    found
+        .filter(|(_, network)| network.session.server.name == session && network.name == name);
+    matching
         .next()
         .map(|(handle, _)| ptr::without_provenance_mut(*handle))
 }
 
-/// Returns the network of a handle; none for another process's, or one that was destroyed.
+/// Returns the network of a handle; none for another process's, or a destroyed one.
 pub fn find(handle: *mut c_void) -> Option<Arc<Instance>> {
-    let found = lock(&INSTANCES).get(&handle.addr()).cloned();
-    found.filter(|one| one.process == std::process::id())
+    let instance = lock(&INSTANCES).get(&handle.addr()).cloned();
+    instance.filter(|instance| instance.process == std::process::id())
 }
 
-/// Forgets a handle.
+/// Removes a handle.
 pub fn forget(handle: *mut c_void) {
     lock(&INSTANCES).remove(&handle.addr());
 }

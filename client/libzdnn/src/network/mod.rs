@@ -17,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::abi::memory::swap_to_little_endian;
 use crate::call::process_session;
 use crate::call::session::Session;
 use crate::network::ai::{Buffer, Error, Model, Params, Report};
@@ -24,12 +25,13 @@ use crate::network::instance::{Instance, Slot, call, path};
 use crate::network::weights::{view, weights_message};
 use crate::network::wire::{AiErrorCode as Code, AiErrorType as Type};
 use crate::process::diagnostics;
+use crate::rpc::channel::decoded;
 use crate::rpc::failure::Failure;
-use crate::transfer::chunks::swap_to_little_endian;
+use crate::rpc::frame::Frame;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Says on stderr why a call did not reach its network, and returns the error of the call.
+/// Prints on stderr why a call did not reach its network, and returns the error of the call.
 fn lost(name: &str, failure: &Failure, kind: Type) -> Error {
     let (why, reason) = match failure {
         Failure::Unreachable(why) | Failure::Lost(why) => (why, ""),
@@ -54,7 +56,7 @@ fn header(model: &Model, session: &Session) -> Option<wire::CreateNetworkHeader>
     let written = unsafe { view(model.header, model.header_size as usize) };
     let mut header = wire::CreateNetworkHeader::decode(written).ok()?;
     let tools = model.tools_api_version;
-    header.session.clone_from(&session.name);
+    header.session.clone_from(&session.server.name);
     header.type_sizes = Bytes::copy_from_slice(&model.type_sizes);
     header.tools_api_version = Some(wire::Version {
         major: tools.major.into(),
@@ -64,7 +66,7 @@ fn header(model: &Model, session: &Session) -> Option<wire::CreateNetworkHeader>
     Some(header)
 }
 
-/// Uploads a model; the program's static memory is copied piece by piece.
+/// Uploads a model; the program's static memory is copied chunk by chunk.
 fn upload(
     session: &Session,
     header: wire::CreateNetworkHeader,
@@ -73,17 +75,16 @@ fn upload(
     use wire::create_network_request::Message as Part;
     let chunks = model.chunks(CHUNK_BYTES);
     let parts = std::iter::once(Part::Header(header))
-        .chain(chunks.map(|one| Part::Chunk(Bytes::copy_from_slice(one))));
-    let messages = parts.map(|one| {
-        let message = Some(one);
-        Bytes::from(wire::CreateNetworkRequest { message }.encode_to_vec())
+        .chain(chunks.map(|chunk| Part::Chunk(Bytes::copy_from_slice(chunk))));
+    let messages = parts.map_while(|part| {
+        let message = Some(part);
+        Frame::of(&wire::CreateNetworkRequest { message }).ok()
     });
-    session
-        .link
-        .upload(&path("CreateNetwork"), tokio_stream::iter(messages))
+    let channel = &session.server.channel;
+    decoded(channel.send_stream(&path("CreateNetwork"), Box::new(messages))?)
 }
 
-fn created(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkResponse), Failure> {
+fn uploaded(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkResponse), Failure> {
     let bytes = unsafe { view(model.model, usize::try_from(model.model_size).unwrap_or(0)) };
     let unreadable = || Failure::Lost("nnpa_network_model.header cannot be read".to_owned());
     let mut session = process_session::session()?;
@@ -102,21 +103,21 @@ fn created(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkRe
             bytes,
         );
     }
-    answer.map(|told| (session, told))
+    answer.map(|response| (session, response))
 }
 
-fn make(network: &mut *mut c_void, model: &'static Model) -> Result<Error, Failure> {
-    let (session, answer) = created(model)?;
-    let Some(made) = answer.network.filter(|_| answer.error.is_none()) else {
-        return Ok(Error::told(answer.error.as_ref()));
+fn create(network: &mut *mut c_void, model: &'static Model) -> Result<Error, Failure> {
+    let (session, answer) = uploaded(model)?;
+    let Some(created) = answer.network.filter(|_| answer.error.is_none()) else {
+        return Ok(Error::of(answer.error.as_ref()));
     };
-    if let Some(known) = instance::registered(&session.name, &made.name) {
-        *network = known;
+    if let Some(handle) = instance::registered(&session.server.name, &created.name) {
+        *network = handle;
         return Ok(Error::NONE);
     }
     let missing = || Failure::Lost("the network is gone".to_owned());
-    let told = instance::info(&session, &made.name)?.ok_or_else(missing)?;
-    *network = instance::register(Instance::new(session, made.name, model, told));
+    let report = instance::info(&session, &created.name)?.ok_or_else(missing)?;
+    *network = instance::register(Instance::new(session, created.name, model, report));
     Ok(Error::NONE)
 }
 
@@ -132,21 +133,21 @@ pub unsafe extern "C" fn nnpa_network_create(
         return Error::new(Type::AiErrorInvalidHandle, Code::InvalidPtr);
     };
     *network = ptr::null_mut();
-    make(network, model)
+    create(network, model)
         .unwrap_or_else(|failure| lost("nnpa_network_create", &failure, Type::AiErrorCreateFailed))
 }
 
 unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Failure> {
-    let message = params.map(|one| {
-        let mut activations = one.activations.message();
-        activations.data = (!one.activations.data.is_null()).then(Bytes::new);
+    let message = params.map(|params| {
+        let mut activations = params.activations.message();
+        activations.data = (!params.activations.data.is_null()).then(Bytes::new);
         wire::NetworkParams {
-            params: Some(unsafe { weights_message(instance.model, &one.params) }),
+            params: Some(unsafe { weights_message(instance.model, &params.params) }),
             activations: Some(activations),
         }
     });
     let request = wire::InitNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         params: message,
         model_signature: instance.model.signature(),
@@ -156,11 +157,11 @@ unsafe fn bind(instance: &Instance, params: Option<&Params>) -> Result<bool, Fai
     let (true, Some(params)) = (answer.ok, params) else {
         return Ok(false);
     };
-    if let Some(told) = instance.info()? {
+    if let Some(report) = instance.info()? {
         let mut state = instance.state();
         state
             .description
-            .bind(&told, &params.params, &params.activations);
+            .bind(&report, &params.params, &params.activations);
     }
     Ok(true)
 }
@@ -189,16 +190,16 @@ pub unsafe extern "C" fn nnpa_network_init(network: *mut c_void, params: *const 
 type Target = (*mut c_void, usize, usize);
 
 /// Returns the inputs as they travel. What does not look like the model's is not read.
-unsafe fn inputs(instance: &Instance, given: *const Buffer) -> Vec<wire::Buffer> {
+unsafe fn inputs(instance: &Instance, buffers: *const Buffer) -> Vec<wire::Buffer> {
     let state = instance.state();
     let (end, base) = (&state.description.inputs, state.description.activations());
-    let count = if given.is_null() {
+    let count = if buffers.is_null() {
         0
     } else {
         end.buffers.len()
     };
-    let tell = |index: usize| {
-        let buffer = unsafe { &*given.add(index) };
+    let message_of = |index: usize| {
+        let buffer = unsafe { &*buffers.add(index) };
         let slot = end.slot(index, buffer.data, base);
         let size = if buffer.is_like(&end.buffers[index]) {
             buffer.bytes(buffer.n_batches)
@@ -214,20 +215,20 @@ unsafe fn inputs(instance: &Instance, given: *const Buffer) -> Vec<wire::Buffer>
         });
         message
     };
-    (0..count).map(tell).collect()
+    (0..count).map(message_of).collect()
 }
 
 /// Returns the outputs as they travel, and where their contents are to go.
-unsafe fn outputs(instance: &Instance, given: *mut Buffer) -> (Vec<wire::Buffer>, Vec<Target>) {
+unsafe fn outputs(instance: &Instance, buffers: *mut Buffer) -> (Vec<wire::Buffer>, Vec<Target>) {
     let state = instance.state();
     let (end, base) = (&state.description.outputs, state.description.activations());
-    let count = if given.is_null() {
+    let count = if buffers.is_null() {
         0
     } else {
         end.buffers.len()
     };
-    let tell = |index: usize| {
-        let buffer = unsafe { &*given.add(index) };
+    let message_of = |index: usize| {
+        let buffer = unsafe { &*buffers.add(index) };
         let slot = end.slot(index, buffer.data, base);
         let mut message = buffer.message();
         message.activations_offset = slot.offset;
@@ -235,7 +236,7 @@ unsafe fn outputs(instance: &Instance, given: *mut Buffer) -> (Vec<wire::Buffer>
         let size = end.buffers[index].bytes(buffer.n_batches);
         (message, (slot.data, size, buffer.element_bytes()))
     };
-    (0..count).map(tell).unzip()
+    (0..count).map(message_of).unzip()
 }
 
 fn run(
@@ -246,15 +247,15 @@ fn run(
     let forward = outputs.is_none();
     let (outputs, targets) = outputs.unwrap_or_default();
     let request = wire::RunNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         inputs,
         outputs,
         forward,
     };
     let answer: wire::RunNetworkResponse = call(&instance.session, "RunNetwork", &request)?;
-    for ((target, size, width), made) in targets.into_iter().zip(&answer.outputs) {
-        let mut data = made.data.clone().unwrap_or_default().to_vec();
+    for ((target, size, width), output) in targets.into_iter().zip(&answer.outputs) {
+        let mut data = output.data.clone().unwrap_or_default().to_vec();
         if data.len() != size || target.is_null() {
             return Err(Failure::Lost("outputs of another size".to_owned()));
         }
@@ -311,16 +312,16 @@ pub unsafe extern "C" fn nnpa_network_forward(network: *mut c_void, input: *cons
 
 fn server_error(instance: &Instance) -> Result<Error, Failure> {
     let request = wire::GetNetworkErrorRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
         sequence: 0,
     };
     let answer: wire::GetNetworkErrorResponse =
         call(&instance.session, "GetNetworkError", &request)?;
-    if let Some(error) = answer.error.as_ref().filter(|one| !one.text.is_empty()) {
+    if let Some(error) = answer.error.as_ref().filter(|error| !error.text.is_empty()) {
         diagnostics::explain("nnpa_network_get_error", &error.text);
     }
-    Ok(Error::told(answer.error.as_ref()))
+    Ok(Error::of(answer.error.as_ref()))
 }
 
 /// ai_<name>_get_error: the first error since the last call.
@@ -333,8 +334,8 @@ pub extern "C" fn nnpa_network_get_error(network: *mut c_void) -> Error {
     if slot == Slot::Empty {
         return Error::NONE;
     }
-    let told = server_error(&instance);
-    match (slot, told) {
+    let answer = server_error(&instance);
+    match (slot, answer) {
         (Slot::Local(error), _) => error,
         (_, Ok(error)) => error,
         (_, Err(failure)) => lost(
@@ -362,13 +363,14 @@ pub extern "C" fn nnpa_network_destroy(network: *mut c_void) -> *mut c_void {
         return network;
     };
     let request = wire::DestroyNetworkRequest {
-        session: instance.session.name.clone(),
+        session: instance.session.server.name.clone(),
         network: instance.name.clone(),
     };
     let answer: Result<wire::DestroyNetworkResponse, Failure> =
         call(&instance.session, "DestroyNetwork", &request);
-    let busy = answer.is_ok_and(|told| {
-        told.error
+    let busy = answer.is_ok_and(|response| {
+        response
+            .error
             .is_some_and(|error| error.r#type() == Type::AiErrorDeallocationFailed)
     });
     if busy {

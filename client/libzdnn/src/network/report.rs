@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a network says of itself, in memory that C may keep pointers into until it is destroyed.
+//! The description of a network, in memory that C may keep pointers into until it is destroyed.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -19,13 +19,15 @@ impl End {
         let mut buffers: Box<[Buffer]> = messages.iter().map(Buffer::described).collect();
         let mut meta: Vec<_> = messages
             .iter()
-            .map(|one| {
-                let told = one.meta_info.as_ref()?;
-                Some(Quantisation::of(told, one.format.unwrap_or(0)))
+            .map(|message| {
+                let meta_info = message.meta_info.as_ref()?;
+                Some(Quantisation::of(meta_info, message.format.unwrap_or(0)))
             })
             .collect();
-        for (buffer, one) in buffers.iter_mut().zip(&mut meta) {
-            buffer.meta_info = one.as_mut().map_or(ptr::null_mut(), Quantisation::address);
+        for (buffer, quantisation) in buffers.iter_mut().zip(&mut meta) {
+            buffer.meta_info = quantisation
+                .as_mut()
+                .map_or(ptr::null_mut(), Quantisation::address);
         }
         let offsets = vec![None; messages.len()];
         Self {
@@ -35,20 +37,23 @@ impl End {
         }
     }
 
-    /// Gives what lies in the activations its address, and nothing else one.
+    /// Sets the addresses of what lies in the activations, and clears all others.
     fn place(&mut self, messages: &[wire::Buffer], activations: *mut c_void) {
-        self.offsets = messages.iter().map(|one| one.activations_offset).collect();
+        self.offsets = messages
+            .iter()
+            .map(|message| message.activations_offset)
+            .collect();
         for (buffer, offset) in self.buffers.iter_mut().zip(&self.offsets) {
             buffer.data = offset.map_or(ptr::null_mut(), |at| address(activations, at));
         }
     }
 
-    /// Returns where the memory of each tensor begins that the application gave, and its offset
-    /// where that is its own place in the activations.
-    pub fn slot(&self, index: usize, given: *mut c_void, activations: *mut c_void) -> Slot {
+    /// Returns the application's memory of a tensor, and its offset where that is the tensor's own
+    /// place in the activations.
+    pub fn slot(&self, index: usize, data: *mut c_void, activations: *mut c_void) -> Slot {
         let offset = self.offsets.get(index).copied().flatten();
         let inside = offset.map_or(ptr::null_mut(), |at| address(activations, at));
-        let data = if given.is_null() { inside } else { given };
+        let data = if data.is_null() { inside } else { data };
         let is_inside = !data.is_null() && data == inside;
         Slot {
             data,
@@ -75,10 +80,10 @@ fn text(words: &str) -> CString {
 
 fn version(message: Option<&wire::Version>) -> Version {
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
-    message.map_or_else(Version::default, |one| Version {
-        major: byte(one.major),
-        minor: byte(one.minor),
-        micro: byte(one.micro),
+    message.map_or_else(Version::default, |version| Version {
+        major: byte(version.major),
+        minor: byte(version.minor),
+        micro: byte(version.micro),
         reserved: 0,
     })
 }
@@ -95,28 +100,28 @@ pub struct Description {
     compile_datetime: CString,
     runtime_revision: CString,
     tool_revision: CString,
-    told: wire::NetworkReport,
+    report: wire::NetworkReport,
 }
 
 // Its pointers are to its own boxes, or to memory that C has lent for good.
 unsafe impl Send for Description {}
 
 impl Description {
-    /// Takes over what the server tells.
-    pub fn of(told: wire::NetworkReport) -> Self {
-        let end = |one: Option<&wire::Buffer>| one.map_or(Buffer::NULL, Buffer::described);
+    /// Describes a network by the server's report.
+    pub fn of(report: wire::NetworkReport) -> Self {
+        let end = |buffer: Option<&wire::Buffer>| buffer.map_or(Buffer::NULL, Buffer::described);
         Self {
-            inputs: End::of(&told.inputs),
-            outputs: End::of(&told.outputs),
-            activations: end(told.activations.as_ref()),
-            params: end(told.params.as_ref()),
-            model_name: text(&told.model_name),
-            model_signature: text(&told.model_signature),
-            model_datetime: text(&told.model_datetime),
-            compile_datetime: text(&told.compile_datetime),
-            runtime_revision: text(&told.runtime_revision),
-            tool_revision: text(&told.tool_revision),
-            told,
+            inputs: End::of(&report.inputs),
+            outputs: End::of(&report.outputs),
+            activations: end(report.activations.as_ref()),
+            params: end(report.params.as_ref()),
+            model_name: text(&report.model_name),
+            model_signature: text(&report.model_signature),
+            model_datetime: text(&report.model_datetime),
+            compile_datetime: text(&report.compile_datetime),
+            runtime_revision: text(&report.runtime_revision),
+            tool_revision: text(&report.tool_revision),
+            report,
         }
     }
 
@@ -126,11 +131,11 @@ impl Description {
     }
 
     /// Takes over places in the activations, once init has bound memory.
-    pub fn bind(&mut self, told: &wire::NetworkReport, weights: &Buffer, activations: &Buffer) {
+    pub fn bind(&mut self, report: &wire::NetworkReport, weights: &Buffer, activations: &Buffer) {
         self.params.data = weights.data;
         self.activations.data = activations.data;
-        self.inputs.place(&told.inputs, activations.data);
-        self.outputs.place(&told.outputs, activations.data);
+        self.inputs.place(&report.inputs, activations.data);
+        self.outputs.place(&report.outputs, activations.data);
     }
 
     /// Returns the description as C has it; its pointers are ours.
@@ -142,21 +147,21 @@ impl Description {
             model_datetime: self.model_datetime.as_ptr(),
             compile_datetime: self.compile_datetime.as_ptr(),
             runtime_revision: self.runtime_revision.as_ptr(),
-            runtime_version: version(self.told.runtime_version.as_ref()),
+            runtime_version: version(self.report.runtime_version.as_ref()),
             tool_revision: self.tool_revision.as_ptr(),
-            tool_version: version(self.told.tool_version.as_ref()),
-            tool_api_version: version(self.told.tool_api_version.as_ref()),
-            api_version: version(self.told.api_version.as_ref()),
-            interface_api_version: version(self.told.interface_api_version.as_ref()),
-            n_macc: self.told.n_macc,
+            tool_version: version(self.report.tool_version.as_ref()),
+            tool_api_version: version(self.report.tool_api_version.as_ref()),
+            api_version: version(self.report.api_version.as_ref()),
+            interface_api_version: version(self.report.interface_api_version.as_ref()),
+            n_macc: self.report.n_macc,
             n_inputs: count(&self.inputs),
             n_outputs: count(&self.outputs),
             inputs: self.inputs.buffers.as_mut_ptr(),
             outputs: self.outputs.buffers.as_mut_ptr(),
             activations: self.activations,
             params: self.params,
-            n_nodes: self.told.n_nodes,
-            signature: self.told.signature,
+            n_nodes: self.report.n_nodes,
+            signature: self.report.signature,
         }
     }
 }

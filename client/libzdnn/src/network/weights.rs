@@ -49,7 +49,7 @@ pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
     if model.n_pieces == 0 {
         hash.update(&pieces[0][..model.weights_size as usize]);
     } else {
-        pieces.iter().for_each(|one| hash.update(one));
+        pieces.iter().for_each(|piece| hash.update(piece));
     }
     if hash.finish().as_ref() == unsafe { view(model.weights_sha256, 32) } {
         (message.height, message.width, message.channels) = (0, 0, 0);
@@ -58,7 +58,7 @@ pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
     } else {
         message.parts = pieces
             .iter()
-            .map(|one| Bytes::copy_from_slice(one))
+            .map(|piece| Bytes::copy_from_slice(piece))
             .collect();
     }
     message

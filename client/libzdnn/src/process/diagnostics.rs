@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the library prints: log lines and diagnoses, on C's streams.
+//! Log lines and diagnoses, printed on C's streams.
 
 use std::ffi::c_char;
 
 use crate::abi::status::{self, Status};
-use crate::call::process_session;
+use crate::process::environment;
 use crate::wire::{self, DiagnosticKind, DiagnosticStream, LogLevel};
 
 unsafe extern "C" {
@@ -21,17 +21,17 @@ pub fn print(to_stderr: bool, text: &str) {
     unsafe { nnpa_print(to_stderr, text.as_ptr().cast(), text.len()) };
 }
 
-/// Says why a call could not be made: always, on stderr.
+/// Prints on stderr why a call failed, whatever the log level.
 pub fn explain(name: &str, why: &str) {
     print(true, &format!("nnpa: {name}: {why}"));
 }
 
 /// Logs and diagnoses the status of a local function, and returns it.
-pub fn told(name: &str, status: Status) -> Status {
+pub fn log_status(name: &str, status: Status) -> Status {
     if status == status::OK {
         return status;
     }
-    let settings = process_session::settings();
+    let settings = environment::settings();
     let message = status::message(status).to_string_lossy();
     if settings.logs(LogLevel::Error, MODULE) {
         print(true, &format!("ERROR: {name}() (nnpa): {message}"));
@@ -46,12 +46,12 @@ pub fn told(name: &str, status: Status) -> Status {
     status
 }
 
-/// Prints what the server says that the library prints; explains range violations.
+/// Prints the diagnostics of a result; explains range violations.
 pub fn relay(result: &wire::OperationResult) {
-    for one in &result.diagnostics {
-        let to_stderr = one.stream() == DiagnosticStream::Stderr;
-        print(to_stderr, &one.text);
-        match one.kind() {
+    for diagnostic in &result.diagnostics {
+        let to_stderr = diagnostic.stream() == DiagnosticStream::Stderr;
+        print(to_stderr, &diagnostic.text);
+        match diagnostic.kind() {
             DiagnosticKind::Log => explain_violation(result, to_stderr),
             DiagnosticKind::StatusDiag => unsafe { nnpa_backtrace() },
             _ => {}
@@ -59,11 +59,11 @@ pub fn relay(result: &wire::OperationResult) {
     }
 }
 
-/// Prints what the sanitizer reports, and nothing else.
+/// Prints the reports of the sanitizer, and nothing else.
 pub fn report(result: &wire::OperationResult) {
-    for one in &result.diagnostics {
-        if one.kind() == DiagnosticKind::Sanitizer {
-            print(true, &one.text);
+    for diagnostic in &result.diagnostics {
+        if diagnostic.kind() == DiagnosticKind::Sanitizer {
+            print(true, &diagnostic.text);
         }
     }
 }
@@ -73,14 +73,14 @@ fn explain_violation(result: &wire::OperationResult, to_stderr: bool) {
         return;
     };
     for operand in &violation.operands {
-        let shown: Vec<String> = operand.elements.iter().map(element).collect();
+        let elements: Vec<String> = operand.elements.iter().map(element).collect();
         let (name, count) = (&operand.operand, operand.count);
-        let text = format!("  {name}: {count} not numbers, at {}", shown.join(", "));
+        let text = format!("  {name}: {count} not numbers, at {}", elements.join(", "));
         print(to_stderr, &text);
     }
 }
 
-fn element(one: &wire::ViolatingElement) -> String {
-    let padding = if one.padding { " (padding)" } else { "" };
-    format!("{:?}{padding} = 0x{:04X}", one.index, one.code)
+fn element(violating: &wire::ViolatingElement) -> String {
+    let padding = if violating.padding { " (padding)" } else { "" };
+    format!("{:?}{padding} = 0x{:04X}", violating.index, violating.code)
 }

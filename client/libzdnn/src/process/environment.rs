@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the program's environment says; parsed as the library does.
+//! The environment variables, parsed as the library parses them.
 //!
 //! Source: zDNN API Reference 1.2.0, "Runtime Environment Variables"; zDNN library behaviour.
 
 use std::ffi::{CStr, CString};
+use std::sync::{Mutex, PoisonError};
 
+use crate::process::fork::PerProcess;
+use crate::process::shortcuts::{Shortcut, Shortcuts, Transfer, parse_plain};
 use crate::wire;
 
-/// Where a server listens unless it is told otherwise.
+/// Where a server listens by default.
 const DEFAULT_SERVER: &str = "127.0.0.1:50051";
 const MAX_LOG_MODULE: usize = 1023;
 const LEVELS: [(&str, wire::LogLevel); 7] = [
@@ -29,9 +32,9 @@ pub const LIBRARIES: [(&CStr, u32); 6] = [
     (c"1.2.0", 0x01_0200),
 ];
 
-/// How to reach a server, and who it lets in.
+/// How to reach a server, and what it admits the program by.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Endpoint {
     pub target: String,
     pub tls_ca: Option<String>,
     pub tls_cert: Option<String>,
@@ -39,21 +42,10 @@ pub struct Place {
     pub token: Option<String>,
 }
 
-/// How sticks get to the server: ZDNN_TRANSFER.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
-    /// All of them, at every call.
-    Sticks,
-    /// Once; then by name.
-    Cache,
-    /// As with the cache; what would travel passes in shared memory, where the server shares any.
-    Shared,
-}
-
-/// What the variables say. An option that was never set is None, or the default.
+/// The variables' values. An option that was never set is None, or the default.
 #[derive(Clone)]
 pub struct Settings {
-    pub place: Place,
+    pub endpoint: Endpoint,
     pub machine: Option<String>,
     pub library: Option<String>,
     pub require_server: bool,
@@ -62,13 +54,33 @@ pub struct Settings {
     pub log_level: Option<wire::LogLevel>,
     pub log_module: String,
     pub program_check_status: bool,
-    pub transfer: Transfer,
-    /// The trace that a session joins when it is made, empty for none: ZDNN_TRACE.
+    transfer: Transfer,
+    /// The shortcuts that ZDNN_PLAIN takes away, or why it is refused.
+    plain: Result<Vec<Shortcut>, String>,
+    /// The trace that new sessions join, empty for none: ZDNN_TRACE.
     pub trace: String,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
-    /// Whether a session that is made looks for misused tensors: ZDNN_SANITIZE.
+    /// Whether new sessions look for misused tensors: ZDNN_SANITIZE.
     pub sanitize: bool,
+}
+
+static SETTINGS: PerProcess<Mutex<Settings>> = PerProcess::new();
+
+fn process_settings() -> &'static Mutex<Settings> {
+    SETTINGS.get_or_build(|| Mutex::new(Settings::first()))
+}
+
+/// Returns a copy of this process's settings.
+pub fn settings() -> Settings {
+    let settings = process_settings().lock();
+    settings.unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Reads the environment again, as zdnn_init does.
+pub fn read_again() {
+    let settings = process_settings().lock();
+    settings.unwrap_or_else(PoisonError::into_inner).read();
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -105,19 +117,10 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn level(text: &str) -> Option<wire::LogLevel> {
-    let known = LEVELS
+    let row = LEVELS
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(text));
-    known.map(|(_, level)| *level)
-}
-
-fn transfer(text: &str) -> Option<Transfer> {
-    match text {
-        "sticks" => Some(Transfer::Sticks),
-        "cache" => Some(Transfer::Cache),
-        "shm" => Some(Transfer::Shared),
-        _ => None,
-    }
+    row.map(|(_, level)| *level)
 }
 
 fn shortened(mut text: String) -> String {
@@ -133,7 +136,7 @@ impl Settings {
     /// Reads the environment for the first time.
     pub fn first() -> Self {
         let mut settings = Self {
-            place: Place {
+            endpoint: Endpoint {
                 target: DEFAULT_SERVER.to_owned(),
                 tls_ca: None,
                 tls_cert: None,
@@ -149,6 +152,7 @@ impl Settings {
             log_module: String::new(),
             program_check_status: false,
             transfer: Transfer::Shared,
+            plain: Ok(Vec::new()),
             trace: String::new(),
             faults: None,
             sanitize: false,
@@ -159,12 +163,12 @@ impl Settings {
 
     /// Reads the environment again, as zdnn_init does; what is unset stays as it is.
     pub fn read(&mut self) {
-        replace(&mut self.place.target, variable("ZDNN_SERVER"));
+        replace(&mut self.endpoint.target, variable("ZDNN_SERVER"));
         for (target, name) in [
-            (&mut self.place.tls_ca, "ZDNN_TLS_CA"),
-            (&mut self.place.tls_cert, "ZDNN_TLS_CERT"),
-            (&mut self.place.tls_key, "ZDNN_TLS_KEY"),
-            (&mut self.place.token, "ZDNN_TOKEN"),
+            (&mut self.endpoint.tls_ca, "ZDNN_TLS_CA"),
+            (&mut self.endpoint.tls_cert, "ZDNN_TLS_CERT"),
+            (&mut self.endpoint.tls_key, "ZDNN_TLS_KEY"),
+            (&mut self.endpoint.token, "ZDNN_TOKEN"),
             (&mut self.machine, "ZDNN_MACHINE"),
             (&mut self.library, "ZDNN_LIBRARY_VERSION"),
             (&mut self.faults, "ZDNN_FAULTS"),
@@ -195,23 +199,31 @@ impl Settings {
         replace(&mut self.trace, variable("ZDNN_TRACE"));
         let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
         replace(&mut self.sanitize, sanitize);
-        let transfer = variable("ZDNN_TRANSFER").and_then(|text| transfer(&text));
+        let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));
         replace(&mut self.transfer, transfer);
+        let plain = variable("ZDNN_PLAIN").map(|text| parse_plain(&text));
+        replace(&mut self.plain, plain);
+    }
+
+    /// The shortcuts in use; why not, where ZDNN_PLAIN names one that does not exist.
+    pub fn shortcuts(&self) -> Result<Shortcuts, &str> {
+        let removed = self.plain.as_ref().map_err(String::as_str)?;
+        Ok(Shortcuts::new(self.transfer, removed))
     }
 
     /// The library's version, as text and number.
     pub fn library(&self) -> (&'static CStr, u32) {
-        let wanted = self.library.as_deref().unwrap_or("1.2.0");
-        let known = LIBRARIES
+        let release = self.library.as_deref().unwrap_or("1.2.0");
+        let row = LIBRARIES
             .iter()
-            .find(|(name, _)| name.to_bytes() == wanted.as_bytes());
-        *known.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
+            .find(|(name, _)| name.to_bytes() == release.as_bytes());
+        *row.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
     }
 
-    /// Tells whether a line of this level, from this source file of the library, is printed.
+    /// Returns whether a line of this level, from this source file of the library, is printed.
     pub fn logs(&self, level: wire::LogLevel, module: &str) -> bool {
-        self.log_level.is_none_or(|most| {
-            most as i32 >= level as i32
+        self.log_level.is_none_or(|threshold| {
+            threshold as i32 >= level as i32
                 && (self.log_module.is_empty() || self.log_module.contains(module))
         })
     }

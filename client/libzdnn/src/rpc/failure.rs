@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a call has no answer: what a gRPC status, and what the server says beside it, means.
+//! Why a call has no answer: gRPC statuses and their details, as reasons of the contract.
 
 use std::error::Error;
 
+use http::HeaderMap;
 use prost::Message;
 use tonic::{Code, Status};
 
@@ -44,10 +45,10 @@ fn error_info(status: &Status) -> Option<ErrorInfo> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
     let infos = details
         .iter()
-        .filter(|one| one.type_url.ends_with("/google.rpc.ErrorInfo"));
+        .filter(|detail| detail.type_url.ends_with("/google.rpc.ErrorInfo"));
     infos
-        .flat_map(|one| ErrorInfo::decode(&one.value[..]))
-        .find(|one| one.domain == "nnpa")
+        .flat_map(|detail| ErrorInfo::decode(&detail.value[..]))
+        .find(|info| info.domain == "nnpa")
 }
 
 /// Returns what the sanitizer reports beside an error, a line each.
@@ -57,10 +58,10 @@ fn reports(status: &Status) -> String {
     };
     let reports = details
         .iter()
-        .filter(|one| one.type_url.ends_with("/nnpa.zdnn.v1.SanitizerReport"));
+        .filter(|detail| detail.type_url.ends_with("/nnpa.zdnn.v1.SanitizerReport"));
     reports
-        .flat_map(|one| SanitizerReport::decode(&one.value[..]))
-        .map(|one| format!("\n{}", one.text))
+        .flat_map(|detail| SanitizerReport::decode(&detail.value[..]))
+        .map(|report| format!("\n{}", report.text))
         .collect()
 }
 
@@ -78,8 +79,8 @@ pub fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// Returns what a gRPC status says, or what caused it where that is known.
-fn told(status: &Status) -> String {
+/// Returns the message of a gRPC status, or of its cause.
+fn explanation(status: &Status) -> String {
     match status.source() {
         Some(cause) => causes(cause),
         None => status.message().to_owned(),
@@ -97,11 +98,20 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
-/// Returns what a gRPC status means for a call.
+/// Returns the status that headers or trailers carry, if any.
+pub fn status_in(headers: &HeaderMap) -> Option<Result<(), Status>> {
+    let status = Status::from_header_map(headers)?;
+    Some(match status.code() {
+        Code::Ok => Ok(()),
+        _ => Err(status),
+    })
+}
+
+/// Translates a gRPC status.
 pub fn failure(status: &Status) -> Failure {
     if let Some(info) = error_info(status) {
-        let said = |key| info.metadata.get(key).cloned().unwrap_or_default();
-        let (kind, field) = (said("kind"), said("field"));
+        let metadata = |key| info.metadata.get(key).cloned().unwrap_or_default();
+        let (kind, field) = (metadata("kind"), metadata("field"));
         let message = format!("{}{}", status.message(), reports(status));
         let reason = info.reason;
         return match reason.as_str() {
@@ -115,14 +125,14 @@ pub fn failure(status: &Status) -> Failure {
         };
     }
     match status.code() {
-        Code::Unavailable if never_connected(status) => Failure::Unreachable(told(status)),
-        Code::Unauthenticated | Code::Unimplemented => Failure::Unreachable(told(status)),
+        Code::Unavailable if never_connected(status) => Failure::Unreachable(explanation(status)),
+        Code::Unauthenticated | Code::Unimplemented => Failure::Unreachable(explanation(status)),
         Code::ResourceExhausted => Failure::Refused {
             reason: "MESSAGE_TOO_LARGE".to_owned(),
             kind: String::new(),
             field: String::new(),
             message: status.message().to_owned(),
         },
-        _ => Failure::Lost(told(status)),
+        _ => Failure::Lost(explanation(status)),
     }
 }

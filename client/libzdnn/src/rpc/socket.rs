@@ -19,21 +19,21 @@ use tower_service::Service;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connected socket. That it can be written to is told to nobody who has not asked: whenever the
-/// peer reads, its buffer has room again, and a caller who waits for an answer would wake up for it.
+/// A connected socket. Its runtime is woken for writing only while a write waits: whenever the peer
+/// reads, the buffer has room again, and a caller who waits for an answer would wake up for it.
 pub struct Socket {
     readable: AsyncFd<OwnedFd>,
     /// While a write waits for room.
     writable: Option<AsyncFd<OwnedFd>>,
 }
 
-/// Has the connection's runtime watch a descriptor.
+/// Registers a descriptor with the connection's runtime.
 fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // An `OwnedFd` stays open, and the same, for as long as it is owned.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
 }
 
-fn told(done: isize) -> io::Result<usize> {
+fn count(done: isize) -> io::Result<usize> {
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
@@ -47,12 +47,12 @@ impl Socket {
 
     fn receive(&self, bytes: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
         let descriptor = self.readable.as_raw_fd();
-        told(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), 0) })
+        count(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), 0) })
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         let (descriptor, flags) = (self.readable.as_raw_fd(), libc::MSG_NOSIGNAL);
-        told(unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) })
+        count(unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) })
     }
 }
 
@@ -71,7 +71,7 @@ impl AsyncRead for Socket {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
                     if 0 < count && count < size {
-                        ready.clear_ready(); // all is read: what comes next is told anew
+                        ready.clear_ready(); // all is read: the next bytes wake it
                     }
                     unsafe { buffer.assume_init(count) };
                     buffer.advance(count);
@@ -90,7 +90,7 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         loop {
             let ready = match &self.writable {
-                Some(one) => Some(ready!(one.poll_write_ready(context))?),
+                Some(writable) => Some(ready!(writable.poll_write_ready(context))?),
                 None => None,
             };
             match (self.send(bytes), ready) {

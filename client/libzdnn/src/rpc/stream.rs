@@ -1,227 +1,248 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of one session over one stream, each when the one before has its answer: the server has a
-//! thread for them already. It is opened by the first call, and again by the call that finds it
-//! ended: on the server's plain socket, if it has one here, else over HTTP/2. What cannot have it is
-//! made by itself: a call beside another one, and all calls of a session that the server lends no
-//! stream.
+//! The shortcut `stream`: operations of a session over one ExecuteStream, each sent when the one
+//! before has its answer, because the server has a thread for them already. The first operation
+//! opens the stream; the operation that finds it ended opens another. A call beside another one, and
+//! every call of a session that the server lends no stream, goes over the wrapped channel.
 
 use std::convert::Infallible;
-use std::fs::File;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::channel::{Channel, Sender};
-use prost::Message;
+use http_body_util::channel::{Channel as BodyChannel, Sender};
 use tonic::body::Body;
 
-use crate::call::session::PATIENCE;
-use crate::rpc::connection::Link;
+use crate::rpc::channel::{Channel, Requests};
+use crate::rpc::connection::Connection;
 use crate::rpc::failure::{Failure, failure};
-use crate::rpc::frame::Pieces;
+use crate::rpc::frame::Frame;
 use crate::rpc::http2::Answers;
-use crate::rpc::plain_socket::PlainSocket;
 
-const METHOD: &str = "ExecuteStream";
-/// Field of CALL_QUOTA_EXCEEDED where streams of lists are taken: a call by itself needs none.
+/// The method whose calls go over the stream.
+const OPERATIONS: &str = "Execute";
+/// Field of CALL_QUOTA_EXCEEDED where the server has no stream to spare: single calls need none.
 const STREAM_LIMIT: &str = "max_conversations";
 
-/// A stream on which the last request has its answer.
-enum Open {
-    Plain(PlainSocket),
-    Http {
-        requests: Sender<Bytes, Infallible>,
-        answers: Answers,
-    },
+/// A stream on which each request has one answer.
+pub trait RequestStream: Send {
+    /// Sends a request if the stream still stands; else nothing was sent that could run.
+    fn send(&mut self, request: &Frame) -> Result<bool, Failure>;
+
+    /// Waits for the answer to the last request.
+    fn receive(&mut self) -> Result<Bytes, Failure>;
+
+    /// Ends the requests.
+    fn finish(&mut self);
+
+    /// Waits until the server has ended its answers, until the deadline.
+    fn wait_for_end(&mut self, deadline: Instant);
 }
 
-#[derive(Default)]
-struct Line {
-    open: Option<Open>,
-    /// Where the server's plain socket is; none where there is none, or it cannot be reached.
-    plain: Option<PathBuf>,
-    refused: bool,
-    /// When the last answer came, and how long after it the server may be ending the stream.
-    used: Option<Instant>,
-    most_idle: Duration,
+/// What opens a stream with its first request.
+pub trait StreamOpener: Send + Sync {
+    fn open(&self, first: &Frame) -> Result<Box<dyn RequestStream>, Failure>;
 }
 
-/// The stream of a session; whoever has the lock speaks.
-pub struct Conversation(Mutex<Line>);
+/// Returns why there is no answer where a stream ended well.
+pub fn ended() -> Failure {
+    Failure::Lost("the server has ended the conversation".to_owned())
+}
 
-/// Tells whether a server has no stream for a session; then nothing has run.
+/// Opens streams over HTTP/2.
+pub struct Http2Streams(pub Arc<Connection>);
+
+struct Http2Stream {
+    connection: Arc<Connection>,
+    requests: Option<Sender<Bytes, Infallible>>,
+    answers: Answers,
+}
+
+impl StreamOpener for Http2Streams {
+    fn open(&self, first: &Frame) -> Result<Box<dyn RequestStream>, Failure> {
+        let connection = Arc::clone(&self.0);
+        let frame = first.joined(connection.pool());
+        let (mut requests, body) = BodyChannel::new(1);
+        let answers = connection.drive(async {
+            drop(requests.send_data(frame).await);
+            connection.call("ExecuteStream", Body::new(body)).await
+        })?;
+        Ok(Box::new(Http2Stream {
+            connection,
+            requests: Some(requests),
+            answers,
+        }))
+    }
+}
+
+impl RequestStream for Http2Stream {
+    fn send(&mut self, request: &Frame) -> Result<bool, Failure> {
+        let frame = request.joined(self.connection.pool());
+        let (answers, requests) = (&mut self.answers, &mut self.requests);
+        Ok(self.connection.drive(async {
+            self.connection.process_events().await;
+            let Some(requests) = requests else {
+                return false;
+            };
+            answers.is_quiet().await && requests.send_data(frame).await.is_ok()
+        }))
+    }
+
+    fn receive(&mut self) -> Result<Bytes, Failure> {
+        let answer = self.answers.next(self.connection.pool());
+        let answer = self.connection.drive(answer);
+        answer.map_err(|status| failure(&status))?.ok_or_else(ended)
+    }
+
+    fn finish(&mut self) {
+        self.requests = None;
+    }
+
+    fn wait_for_end(&mut self, deadline: Instant) {
+        let end = self.answers.next(self.connection.pool());
+        self.connection.drive(async {
+            drop(tokio::time::timeout_at(deadline.into(), end).await);
+        });
+    }
+}
+
+/// Returns whether the server has no stream to spare; then nothing has run.
 fn is_about_streams(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { reason, field, .. }
         if reason == "CALL_QUOTA_EXCEEDED" && field == STREAM_LIMIT)
 }
 
-fn pieces(message: &impl Message) -> Result<Pieces, Failure> {
-    Pieces::of(message).map_err(|status| failure(&status))
+/// The stream of a session, and what opens it.
+struct Conversation {
+    stream: Option<Box<dyn RequestStream>>,
+    opener: Box<dyn StreamOpener>,
+    /// Whether the server has refused a stream; it is not asked twice.
+    refused: bool,
+    last_answer: Option<Instant>,
+    /// A stream that has idled for longer may be one that the server is ending.
+    max_idle: Duration,
 }
 
-impl Open {
-    /// Opens a stream with its first request.
-    async fn over_http(link: &Link, framed: Bytes) -> Result<Self, Failure> {
-        let channel = link.ready().await?;
-        let (mut requests, body) = Channel::new(1);
-        drop(requests.send_data(framed).await);
-        let answers = link.call(channel, METHOD, Body::new(body)).await;
-        let answers = answers.map_err(|status| failure(&status))?;
-        Ok(Self::Http { requests, answers })
+impl Conversation {
+    fn open(&mut self, first: &Frame) -> Result<Bytes, Failure> {
+        let stream = self.opener.open(first)?;
+        self.stream.insert(stream).receive()
     }
 
-    /// Sends a request if the stream still stands; else nothing was sent that could run.
-    fn send(&mut self, link: &Link, message: &impl Message) -> Result<bool, Failure> {
-        Ok(match self {
-            Self::Plain(socket) => {
-                let pieces = pieces(message)?;
-                socket.is_quiet() && socket.send(&mut pieces.slices()).is_ok()
-            }
-            Self::Http { requests, answers } => {
-                let framed = link.framed(message)?;
-                link.drive(async {
-                    link.look().await;
-                    answers.is_quiet().await && requests.send_data(framed).await.is_ok()
-                })
-            }
-        })
-    }
-
-    fn answer(&mut self, link: &Link) -> Result<Bytes, Failure> {
-        let ended = || Failure::Lost("the server has ended the conversation".to_owned());
-        let answer = match self {
-            Self::Plain(socket) => socket.next(link.pool()),
-            Self::Http { answers, .. } => link.drive(answers.next(link.pool())),
-        };
-        answer.map_err(|status| failure(&status))?.ok_or_else(ended)
-    }
-}
-
-impl Line {
-    /// Opens a stream with its first request, and waits for the answer.
-    fn begin(&mut self, link: &Link, message: &impl Message) -> Result<Bytes, Failure> {
-        let plain = self.plain.as_deref();
-        let token = link.token();
-        let socket = plain.and_then(|path| PlainSocket::open(path, token.as_ref(), None).ok());
-        let open = match socket {
-            Some(socket) => {
-                socket.send_or_finish(&mut pieces(message)?.slices());
-                Open::Plain(socket)
-            }
-            None => {
-                self.plain = None;
-                link.drive(Open::over_http(link, link.framed(message)?))?
-            }
-        };
-        self.open.insert(open).answer(link)
-    }
-
-    /// Leaves a stream that has idled for long.
     fn leave_if_idle(&mut self) {
-        let idled = self.used.is_some_and(|one| one.elapsed() > self.most_idle);
-        if let Some(Open::Plain(socket)) = self.open.take_if(|_| idled) {
-            socket.finish();
+        let is_idle = |last: Instant| last.elapsed() > self.max_idle;
+        if self.last_answer.is_some_and(is_idle)
+            && let Some(mut stream) = self.stream.take()
+        {
+            stream.finish();
         }
     }
 
-    fn ask(&mut self, link: &Link, message: &impl Message) -> Result<Option<Bytes>, Failure> {
+    /// Makes a call over the stream; none if it must go over the wrapped channel.
+    fn call(&mut self, request: &Frame) -> Result<Option<Bytes>, Failure> {
         self.leave_if_idle();
-        let stood = match &mut self.open {
-            Some(open) => open.send(link, message)?,
+        let sent = match &mut self.stream {
+            Some(stream) => stream.send(request)?,
             None => false,
         };
-        let answer = match &mut self.open {
-            Some(open) if stood => open.answer(link),
-            _ => self.begin(link, message),
+        let answer = match &mut self.stream {
+            Some(stream) if sent => stream.receive(),
+            _ => self.open(request),
         };
         if answer.is_err() {
-            self.open = None;
+            self.stream = None;
         }
-        self.used = Some(Instant::now());
+        self.last_answer = Some(Instant::now());
         match answer {
             // The server takes no more calls here: perhaps it does over another connection.
-            Err(Failure::Unreachable(_)) if stood => Ok(None),
+            Err(Failure::Unreachable(_)) if sent => Ok(None),
             Err(failure) if is_about_streams(&failure) => {
                 self.refused = true;
                 Ok(None)
             }
-            other => other.map(Some),
+            answer => answer.map(Some),
         }
     }
 }
 
-impl Conversation {
-    /// Starts with no stream; the first may be on a plain socket. One that has idled for more than
-    /// `most_idle` is not used again.
-    pub fn on(plain: Option<PathBuf>, most_idle: Duration) -> Self {
-        Self(Mutex::new(Line {
-            plain,
-            most_idle,
-            ..Line::default()
-        }))
-    }
+/// A channel whose operations share a stream. The thread that has the lock has the stream.
+pub struct StreamChannel {
+    inner: Arc<dyn Channel>,
+    conversation: Mutex<Conversation>,
+}
 
-    /// Opens a stream on the plain socket whose first message, for the session that it names, brings
-    /// memory; tells whether the session has that now.
-    pub fn bring(&self, link: &Link, memory: &File, message: &impl Message) -> bool {
-        let Some(mut line) = self.line() else {
-            return false;
-        };
-        let token = link.token();
-        let plain = line.plain.as_deref();
-        let socket = plain.map(|path| PlainSocket::open(path, token.as_ref(), Some(memory)));
-        let (Some(Ok(socket)), Ok(pieces)) = (socket, pieces(message)) else {
-            return false;
-        };
-        socket.send_or_finish(&mut pieces.slices());
-        let open = line.open.insert(Open::Plain(socket));
-        let answer = open.answer(link);
-        line.used = Some(Instant::now());
-        if let Err(failure) = &answer {
-            line.open = None;
-            line.refused = is_about_streams(failure);
+impl StreamChannel {
+    /// Wraps a channel. A stream that has idled for more than `max_idle` is not used again.
+    pub fn new(inner: Arc<dyn Channel>, opener: Box<dyn StreamOpener>, max_idle: Duration) -> Self {
+        Self {
+            inner,
+            conversation: Mutex::new(Conversation {
+                stream: None,
+                opener,
+                refused: false,
+                last_answer: None,
+                max_idle,
+            }),
         }
-        answer.is_ok()
     }
 
-    fn line(&self) -> Option<MutexGuard<'_, Line>> {
-        match self.0.try_lock() {
-            Ok(line) => Some(line),
+    /// Takes over an open stream whose requests have their answers.
+    pub fn adopt(&self, stream: Box<dyn RequestStream>) {
+        if let Some(mut conversation) = self.conversation() {
+            conversation.stream = Some(stream);
+            conversation.last_answer = Some(Instant::now());
+        }
+    }
+
+    /// Asks for no stream if a failure says that the server has none to spare.
+    pub fn note_failure(&self, failure: &Failure) {
+        if let Some(mut conversation) = self.conversation() {
+            conversation.refused = is_about_streams(failure);
+        }
+    }
+
+    /// Returns the conversation unless another thread has it.
+    fn conversation(&self) -> Option<MutexGuard<'_, Conversation>> {
+        match self.conversation.try_lock() {
+            Ok(conversation) => Some(conversation),
             Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
             Err(TryLockError::WouldBlock) => None,
         }
     }
+}
 
-    /// Sends a message and returns its answer; none if the call must be made by itself:
-    /// then nothing has run.
-    pub fn ask(&self, link: &Link, message: &impl Message) -> Result<Option<Bytes>, Failure> {
-        match self.line() {
-            Some(mut line) if !line.refused => line.ask(link, message),
-            _ => Ok(None),
+impl Channel for StreamChannel {
+    fn unary(&self, method: &str, request: &Frame) -> Result<Bytes, Failure> {
+        let conversation = (method == OPERATIONS).then(|| self.conversation());
+        let answer = match conversation.flatten() {
+            Some(mut conversation) if !conversation.refused => conversation.call(request)?,
+            _ => None,
+        };
+        match answer {
+            Some(answer) => Ok(answer),
+            None => self.inner.unary(method, request),
         }
     }
 
-    /// Lets a last call go out, with word that there are no more requests; waits until the server
-    /// has heard both.
-    pub async fn close<T>(&self, link: &Link, last: impl Future<Output = T>) {
-        let pool = link.pool();
-        let open = self.line().and_then(|mut line| line.open.take());
-        match open {
-            Some(Open::Plain(socket)) => {
-                socket.finish();
-                last.await;
-                socket.wait_for_end(pool, PATIENCE);
-            }
-            Some(Open::Http {
-                requests,
-                mut answers,
-            }) => {
-                drop(requests);
-                last.await;
-                drop(answers.next(pool).await);
-            }
-            None => drop(last.await),
-        }
+    fn send_stream(&self, method: &str, requests: Requests) -> Result<Bytes, Failure> {
+        self.inner.send_stream(method, requests)
+    }
+
+    fn receive_stream(
+        &self,
+        method: &str,
+        request: &Frame,
+        receive: &mut dyn FnMut(Bytes) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.inner.receive_stream(method, request, receive)
+    }
+
+    fn close(&self, method: &str, request: &Frame, deadline: Instant) {
+        let stream = self.conversation().and_then(|mut open| open.stream.take());
+        let Some(mut stream) = stream else {
+            return self.inner.close(method, request, deadline);
+        };
+        stream.finish();
+        self.inner.close(method, request, deadline);
+        stream.wait_for_end(deadline);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that a session shares with a server on the same host: what passes through it does not
-//! travel. Its size is sealed and its storage taken before it is used, so that no missing page ever
-//! ends either process. Sources: memfd_create(2), "File sealing"; fallocate(2).
+//! Memory that a session shares with a server on the same host, and its allocator. Its size is
+//! sealed, and its storage allocated before it is used, so that no missing page ever ends either
+//! process. Sources: memfd_create(2), "File sealing"; fallocate(2).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,41 +13,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::wire::Extent;
 
 /// Bytes of the memory, at most. It takes storage only as far as it is used.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 const ALIGNMENT: u64 = 4096;
 
-/// Memory of this process, of which calls and cached contents have places.
-pub struct Shared {
+/// Memory of this process, of which calls and cached contents have regions.
+pub struct SharedMemory {
     file: File,
     memory: *mut u8,
     size: usize,
     space: Mutex<Space>,
 }
 
+/// The allocator's state.
 #[derive(Default)]
 struct Space {
     /// Bytes from the beginning that have storage.
     stored: u64,
-    /// Where the places begin, and where the pages after them do.
-    taken: BTreeMap<u64, u64>,
-    /// A server that was lost may still write: there are no new places.
-    given_up: bool,
+    /// Where each region begins, and where the page after it does.
+    allocated: BTreeMap<u64, u64>,
+    /// Whether a lost server may still write: there are no new regions.
+    is_retired: bool,
 }
 
-// Whoever has a place is the only one of this process that touches it.
-unsafe impl Send for Shared {}
-unsafe impl Sync for Shared {}
+// Only the owner of a region touches it in this process.
+unsafe impl Send for SharedMemory {}
+unsafe impl Sync for SharedMemory {}
 
-impl Drop for Shared {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         unsafe { libc::munmap(self.memory.cast(), self.size) };
     }
 }
 
-impl Shared {
-    /// Makes memory for a session that may have `limit` bytes; none where the host has no such thing.
+impl SharedMemory {
+    /// Creates memory for a session that may have `limit` bytes; none where the host refuses.
     pub fn create(limit: u64) -> Option<Self> {
-        let size = usize::try_from(MOST_BYTES.min(limit)).ok()?;
+        let size = usize::try_from(MAX_BYTES.min(limit)).ok()?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let file = unsafe { libc::memfd_create(c"nnpa-libzdnn".as_ptr(), flags) };
         if file < 0 {
@@ -75,7 +76,7 @@ impl Shared {
         })
     }
 
-    /// What the server maps.
+    /// The descriptor that the server maps.
     pub fn descriptor(&self) -> &File {
         &self.file
     }
@@ -84,45 +85,45 @@ impl Shared {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives out no more places: a call was lost, whose server may write to its places at any time.
-    pub fn give_up(&self) {
-        self.space().given_up = true;
+    /// Allocates no more: the server of a lost call may write to its regions at any time.
+    pub fn retire(&self) {
+        self.space().is_retired = true;
     }
 
-    /// Returns a place for so many bytes; none where it is full, or the host has no storage.
-    pub fn place(self: &Arc<Self>, size: u64) -> Option<Place> {
-        let offset = self.space().take(size, &self.file, self.size as u64)?;
-        Some(Place {
+    /// Allocates a region of `size` bytes; none where it is full, or the host has no storage.
+    pub fn allocate(self: &Arc<Self>, size: u64) -> Option<Region> {
+        let offset = self.space().allocate(size, &self.file, self.size as u64)?;
+        Some(Region {
             shared: Arc::clone(self),
             extent: Extent { offset, size },
         })
     }
 
-    /// Returns a place that holds these bytes now; none where there is no storage for them.
-    pub fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<Place> {
-        let place = self.place(bytes.len() as u64)?;
+    /// Copies bytes to a new region; none where there is no storage for them.
+    pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Option<Region> {
+        let region = self.allocate(bytes.len() as u64)?;
         unsafe {
-            place
+            region
                 .address()
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         };
-        Some(place)
+        Some(region)
     }
 }
 
 impl Space {
-    /// Takes the first gap that is large enough; returns where it begins.
-    fn take(&mut self, size: u64, file: &File, most: u64) -> Option<u64> {
+    /// Allocates the first gap that is large enough; returns where it begins.
+    fn allocate(&mut self, size: u64, file: &File, limit: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut offset = 0;
-        for (begin, end) in &self.taken {
+        for (begin, end) in &self.allocated {
             if offset + size <= *begin {
                 break;
             }
             offset = *end;
         }
         let end = offset.checked_add(size)?;
-        if size == 0 || end > most || self.given_up {
+        if size == 0 || end > limit || self.is_retired {
             return None;
         }
         if end > self.stored {
@@ -135,25 +136,25 @@ impl Space {
             }
             self.stored = end;
         }
-        self.taken.insert(offset, end);
+        self.allocated.insert(offset, end);
         Some(offset)
     }
 }
 
-/// A part of shared memory, until it is dropped.
-pub struct Place {
-    shared: Arc<Shared>,
+/// A part of shared memory, freed when it is dropped.
+pub struct Region {
+    shared: Arc<SharedMemory>,
     extent: Extent,
 }
 
-impl Drop for Place {
+impl Drop for Region {
     fn drop(&mut self) {
-        self.shared.space().taken.remove(&self.extent.offset);
+        self.shared.space().allocated.remove(&self.extent.offset);
     }
 }
 
-impl Place {
-    /// What messages call it.
+impl Region {
+    /// Its name in messages.
     pub fn extent(&self) -> Extent {
         self.extent
     }
@@ -163,7 +164,7 @@ impl Place {
         self.shared.memory.wrapping_add(offset)
     }
 
-    /// Views it, when the server has written to it.
+    /// Views it, once the server has written to it.
     pub fn bytes(&self) -> &[u8] {
         let size = usize::try_from(self.extent.size).unwrap_or(0);
         unsafe { std::slice::from_raw_parts(self.address(), size) }

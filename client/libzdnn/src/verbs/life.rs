@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use std::mem::size_of;
 
 use crate::abi::checks;
-use crate::abi::descriptor::stick_bytes;
 use crate::abi::status::{self, Status};
+use crate::abi::sticks::stick_bytes;
 use crate::abi::{Desc, PAGE, Ztensor};
 use crate::call;
 use crate::call::faults::{self, Verdict};
@@ -19,10 +19,10 @@ use crate::wire::{self, tensor_ref::Tensor};
 
 /// Allocates zeroed memory on a page boundary; malloc's pointer stands in the word before it.
 fn allocate(bytes: u64) -> Option<*mut c_void> {
-    let wanted = usize::try_from(bytes)
+    let size = usize::try_from(bytes)
         .ok()?
         .checked_add(PAGE + size_of::<*mut c_void>())?;
-    let raw = unsafe { libc::calloc(wanted, 1) };
+    let raw = unsafe { libc::calloc(size, 1) };
     if raw.is_null() || bytes == 0 {
         unsafe { libc::free(raw) };
         return None;
@@ -39,14 +39,14 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     let ztensor = unsafe { &mut *ztensor };
     let desc = unsafe { ztensor.transformed() };
     if let Err(status) = checks::allocatable(&desc) {
-        return diagnostics::told(name, status);
+        return diagnostics::log_status(name, status);
     }
     let session = match process_session::session() {
         Ok(session) => session,
         Err(failure) => return call::failed(name, &failure),
     };
     if let Err(status) = checks::dims_fit(&desc, &session.query) {
-        return diagnostics::told(name, status);
+        return diagnostics::log_status(name, status);
     }
     let injected = match faults::of_allocation(name, &session, &desc) {
         Verdict::Go(status) => status,
@@ -60,7 +60,7 @@ unsafe fn allocated(name: &'static str, ztensor: *mut Ztensor) -> Status {
     let bytes = stick_bytes(&desc);
     let Some(sticks) = allocate(bytes) else {
         ztensor.buffer = std::ptr::null_mut();
-        return diagnostics::told(name, status::ALLOCATION_FAILURE);
+        return diagnostics::log_status(name, status::ALLOCATION_FAILURE);
     };
     if sanitizer::enabled() {
         unsafe { sanitizer::allocated(sticks, bytes, name) };
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn zdnn_allochelper_ztensor(ztensor: *mut Ztensor) -> Stat
 pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> Status {
     let sticks = unsafe { (*ztensor).buffer };
     if sticks.is_null() {
-        return diagnostics::told("zdnn_free_ztensor_buffer", status::INVALID_BUFFER);
+        return diagnostics::log_status("zdnn_free_ztensor_buffer", status::INVALID_BUFFER);
     }
     let verdict = faults::of_free("zdnn_free_ztensor_buffer");
     if let Verdict::Refuse(status) = verdict {
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> St
         match unsafe { sanitizer::freed(sticks) } {
             Freed::Unknown => {}
             Freed::Kept => return verdict.status(),
-            Freed::Again(known) => {
-                freed_twice(known);
+            Freed::Twice(provenance) => {
+                freed_twice(provenance);
                 return verdict.status();
             }
         }
@@ -163,23 +163,23 @@ pub unsafe extern "C" fn zdnn_free_ztensor_buffer(ztensor: *const Ztensor) -> St
 }
 
 /// Has the server report that a buffer is freed a second time; it stays freed.
-fn freed_twice(known: wire::Provenance) {
+fn freed_twice(provenance: wire::Provenance) {
     let ztensor = Some(wire::TensorRef {
         tensor: Some(Tensor::InlineZtensor(wire::Ztensor {
             transformed_desc: Some(Desc::default().message()),
             null_buffer: true,
             ..wire::Ztensor::default()
         })),
-        provenance: Some(known),
+        provenance: Some(provenance),
     });
     let free = wire::FreeZtensorBuffer { ztensor };
     let watch = Watch::begin();
     let answer = call::in_session(|session| {
-        session.execute(wire::Operation {
+        session.server.execute(wire::Operation {
             operation: Some(Arm::FreeZtensorBuffer(free.clone())),
             site: watch
                 .as_ref()
-                .map_or_else(String::new, |one| one.site.at.clone()),
+                .map_or_else(String::new, |watch| watch.site.at.clone()),
             housekeeping: true,
             ..wire::Operation::default()
         })

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn zdnn_get_max_limit(
     limit: *mut c_void,
 ) -> Status {
     let Some((most, _)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::told("zdnn_get_max_limit", status::INVALID_TYPE);
+        return diagnostics::log_status("zdnn_get_max_limit", status::INVALID_TYPE);
     };
     unsafe { store(pre_transformed_type, most, limit) };
     status::OK
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn zdnn_get_min_limit(
     limit: *mut c_void,
 ) -> Status {
     let Some((_, least)) = find(transformed_type, pre_transformed_type) else {
-        return diagnostics::told("zdnn_get_min_limit", status::INVALID_TYPE);
+        return diagnostics::log_status("zdnn_get_min_limit", status::INVALID_TYPE);
     };
     unsafe { store(pre_transformed_type, least, limit) };
     status::OK

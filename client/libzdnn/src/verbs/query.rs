@@ -6,8 +6,10 @@ use std::ffi::c_char;
 
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
+use crate::call::operand::Operands;
 use crate::call::process_session;
 use crate::call::{self, Lent};
+use crate::process::environment;
 use crate::wire::{self, operation::Operation as Arm, operation_result::Value};
 
 /// Asks the cached query result; without a server the answer is `T`'s nothing.
@@ -24,8 +26,7 @@ fn cached<T: Default>(name: &str, ask: impl Fn(&Query) -> T) -> T {
 /// zdnn_is_nnpa_installed: asks the machine, each time.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_is_nnpa_installed() -> bool {
-    let ask =
-        |_: &mut crate::call::operand::Operands<'_>| Arm::IsNnpaInstalled(wire::IsNnpaInstalled {});
+    let ask = |_: &mut Operands<'_>| Arm::IsNnpaInstalled(wire::IsNnpaInstalled {});
     match unsafe { call::answer(&ask, Lent::default()) } {
         Ok(result) => result.value == Some(Value::Boolean(true)),
         Err(failure) => {
@@ -97,9 +98,7 @@ pub extern "C" fn zdnn_get_nnpa_max_tensor_size() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_refresh_nnpa_query_result() -> Status {
     const NAME: &str = "zdnn_refresh_nnpa_query_result";
-    let ask = |_: &mut crate::call::operand::Operands<'_>| {
-        Arm::RefreshNnpaQueryResult(wire::RefreshNnpaQueryResult {})
-    };
+    let ask = |_: &mut Operands<'_>| Arm::RefreshNnpaQueryResult(wire::RefreshNnpaQueryResult {});
     let status = unsafe { call::status_of(NAME, Lent::default(), &ask) };
     if status != status::OK {
         return status;
@@ -140,11 +139,11 @@ pub extern "C" fn zdnn_get_max_runnable_version() -> u32 {
 /// zdnn_get_library_version, 0x00[major][minor][patch].
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_get_library_version() -> u32 {
-    process_session::settings().library().1
+    environment::settings().library().1
 }
 
 /// zdnn_get_library_version_str: static text, though not const in C.
 #[unsafe(no_mangle)]
 pub extern "C" fn zdnn_get_library_version_str() -> *mut c_char {
-    process_session::settings().library().0.as_ptr().cast_mut()
+    environment::settings().library().0.as_ptr().cast_mut()
 }

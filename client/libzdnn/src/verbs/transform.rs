@@ -6,16 +6,17 @@ use std::ffi::c_void;
 use bytes::Bytes;
 
 use crate::abi::checks::{self, Reading};
-use crate::abi::descriptor::{rank, stick_bytes};
 use crate::abi::machine::Query;
+use crate::abi::memory::{lent, memory, swap_to_little_endian};
 use crate::abi::status::Status;
+use crate::abi::sticks::{rank, stick_bytes};
 use crate::abi::{Ztensor, kind, layout};
 use crate::call::operand::Operands;
 use crate::call::session::Session;
 use crate::call::{self, Lent, operation};
 use crate::process::diagnostics;
 use crate::rpc::failure::Failure;
-use crate::transfer::chunks::{self, memory, swap_to_little_endian};
+use crate::transfer::streamed;
 use crate::wire::operation_result::Value;
 use crate::wire::{self, OperationResult, TensorRef, operation::Operation as Arm};
 
@@ -55,38 +56,33 @@ impl Transform<'_> {
         let pointers = unsafe { std::slice::from_raw_parts(self.data, arrays) };
         pointers
             .iter()
-            .map(|one| unsafe { memory(*one, bytes_each) })
+            .map(|array| unsafe { memory(*array, bytes_each) })
             .collect()
     }
 
     unsafe fn once(&self, session: &Session) -> Result<OperationResult, Failure> {
         let (arrays, width) = unsafe { (self.arrays(session), self.width()) };
         let mut operands = Operands::new(session);
-        let limit = session.limits.max_inline_bytes;
+        let limit = session.server.limits.max_inline_bytes;
         let total: u64 = arrays.iter().map(|array| array.len() as u64).sum();
         let sticks = stick_bytes(&unsafe { (*self.ztensor).transformed() });
-        let beside = operands.share(&arrays);
-        let answer = if !arrays.is_empty() && !beside && total.max(sticks) > limit {
+        let is_shared = operands.share(&arrays);
+        let answer = if !arrays.is_empty() && !is_shared && total.max(sticks) > limit {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
             let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
-            let travelling = if beside { &[][..] } else { &arrays };
-            let data = travelling
+            let sent = if is_shared { &[][..] } else { &arrays };
+            let data = sent
                 .iter()
                 .map(|array| unsafe { little_endian(array, width) })
                 .collect();
-            session.execute(operation(
+            session.server.execute(operation(
                 (self.make)(ztensor, data),
                 &operands,
                 Lent::default(),
             ))
         };
-        let stored = answer.and_then(|result| {
-            unsafe { operands.store(&result) }?;
-            Ok(result)
-        });
-        operands.release();
-        stored
+        unsafe { operands.store(answer) }
     }
 
     unsafe fn streamed(
@@ -102,7 +98,7 @@ impl Transform<'_> {
         }
         let arm = (self.make)(ztensor, Vec::new());
         let message = operation(arm, operands, Lent::default());
-        chunks::write_arrays(session, message, arrays, width)
+        streamed::write_arrays(&session.server, message, arrays, width)
     }
 
     unsafe fn width(&self) -> usize {
@@ -121,10 +117,10 @@ impl Transform<'_> {
 /// Returns an array as it travels; a view, where that is how it lies in memory.
 ///
 /// # Safety
-/// As `chunks::lent`.
+/// As `lent`.
 unsafe fn little_endian(array: &[u8], width: usize) -> Bytes {
     if cfg!(target_endian = "little") {
-        return unsafe { chunks::lent(array) };
+        return unsafe { lent(array) };
     }
     let mut bytes = array.to_vec();
     swap_to_little_endian(&mut bytes, width);
@@ -203,9 +199,9 @@ unsafe fn array_bytes(ztensor: &Ztensor) -> u64 {
     } else {
         &dims[..]
     };
-    let elements = used
-        .iter()
-        .fold(1_u64, |all, one| all.wrapping_mul(u64::from(*one)));
+    let elements = used.iter().fold(1_u64, |product, size| {
+        product.wrapping_mul(u64::from(*size))
+    });
     elements.wrapping_mul(kind::bytes(pre.kind))
 }
 
@@ -217,8 +213,8 @@ unsafe fn origtensor(
     let size = unsafe { array_bytes(&*ztensor) };
     let mut operands = Operands::new(session);
     let fits = checks::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
-    let beside = fits && operands.share_room(size);
-    let large = fits && !beside && size > session.limits.max_inline_bytes;
+    let is_shared = fits && operands.share_room(size);
+    let large = fits && !is_shared && size > session.server.limits.max_inline_bytes;
     let input = match large {
         true => unsafe { operands.stored_input(ztensor) },
         false => unsafe { operands.whole_input(ztensor) },
@@ -230,12 +226,11 @@ unsafe fn origtensor(
     let message = operation(arm, &operands, Lent::default());
     let answer = match large {
         true => unsafe { read_array(session, message, ztensor, out_buf) },
-        false => session.execute(message),
+        false => session.server.execute(message),
     };
-    operands.release();
-    let result = answer?;
-    if let Some(Value::Shared(place)) = &result.value {
-        unsafe { operands.take_shared(place, out_buf.cast()) }?;
+    let result = unsafe { operands.store(answer) }?;
+    if let Some(Value::Shared(extent)) = &result.value {
+        unsafe { operands.store_shared(extent, out_buf.cast()) }?;
     }
     if let Some(Value::Data(data)) = &result.value {
         let kind = unsafe { (*ztensor).pre_transformed() }.kind;
@@ -255,7 +250,7 @@ unsafe fn read_array(
     let size = unsafe { array_bytes(&*ztensor) };
     let kind = unsafe { (*ztensor).pre_transformed() }.kind;
     let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
-    unsafe { chunks::read_array(session, message, out_buf, size, width) }
+    unsafe { streamed::read_array(&session.server, message, out_buf, size, width) }
 }
 
 /// zdnn_transform_origtensor: out_buf is written whenever there is data, whatever the status.

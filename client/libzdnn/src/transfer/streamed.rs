@@ -1,52 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory too large for a message: it goes in chunks, and comes back in them.
+//! Streamed transfers: sticks and arrays too large for a message go and come in chunks.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use prost::Message;
 
-use crate::call::operand::byte_order;
-use crate::call::session::Session;
+use crate::abi::memory::{byte_order, swap_to_little_endian};
+use crate::rpc::channel::decoded;
 use crate::rpc::failure::Failure;
+use crate::rpc::frame::Frame;
+use crate::rpc::session_channel::SessionChannel;
+use crate::wire::operation::Operation as Arm;
 use crate::wire::read_tensor_request::Source;
 use crate::wire::read_tensor_response::Message as Part;
+use crate::wire::tensor_ref::Tensor;
 use crate::wire::write_tensor_header::Target;
 use crate::wire::write_tensor_request::Message as Sent;
-use crate::wire::{self, OperationResult};
+use crate::wire::{self, OperationResult, TensorRef};
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Views memory of the program.
-///
-/// # Safety
-/// It is valid for that many bytes while the view lives.
-pub unsafe fn memory<'a>(address: *const c_void, size: u64) -> &'a [u8] {
-    let size = usize::try_from(size).unwrap_or(0);
-    unsafe { std::slice::from_raw_parts(address.cast(), size) }
-}
-
-/// Views memory of the program as part of a message.
-///
-/// # Safety
-/// As `memory`, until the message and what was split off it are gone: messages are copied when
-/// they are sent, and none is kept beyond its call.
-pub unsafe fn lent(bytes: &[u8]) -> Bytes {
-    let (address, size) = (bytes.as_ptr(), bytes.len());
-    Bytes::from_static(unsafe { std::slice::from_raw_parts(address, size) })
-}
-
-/// Reverses the bytes of every element of `width` bytes on a big-endian host: user arrays travel
-/// little-endian.
-pub fn swap_to_little_endian(bytes: &mut [u8], width: usize) {
-    if cfg!(target_endian = "big") && width > 1 {
-        bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-    }
-}
-
-/// What is left to send: addresses and sizes. Emptied when the call is over, so that a body that
-/// the connection still holds never looks at the program's memory again.
+/// Addresses and sizes of what is to be sent. Emptied when the call is over, so that a body that the
+/// connection still holds never reads the program's memory again.
 type Left = Arc<Mutex<Vec<(usize, usize)>>>;
 
 struct Messages {
@@ -71,36 +48,31 @@ impl Messages {
 }
 
 impl Iterator for Messages {
-    type Item = Bytes;
+    type Item = Frame;
 
-    fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Frame> {
         let message = match self.header.take() {
             Some(header) => Sent::Header(header),
             None => Sent::Chunk(self.chunk()?),
         };
-        Some(
-            wire::WriteTensorRequest {
-                message: Some(message),
-            }
-            .encode_to_vec()
-            .into(),
-        )
+        let message = Some(message);
+        Frame::of(&wire::WriteTensorRequest { message }).ok()
     }
 }
 
 fn write(
-    session: &Session,
+    server: &SessionChannel,
     target: Target,
     parts: &[&[u8]],
     width: usize,
 ) -> Result<OperationResult, Failure> {
-    let places = parts
+    let parts = parts
         .iter()
         .map(|part| (part.as_ptr() as usize, part.len()))
         .collect();
-    let left: Left = Arc::new(Mutex::new(places));
+    let left: Left = Arc::new(Mutex::new(parts));
     let header = wire::WriteTensorHeader {
-        session: session.name.clone(),
+        session: server.name.clone(),
         target: Some(target),
     };
     let messages = Messages {
@@ -108,18 +80,37 @@ fn write(
         left: Arc::clone(&left),
         width,
     };
-    let stream = tokio_stream::iter(messages);
-    let answer: Result<wire::WriteTensorResponse, Failure> =
-        session.link.upload("WriteTensor", stream);
+    let answer = server
+        .channel
+        .send_stream("WriteTensor", Box::new(messages));
     left.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    answer?
+    decoded::<wire::WriteTensorResponse>(answer?)?
         .result
         .ok_or_else(|| Failure::Lost("the answer has no result".to_owned()))
 }
 
+/// Returns an id that no tensor of this process has had.
+pub fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns what frees a tensor of the session.
+pub fn free(id: u64) -> wire::Operation {
+    let ztensor = Some(TensorRef {
+        tensor: Some(Tensor::Id(id)),
+        ..TensorRef::default()
+    });
+    wire::Operation {
+        operation: Some(Arm::FreeZtensorBuffer(wire::FreeZtensorBuffer { ztensor })),
+        housekeeping: true,
+        ..wire::Operation::default()
+    }
+}
+
 /// Creates a tensor of the session from a structure and its sticks; none: zeros.
 pub fn write_sticks(
-    session: &Session,
+    server: &SessionChannel,
     id: u64,
     structure: wire::Ztensor,
     sticks: &[u8],
@@ -131,12 +122,12 @@ pub fn write_sticks(
         byte_order: byte_order(),
         ..wire::WriteSticks::default()
     });
-    write(session, target, &[sticks], 1).map(|_| ())
+    write(server, target, &[sticks], 1).map(|_| ())
 }
 
 /// Runs a transform of a tensor of the session on arrays of the program.
 pub fn write_arrays(
-    session: &Session,
+    server: &SessionChannel,
     operation: wire::Operation,
     arrays: &[&[u8]],
     width: usize,
@@ -146,58 +137,60 @@ pub fn write_arrays(
         operation: Some(operation),
         array_bytes,
     });
-    write(session, target, arrays, width)
+    write(server, target, arrays, width)
 }
 
-/// Copies what a source has into memory of the program; returns what the header says.
+/// Copies the chunks of a source to memory of the program; returns the result in the header.
 ///
 /// # Safety
 /// The memory is valid for `size` bytes.
 unsafe fn read(
-    session: &Session,
+    server: &SessionChannel,
     source: Source,
     target: *mut c_void,
     size: u64,
     width: usize,
 ) -> Result<OperationResult, Failure> {
     let request = wire::ReadTensorRequest {
-        session: session.name.clone(),
+        session: server.name.clone(),
         source: Some(source),
     };
     let mut result = None;
     let mut at = 0;
-    session
-        .link
-        .download("ReadTensor", &request, |part: wire::ReadTensorResponse| {
-            match part.message {
-                Some(Part::Header(header)) => result = header.result,
-                Some(Part::Chunk(chunk)) => {
-                    if at + chunk.len() as u64 > size {
-                        return Err(Failure::Lost("more bytes than asked for".to_owned()));
-                    }
-                    let place = target
-                        .cast::<u8>()
-                        .wrapping_add(usize::try_from(at).unwrap_or(0));
-                    unsafe { place.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
-                    at += chunk.len() as u64;
+    let mut receive = |part: Bytes| {
+        match decoded::<wire::ReadTensorResponse>(part)?.message {
+            Some(Part::Header(header)) => result = header.result,
+            Some(Part::Chunk(chunk)) => {
+                if at + chunk.len() as u64 > size {
+                    return Err(Failure::Lost("more bytes than asked for".to_owned()));
                 }
-                None => {}
+                let address = target
+                    .cast::<u8>()
+                    .wrapping_add(usize::try_from(at).unwrap_or(0));
+                unsafe { address.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
+                at += chunk.len() as u64;
             }
-            Ok(())
-        })?;
+            None => {}
+        }
+        Ok(())
+    };
+    let request = Frame::of(&request)?;
+    server
+        .channel
+        .receive_stream("ReadTensor", &request, &mut receive)?;
     let written = usize::try_from(at).unwrap_or(0);
     let bytes = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), written) };
     swap_to_little_endian(bytes, width);
     result.ok_or_else(|| Failure::Lost("the answer has no header".to_owned()))
 }
 
-/// Copies the sticks of a tensor of the session into a buffer; `cache_as`, unless it is empty, is
-/// what the server's cache calls them from then on.
+/// Copies the sticks of a tensor of the session into a buffer; the server's cache keeps them as
+/// `cache_as`, unless it is empty.
 ///
 /// # Safety
 /// The buffer is valid for `size` bytes.
 pub unsafe fn read_sticks(
-    session: &Session,
+    server: &SessionChannel,
     id: u64,
     cache_as: Bytes,
     buffer: *mut c_void,
@@ -208,7 +201,7 @@ pub unsafe fn read_sticks(
         byte_order: byte_order(),
         cache_as,
     });
-    unsafe { read(session, source, buffer, size, 1) }.map(|_| ())
+    unsafe { read(server, source, buffer, size, 1) }.map(|_| ())
 }
 
 /// Runs zdnn_transform_origtensor on a tensor of the session, into an array of the program.
@@ -216,11 +209,11 @@ pub unsafe fn read_sticks(
 /// # Safety
 /// The array is valid for `size` bytes.
 pub unsafe fn read_array(
-    session: &Session,
+    server: &SessionChannel,
     operation: wire::Operation,
     array: *mut c_void,
     size: u64,
     width: usize,
 ) -> Result<OperationResult, Failure> {
-    unsafe { read(session, Source::Operation(operation), array, size, width) }
+    unsafe { read(server, Source::Operation(operation), array, size, width) }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors of sticks, derived from the user's. They ask nobody.
+//! Descriptors of sticks, derived from the user's.
 //! Source: zDNN API Reference 1.2.0, "Data Transformation" and "Deriving dimensions".
 
 use crate::abi::status::{self, Status};
+use crate::abi::sticks::{gates, padded, rank, stick_bytes};
 use crate::abi::{Desc, format, kind, layout};
 use crate::process::diagnostics;
 
@@ -12,31 +13,6 @@ const USAGE_WEIGHTS: u32 = 0;
 const USAGE_HIDDEN_WEIGHTS: u32 = 1;
 const USAGE_BIASES: u32 = 2;
 const USAGE_HIDDEN_BIASES: u32 = 3;
-
-/// Rounds up to whole sticks of 64 cells, as a uint32_t does.
-pub fn padded(size: u32) -> u32 {
-    size.wrapping_add(63) & !63
-}
-
-/// Returns how many dimensions the user gives for a layout; concatenated and unknown ones have none.
-pub fn rank(layout: u32) -> usize {
-    match layout {
-        layout::ONE_D => 1,
-        layout::TWO_D | layout::TWO_DS => 2,
-        layout::THREE_D | layout::THREE_DS => 3,
-        layout::FOUR_D | layout::FOUR_DS | layout::NHWC | layout::NCHW | layout::HWCK => 4,
-        _ => 0,
-    }
-}
-
-/// Returns the gates of a concatenated layout, 0 for the others.
-pub fn gates(layout: u32) -> usize {
-    match layout {
-        layout::FICO | layout::BIDIR_FICO => 4,
-        layout::ZRH | layout::BIDIR_ZRH => 3,
-        _ => 0,
-    }
-}
 
 /// Places the dims of the layouts that may be quantized.
 fn plain_dims(pre: &Desc) -> Option<Dims> {
@@ -82,7 +58,7 @@ fn transformed(pre: &Desc, target: &mut Desc) -> Status {
     set_dims(target, dims);
     target.kind = match pre.kind {
         kind::INT32 => kind::BINARY_INT32,
-        one if kind::FLOATS.contains(&one) => kind::DLFLOAT16,
+        float if kind::FLOATS.contains(&float) => kind::DLFLOAT16,
         _ => return status::INVALID_TYPE,
     };
     status::OK
@@ -115,7 +91,7 @@ fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
     if halves && !pre.dim2.is_multiple_of(2) {
         return status::INVALID_SHAPE;
     }
-    let (wanted, stack, rows) = match usage {
+    let (required, stack, rows) = match usage {
         USAGE_BIASES | USAGE_HIDDEN_BIASES => (layout::TWO_DS, pre.dim2, 1),
         USAGE_WEIGHTS if halves => {
             let rows = padded(pre.dim2 / 2).wrapping_mul(2);
@@ -124,7 +100,7 @@ fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
         USAGE_WEIGHTS | USAGE_HIDDEN_WEIGHTS => (layout::THREE_DS, pre.dim3, pre.dim2),
         _ => return status::INVALID_CONCAT_INFO,
     };
-    if pre.layout != wanted {
+    if pre.layout != required {
         return status::INVALID_LAYOUT;
     }
     let (gates, layout) = match (rnn, halves) {
@@ -140,21 +116,6 @@ fn concatenated(pre: &Desc, info: u32, target: &mut Desc) -> Status {
         [stack, 1, rows, padded(pre.dim1).wrapping_mul(gates)],
     );
     status::OK
-}
-
-/// Bytes of the sticks that a transformed descriptor calls for, modulo 2^64.
-pub fn stick_bytes(desc: &Desc) -> u64 {
-    let (rows, cells) = match (desc.kind, desc.format) {
-        (kind::BINARY_INT8, format::WEIGHTS) => (desc.dim2.div_ceil(2), 64),
-        (kind::BINARY_INT8, _) => (desc.dim2, 128),
-        (kind::BINARY_INT32, _) => (desc.dim2, 32),
-        _ => (desc.dim2, 64),
-    };
-    u64::from(desc.dim4)
-        .wrapping_mul(u64::from(desc.dim3))
-        .wrapping_mul(u64::from(rows.div_ceil(32)))
-        .wrapping_mul(u64::from(desc.dim1.div_ceil(cells)))
-        .wrapping_mul(4096)
 }
 
 /// Returns how many dims the variadic zdnn_init_pre_transformed_desc reads.
@@ -179,7 +140,7 @@ pub unsafe extern "C" fn zdnn_generate_transformed_desc(
     tfrmd_desc: *mut Desc,
 ) -> Status {
     let (pre, target) = unsafe { (*pre_tfrmd_desc, &mut *tfrmd_desc) };
-    diagnostics::told("zdnn_generate_transformed_desc", transformed(&pre, target))
+    diagnostics::log_status("zdnn_generate_transformed_desc", transformed(&pre, target))
 }
 
 /// zdnn_generate_quantized_transformed_desc.
@@ -191,7 +152,7 @@ pub unsafe extern "C" fn zdnn_generate_quantized_transformed_desc(
 ) -> Status {
     let (pre, target) = unsafe { (*pre_tfrmd_desc, &mut *tfrmd_desc) };
     let status = quantized(&pre, transform_type, target);
-    diagnostics::told("zdnn_generate_quantized_transformed_desc", status)
+    diagnostics::log_status("zdnn_generate_quantized_transformed_desc", status)
 }
 
 /// zdnn_generate_transformed_desc_concatenated.
@@ -203,7 +164,7 @@ pub unsafe extern "C" fn zdnn_generate_transformed_desc_concatenated(
 ) -> Status {
     let (pre, target) = unsafe { (*pre_tfrmd_desc, &mut *tfrmd_desc) };
     let status = concatenated(&pre, info, target);
-    diagnostics::told("zdnn_generate_transformed_desc_concatenated", status)
+    diagnostics::log_status("zdnn_generate_transformed_desc_concatenated", status)
 }
 
 /// zdnn_getsize_ztensor.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server as a whole: listeners, health, reflection, and a graceful end."""
 
-import ctypes
 import gc
 import logging
 import signal
@@ -18,7 +17,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
-from threadpoolctl import threadpool_limits
+from nnpa_emulator.kernels import use_reference
 
 from nnpa_server import mli, network, open_inference
 from nnpa_server.accelerator import (
@@ -30,6 +29,7 @@ from nnpa_server.accelerator import (
     conversation_of,
 )
 from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
+from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.interceptor import Interceptor
@@ -39,7 +39,7 @@ from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
-from nnpa_server.tuning import warmup
+from nnpa_server.tuning import process, warmup
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.listener import InferenceListener
@@ -69,7 +69,7 @@ class Server:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics() if config.metrics else None
-        self.store = Store(config.limits, config.max_session_calls, give_back, self.metrics)
+        self.store = Store(config.limits, config.max_session_calls, process.give_back, self.metrics)
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.interceptor = Interceptor(
             config.max_streams,
@@ -85,7 +85,12 @@ class Server:
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
         )
-        self.accelerator = AcceleratorService(self.store, config.shared_memory, config.allow_faults)
+        self.accelerator = AcceleratorService(
+            self.store,
+            config.shared_memory,
+            config.allow_faults,
+            shortcuts=config.shortcuts,
+        )
         add_to(self._grpc, self.accelerator)
         self.plain = PlainListener(
             self.interceptor.around(f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)),
@@ -108,10 +113,10 @@ class Server:
         config, self.models_ready = self.config, threading.Event()
         self.models = Late(
             lambda: open_inference.make_models(
-                config, self.repository, self.metrics, self.models_ready
+                config, self.repository, self.metrics, self.models_ready, config.shortcuts
             )
         )
-        handlers = open_inference.handlers_of(lambda: self.models.made().service)
+        handlers = open_inference.handlers_of(lambda: self.models.made().service, config.shortcuts)
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
@@ -121,6 +126,7 @@ class Server:
             self.store,
             self.repository,
             lambda: None if config.no_model_control else self.models.made().loader,
+            config.shortcuts,
         )
 
     def load_models(self) -> None:
@@ -136,10 +142,14 @@ class Server:
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
         addresses = tuple(self._listen(address) for address in self.config.listen)
-        self._listen_plainly([Path(one[5:]) for one in addresses if one.startswith("unix:")])
+        self._listen_plainly(
+            [Path(address[5:]) for address in addresses if address.startswith("unix:")]
+        )
         self._expose()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
+        if "lazy-services" not in self.config.shortcuts:
+            self._construct_services()
         self._grpc.start()
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -149,10 +159,18 @@ class Server:
             threading.Thread(target=self.load_models, name="models", daemon=True).start()
         return addresses
 
-    def _listen_plainly(self, sockets: Sequence[Path]) -> None:
-        """Open a plain socket beside each of gRPC's; without all of them clients are told of none.
+    def _construct_services(self) -> None:
+        """Construct what is otherwise constructed by the first call, or left out by it."""
+        for construct in (self.models.made, self.mli.made):
+            try:
+                construct()
+            except (ImportError, CallRefused) as error:
+                _log.info("a service is not installed: %s", error)
 
-        It is a help and no promise: what hinders it is told in the log.
+    def _listen_plainly(self, sockets: Sequence[Path]) -> None:
+        """Open a plain socket beside each of gRPC's; clients use all of them or none.
+
+        They are a help and no promise: what hinders one is logged.
         """
         for path in sockets:
             beside = path.with_name(path.name + SUFFIX)
@@ -193,17 +211,17 @@ class Server:
 
         service, around = open_inference.SERVICE, self.interceptor.around
         handlers = {
-            name: around(f"/{service}/{name}", one)
-            for name, one in self._inference_handlers.items()
+            name: around(f"/{service}/{name}", handler)
+            for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.made().inference.is_quick, _options(self.config)
+            handlers, self._pool, self.models.made().is_quick, _options(self.config)
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
 
     def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
-        """Have an address listened on, over TLS if it is TCP and there is a certificate."""
+        """Listen on an address, over TLS if it is TCP and there is a certificate."""
         _make_way(address)
         on_tls = self.config.tls is not None and not address.startswith("unix:")
         try:
@@ -215,7 +233,7 @@ class Server:
         return f"{address.rpartition(':')[0]}:{port}"
 
     def reload_tokens(self) -> None:
-        """Read the file of tokens again; keep those that are known if it cannot be used."""
+        """Read the file of tokens; keep the tokens of before if it cannot be used."""
         if self.tokens is None:
             return
         try:
@@ -227,7 +245,7 @@ class Server:
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
 
-        Sessions that are open then are told in the log, and freed.
+        Sessions that are still open are logged, and freed.
         """
         self.interceptor.refuse_calls()
         for name in (*_HEALTHY, open_inference.SERVICE):
@@ -287,69 +305,23 @@ def _make_way(address: str) -> None:
     raise CannotListen(f"cannot listen on {address}: another server does")
 
 
-def glibc() -> Any:
-    """Return the C library where it is glibc, whose malloc has knobs, else None."""
-    try:
-        library = ctypes.CDLL("libc.so.6")
-        return library if hasattr(library, "malloc_trim") else None
-    except OSError:
-        return None
-
-
-_MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
-
-
-def tune_malloc() -> None:
-    """Keep freed memory for the next message instead of returning each to the kernel.
-
-    All of it comes from one heap, however large it is and whatever thread wants it: what one call
-    freed the next one has, without a page fault. Measured: transfers of 1 to 64 MiB take about half
-    the time. Numbers of <malloc.h>: M_TRIM_THRESHOLD -1, M_TOP_PAD -2, M_MMAP_THRESHOLD -3,
-    M_MMAP_MAX -4, M_ARENA_MAX -8; glibc takes no threshold of mmap above 32 MiB.
-    """
-    if (library := glibc()) is not None:
-        for option, value in _MALLOC:
-            library.mallopt(option, value)
-
-
-def give_back() -> None:
-    """Return free memory to the system: what ended sessions held."""
-    if (library := glibc()) is not None:
-        library.malloc_trim(0)
-
-
-def pin_blas() -> None:
-    """Have each matrix product run on the thread that asked for it: same call, same bits."""
-    threadpool_limits(limits=1, user_api="blas")
-
-
-def tune_collector() -> None:
-    """Have the cycle collector leave alone what was imported, and come seldom.
-
-    Messages make many objects and hardly a cycle; sessions break their own when they end.
-    Measured: lists of 100 small operations take a third of the time.
-    """
-    gc.freeze()
-    gc.enable()
-    gc.set_threshold(50_000, 20, 100)
-
-
-# Seconds that a thread may keep the interpreter while others wait. Kernels let go of it and want
-# it back for each operation; behind a busy thread each waits this long (Python's default: 5 ms).
-_SWITCH_INTERVAL = 0.0005
-
-
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
-    tune_malloc()
-    pin_blas()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+    is_tuned = "process-tuning" in config.shortcuts
+    if "compiled-kernels" not in config.shortcuts:
+        use_reference()
+    process.pin_blas()
+    if is_tuned:
+        process.tune_malloc()
+        process.tune_interpreter()
     ended = threading.Event()
     reload = [signal.SIGHUP] if config.tokens is not None else []
     signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)
     try:
         server = Server(config)
-        warmup.start(ended, server.interceptor.last_busy, (server.models.made, server.mli.made))
+        if "warm-up" in config.shortcuts:
+            services = server.models.made, server.mli.made
+            warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
@@ -362,7 +334,10 @@ def serve(config: Config) -> int:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
-    tune_collector()
+    if is_tuned:
+        process.tune_collector()
+    else:
+        gc.enable()
     while signals.wait() == signal.SIGHUP:
         server.reload_tokens()
     ended.set()

@@ -4,6 +4,7 @@
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,23 @@ MAX_CHUNK_BYTES = 4 * MIB
 OVERSIZE_BYTES = 4 * MIB
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+# What makes the server quicker and changes no answer; `--plain` switches it off.
+SHORTCUTS: Mapping[str, str] = {
+    "request-templates": "lists that differ only in names of cached contents are decoded once",
+    "request-cache": "repeated lists are decoded once",
+    "out-of-band-arrays": "large arrays pass beside messages",
+    "prepared-calls": "repeated calls are checked once",
+    "cached-results": "results that say the same are encoded once",
+    "placed-operands": "operands are used where they lie in mapped memory",
+    "prepared-steps": "steps of hosted networks that come again are checked once",
+    "run-buffers": "tensors of a network's finished run serve the next",
+    "compiled-kernels": "Numba compiles what the reference defines",
+    "lazy-services": "services are constructed when they are called",
+    "warm-up": "kernels are compiled before they are called",
+    "process-tuning": "memory is kept, collections are few, threads switch often",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that the server is told at its start. Times are in seconds."""
+    """What the operator chose. Times are in seconds."""
 
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
     inference_listen: str = ""
@@ -64,13 +82,19 @@ class Config:
     exit_with_parent: bool = False
     models: Path | None = None
     max_models: int = 64
-    max_response: int = 4 * MIB  # what gRPC clients take unless they are told otherwise
+    max_response: int = 4 * MIB  # what gRPC clients take by default
     no_model_control: bool = False
     shared_memory: bool = False
     allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""
     json_log: bool = False
+    plain: frozenset[str] = frozenset()
+
+    @property
+    def shortcuts(self) -> frozenset[str]:
+        """The shortcuts that are on: all but those of `--plain`."""
+        return frozenset(SHORTCUTS) - self.plain
 
     @property
     def max_streams(self) -> int:
@@ -130,6 +154,19 @@ def parse_metrics(text: str) -> str:
     if text.startswith("unix:"):
         raise ValueError(f"--metrics is {text!r}, must be host:port")
     return parse_listen(text) if text else ""
+
+
+def parse_plain(text: str) -> frozenset[str]:
+    """Return the shortcuts that "all", or names with commas, switches off; none for an empty text.
+
+    ValueError says which names there are.
+    """
+    if text == "all":
+        return frozenset(SHORTCUTS)
+    names = frozenset(filter(None, text.split(",")))
+    if unknown := sorted(names - SHORTCUTS.keys()):
+        raise ValueError(f"--plain is {unknown[0]!r}, must be one of {', '.join(SHORTCUTS)}")
+    return names
 
 
 def split_address(address: str) -> tuple[str, int]:

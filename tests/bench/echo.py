@@ -34,7 +34,9 @@ def _copied(request: BytesValue, _context: object) -> BytesValue:
 def main() -> None:
     """Serve until standard input is closed."""
     if sys.argv[2:] == ["--tuned"]:
-        from nnpa_server.app import tune_malloc  # heavy: without the flag the start is bare too
+        from nnpa_server.tuning.process import (
+            tune_malloc,  # heavy: without the flag the start is bare too
+        )
 
         tune_malloc()
     server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)

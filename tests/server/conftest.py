@@ -13,11 +13,12 @@ from nnpa_server.app import Server
 from nnpa_server.config import Config, Limits
 from nnpa_server.sessions.store import Counts
 
+from tests.server.process import PLAIN
 from tests.server.wire import Client
 
 # Small limits, so that kilobytes reach them.
 LIMITS = Limits(max_sessions=12, max_session_bytes=1 << 20, max_session_tensors=50)
-CONFIG = Config(listen=("127.0.0.1:0",), limits=LIMITS, workers=16, drain_timeout=5.0)
+CONFIG = Config(listen=("127.0.0.1:0",), limits=LIMITS, workers=16, drain_timeout=5.0, plain=PLAIN)
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 

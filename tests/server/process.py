@@ -9,6 +9,11 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from nnpa_server.config import SHORTCUTS
+
+PLAIN = frozenset(SHORTCUTS) if os.environ.get("NNPA_TEST_PLAIN") else frozenset[str]()
+"""The shortcuts that servers of these tests go without: all in the plain stage."""
+PLAIN_FLAGS = ("--plain",) if PLAIN else ()
 READY = ("nnpa-server listening on ", "nnpa-server inference on ")
 PATIENCE = 60.0
 NO_ENV: Mapping[str, str] = {}
@@ -31,7 +36,7 @@ class ServerProcess:
         self.log = log
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nnpa_server", *flags],
+                [sys.executable, "-m", "nnpa_server", *PLAIN_FLAGS, *flags],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **env},

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_server.config import (
+    SHORTCUTS,
     Config,
     Limits,
     is_local,
     parse_listen,
+    parse_plain,
     parse_size,
     parse_time,
 )
@@ -82,3 +84,17 @@ def test_four_inline_tensors_fit_a_message() -> None:
     """The inline limit follows from the message limit."""
     assert 4 * Limits(max_message=1 << 20).max_inline == 1 << 20
     assert Limits().max_inline == 16 << 20
+
+
+def test_plain_takes_shortcuts_away() -> None:
+    """`--plain` takes all shortcuts away, a list those that it names, nothing none."""
+    assert not Config(plain=parse_plain("all")).shortcuts
+    left = Config(plain=parse_plain("warm-up,request-cache")).shortcuts
+    assert left == set(SHORTCUTS) - {"warm-up", "request-cache"}
+    assert Config(plain=parse_plain("")).shortcuts == set(SHORTCUTS)
+
+
+def test_plain_refuses_what_is_no_shortcut() -> None:
+    """A name that is no shortcut is refused with the list of those that are."""
+    with pytest.raises(ValueError, match="'magic', must be one of request-templates, "):
+        parse_plain("warm-up,magic")

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import re
+import time
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_lines_of_calls_leave_together(
     caplog.set_level(logging.INFO, logger.name)
     log = AccessLog()
     for number in range(9):
-        log.note({"method": "Execute", "id": number})
+        log.queue.append((time.time(), {"method": "Execute", "id": number}))
     log.close()
     assert re.findall(r"id=(\d)", stream.getvalue()) == list("012345678")
     assert 1 <= stream.flushes < 9  # its thread may have written some before

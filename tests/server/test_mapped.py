@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
+from nnpa_server.accelerator.shortcuts.placed_operands import PlacedMemory
 from nnpa_server.app import Server
-from nnpa_server.sessions.shared_memory import MappedMemory
 
 from tests.server.conftest import CONFIG, OPTIONS
 from tests.server.plain import Plain
@@ -127,6 +127,7 @@ def test_arrays_of_other_types(sharing: Sharing, kind: int) -> None:
     assert sharing.memory[PAGE : PAGE + 24].tobytes() == wanted.data
 
 
+@pytest.mark.shortcut
 def test_contents_stay_where_they_were_put(sharing: Sharing) -> None:
     """An output that is cached in place is the next operation's input, padding included."""
     sharing.memory[:] = 0xAB
@@ -287,9 +288,10 @@ def test_descriptors_do_not_pile_up(sharing: Sharing) -> None:
     wait_until(lambda: descriptors() <= before)
 
 
+@pytest.mark.shortcut
 def test_memory_of_an_exact_size() -> None:
     """All bytes of the memory are places, and none behind them."""
-    memory = MappedMemory(memfd(PAGE), PAGE)
+    memory = PlacedMemory(memfd(PAGE), PAGE)
     whole = memory.view(0, PAGE, "x")
     assert whole is not None
     assert whole.nbytes == PAGE

@@ -13,7 +13,7 @@ from nnpa_server.rpc.lazy import Late
 COLLECTOR = """
 import gc
 gc.disable()
-from nnpa_server.app import tune_collector
+from nnpa_server.tuning.process import tune_collector
 tune_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 0)
 """
@@ -83,7 +83,7 @@ def call_and_end():
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
-warmup._QUIET = warmup._PATIENCE = 600
+warmup._QUIET = warmup._QUIET_TIMEOUT = 600
 threading.Thread(target=call_and_end).start()
 sys.argv[1:] = ["--listen", f"unix:{SOCKET}"]
 __main__.main()
@@ -109,6 +109,7 @@ def test_first_calls_wait_for_no_compiler(tmp_path: Path) -> None:
     assert told == ["[]", "True", "[]"]
 
 
+@pytest.mark.shortcut
 def test_what_is_late_is_made_once() -> None:
     """Threads that want something at the same time get the same one; a failure is told to each."""
     begun, made = threading.Event(), list[object]()

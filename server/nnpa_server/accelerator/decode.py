@@ -1,63 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of operations are read and checked as a whole, into steps, before any tensor is touched."""
+"""Decode a list of operations, as a whole, into steps before any tensor is touched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
-from nnpa_emulator.repeat import Repeat
 from nnpa_emulator.status import NotInLibrary
 
 from nnpa_server.accelerator.operands import (
     check_extent,
     check_inline,
     id_in_use,
+    read_arrays,
     reference,
     tensor_not_found,
 )
 from nnpa_server.accelerator.operation_specs import ARMS, Arm
-from nnpa_server.accelerator.shortcuts import request_template as forms
-from nnpa_server.accelerator.shortcuts.shared_operands import read_arrays
 from nnpa_server.errors import CallRefused, from_exception, invalid
-from nnpa_server.rpc.codec import Listed
-from nnpa_server.sessions.request_cache import List
 from nnpa_server.sessions.store import Session
 
 _NONE: Mapping[str, Any] = {}
 
 
-class Known:
-    """What is known of an operation that comes again, once it has run.
-
-    `repeat` computes it; `structures` are its inline tensors before; `told` are results of success
-    by what they tell of the tensors that were written.
-    """
-
-    __slots__ = ("repeat", "structures", "told")
-
-    def __init__(self) -> None:
-        self.repeat: Repeat | None = None
-        self.structures: dict[str, Ztensor] = {}
-        self.told: dict[object, operation_pb2.OperationResult] = {}
-
-
 class Step(NamedTuple):
-    """One operation, read and checked.
+    """One operation, decoded.
 
-    `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
-    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
+    `ids` are the tensors named by id; `references` those that are new, ("new_id", number), or
+    inline, ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
     where in shared memory the array goes that it returns. `origin` is the message that it was read
-    from, for sessions that sanitize. `of_program` tells whether the program made the call, rather
-    than a client or server for it. `known` is there for steps that have come before.
+    from. `of_program` tells whether the program made the call, rather than a client or server for
+    it. `memo` is where shortcuts keep what they know of a step that is run many times.
     """
 
     arm: Arm
     path: str
     ids: Mapping[str, int]
-    others: Mapping[str, tuple[str, Any]]
+    references: Mapping[str, tuple[str, Any]]
     values: Mapping[str, Any]
     hints: Mapping[str, Any]
     creates: int
@@ -65,7 +46,21 @@ class Step(NamedTuple):
     place: tensor_pb2.Extent | None = None
     origin: operation_pb2.Operation | None = None
     of_program: bool = True
-    known: Known | None = None
+    memo: object = None
+
+
+class Request(Protocol):
+    """A list of operations: a message of ExecuteRequest, or what a codec parses in its place."""
+
+    @property
+    def session(self) -> str:
+        """The name of the session."""
+        ...
+
+    @property
+    def operations(self) -> Sequence[operation_pb2.Operation]:
+        """The operations, in order."""
+        ...
 
 
 class Holder(Protocol):
@@ -88,10 +83,6 @@ class LiveIds:
 
     session: Holder
     changes: dict[int, bool] = field(default_factory=dict[int, bool])
-    library_version: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.library_version = self.session.guest.library_version
 
     def has(self, tensor_id: int) -> bool:
         """Tell whether an id names a tensor at this point."""
@@ -114,93 +105,44 @@ class LiveIds:
         self.changes[tensor_id] = True
 
 
-def check(session: Session, listed: Listed) -> Sequence[Step]:
-    """Read a list of operations, or refuse all of it."""
-    if (known := _recall(session, listed.raw)) is not None:
-        return known
-    form = session.forms.find(listed.raw)
-    if form is None:
-        steps, sharing = _read(session, listed)
-        _remember(session, listed, steps, sharing)
-    else:
-        form.fill(listed.raw)
-        steps, sharing = list[Step](form.steps), list(form.sharing)
-    for index, operation in sharing:
-        try:
-            steps[index] = _with_shared(session, steps[index], operation, index)
-        except CallRefused as error:
-            raise _refused(session, listed, error, index) from error
-    for index, arrays in listed.arrays.items():
-        values = {**steps[index].values, "data": arrays}
-        steps[index] = steps[index]._replace(values=values)
-    return steps
-
-
-def _read(
-    session: Session, listed: Listed
-) -> tuple[list[Step], list[tuple[int, operation_pb2.Operation]]]:
-    """Return what a list says: its steps, and which of them take arrays from shared memory."""
-    ids, sanitizer = LiveIds(session), session.sanitizer
+def decode(session: Session, request: Request) -> Sequence[Step]:
+    """Decode a list of operations, or refuse all of it."""
+    ids = LiveIds(session)
     steps: list[Step] = []
-    sharing: list[tuple[int, operation_pb2.Operation]] = []
-    for index, operation in enumerate(listed.message.operations):
+    shares_memory = False
+    for index, operation in enumerate(request.operations):
         name = operation.WhichOneof("operation")
         try:
-            step = check_one(ids, operation, name, f"operations[{index}]")
+            steps.append(decode_operation(ids, operation, name, f"operations[{index}]"))
         except (CallRefused, NotInLibrary) as error:
-            raise _refused(session, listed, error, index) from error
-        if operation.shared_data:
-            sharing.append((index, operation))
-        steps.append(step if sanitizer is None else step._replace(origin=operation))
-    return steps, sharing
+            raise from_exception(error, operation_index=index, operation=name or "") from error
+        shares_memory |= bool(operation.shared_data)
+    return attach_shared(session, steps) if shares_memory else steps
 
 
-def _refused(
-    session: Session, listed: Listed, error: CallRefused | NotInLibrary, index: int
-) -> CallRefused:
-    """Return the error of a list, for one of an operation."""
-    operations = listed.message.operations
-    name = operations[index].WhichOneof("operation")
-    refused = from_exception(error, operation_index=index, operation=name or "")
-    if session.sanitizer is not None:
-        session.sanitizer.explain(refused, operations[: index + 1])
-    return refused
-
-
-def _recall(session: Session, raw: bytes) -> Sequence[Step] | None:
-    """Return a list that was read before, if it would be read the same now."""
-    found = session.lists.find(raw)
-    if found is None or not found.ids <= session.tensors.keys():
-        return None
-    if not found.again:
-        found.steps, found.again = [one._replace(known=Known()) for one in found.steps], True
-    return found.steps
-
-
-def _remember(
-    session: Session,
-    listed: Listed,
-    steps: list[Step],
-    sharing: Sequence[tuple[int, operation_pb2.Operation]],
-) -> None:
-    """Have a session remember a list, if all that it needs is tensors that exist, or inline ones.
-
-    What functions the library has does not change while a session lives.
-    """
-    if not listed.raw or session.sanitizer is not None:
-        return
-    if all(one.arm.compute and not one.others for one in steps):
-        ids = frozenset(number for one in steps for number in one.ids.values())
-        session.lists.note(listed.raw, List(steps, ids))
-    elif forms.wants(session.forms, listed.raw, steps):
-        known = [one._replace(known=Known()) for one in steps]
-        forms.note(session.forms, listed.raw, known, sharing)
+def attach_shared(session: Session, steps: Iterable[Step]) -> list[Step]:
+    """Return steps with the arrays that their operations have in shared memory."""
+    return [
+        _with_shared(session, step, step.origin, index)
+        if step.origin is not None and step.origin.shared_data
+        else step
+        for index, step in enumerate(steps)
+    ]
 
 
 def _with_shared(
     session: Session, step: Step, operation: operation_pb2.Operation, index: int
 ) -> Step:
     """Return a step with its arrays from shared memory, or with the place of its answer there."""
+    try:
+        return _read_shared(session, step, operation, index)
+    except CallRefused as error:
+        raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+
+
+def _read_shared(
+    session: Session, step: Step, operation: operation_pb2.Operation, index: int
+) -> Step:
     extents, path = operation.shared_data, f"operations[{index}].shared_data"
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
@@ -212,12 +154,12 @@ def _with_shared(
     return step._replace(place=extents[0])
 
 
-def check_one(
+def decode_operation(
     ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
 ) -> Step:
-    """Read one operation: its arm, its fields, and the tensors it names."""
+    """Decode one operation: its arm, its fields, and the tensors it names."""
     arm = ARMS.get(name or "")
-    if arm is None or arm.since > ids.library_version:
+    if arm is None or arm.since > ids.session.guest.library_version:
         raise _no_such_arm(ids.session, name, path)
     path = f"{path}.{arm.name}"
     message = getattr(operation, arm.name)
@@ -225,24 +167,32 @@ def check_one(
     if arm.creates is not None:
         creates = message.ztensor
         ids.create(creates, f"{path}.{arm.creates}")
-    plain: dict[str, int] = {}
-    others: dict[str, tuple[str, Any]] = {}
+    named: dict[str, int] = {}
+    references: dict[str, tuple[str, Any]] = {}
     for tensor in arm.tensors:
         if number := getattr(message, tensor).id:
-            if not ids.has(number):
+            if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
-            plain[tensor] = number
+            named[tensor] = number
         else:
-            others[tensor] = _check_reference(ids, arm, message, tensor, path)
-    for tensor, (which, value) in others.items():
+            references[tensor] = _check_reference(ids, arm, message, tensor, path)
+    for tensor, (which, number) in references.items():
         if which == "new_id":
-            ids.create(value, f"{path}.{tensor}.new_id")
+            ids.create(number, f"{path}.{tensor}.new_id")
     if arm.frees:
-        ids.changes.update(dict.fromkeys(plain.values(), False))
-    values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
-    hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
-    step = Step(arm, path, plain, others, values, hints, creates, _alignment(operation))
-    return step._replace(of_program=False) if not arm.compute and operation.housekeeping else step
+        ids.changes.update(dict.fromkeys(named.values(), False))
+    values = {name: read(message, path) for name, read in arm.values} if arm.values else _NONE
+    hints = {name: read(message, path) for name, read in arm.hints} if arm.hints else _NONE
+    of_program = arm.compute or not operation.housekeeping
+    is_misaligned = (
+        operation.buffer_misaligned
+        or operation.save_area_misaligned
+        or operation.work_area_misaligned
+    )
+    alignment = _alignment(operation) if is_misaligned else ALIGNED
+    return Step(
+        arm, path, named, references, values, hints, creates, alignment, None, operation, of_program
+    )
 
 
 def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | NotInLibrary:
@@ -258,15 +208,15 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
 
 
 def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
-    which, value = reference(message, name, path)
+    which, target = reference(message, name, path)
     path = f"{path}.{name}.{which}"
     if which == "inline_ztensor":
-        check_inline(value, path, arm, name, _creates_outputs(arm, message))
+        check_inline(target, path, arm, name, _creates_outputs(arm, message))
     elif which == "id":
-        ids.require(value, path)
+        ids.require(target, path)
     elif name not in arm.may_be_new:
-        raise invalid(path, value, "an id or an inline tensor here")
-    return which, value
+        raise invalid(path, target, "an id or an inline tensor here")
+    return which, target
 
 
 def _creates_outputs(arm: Arm, message: Any) -> bool:
@@ -274,6 +224,8 @@ def _creates_outputs(arm: Arm, message: Any) -> bool:
 
 
 def _alignment(operation: operation_pb2.Operation) -> Alignment:
-    buffer, save = operation.buffer_misaligned, operation.save_area_misaligned
-    work = operation.work_area_misaligned
-    return Alignment(buffer, save, work) if buffer or save or work else ALIGNED
+    return Alignment(
+        operation.buffer_misaligned,
+        operation.save_area_misaligned,
+        operation.work_area_misaligned,
+    )

@@ -1,114 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a list, which `checked` has read, run one by one.
+"""Run the steps of a list one by one, and encode their results.
 
 Whoever calls holds the session's lock all the while.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
-from nnpa_emulator import ALIGNED, OK, Outcome, Refusal, Status, Ztensor
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
+from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.machine import Memory
-from nnpa_emulator.pipeline import allocate_sticks
-from nnpa_emulator.repeat import repeatable
-from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
-from nnpa_emulator.ztensor import UNSET
+from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
 
-from nnpa_server.accelerator.decode import Known, Step
-from nnpa_server.accelerator.encode import answer, dense, describe_ztensor
-from nnpa_server.accelerator.observers.operation_metrics import counting
-from nnpa_server.accelerator.observers.trace_records import stepping
-from nnpa_server.accelerator.operands import (
-    bare,
-    dense_bytes,
-    forget,
-    keep,
-    read_inline,
-    too_large,
-)
-from nnpa_server.accelerator.shortcuts.shared_operands import (
-    describe_output,
+from nnpa_server.accelerator.arguments import run_with_new
+from nnpa_server.accelerator.decode import Request, Step
+from nnpa_server.accelerator.encode import (
+    cache_output,
+    dense,
+    locate_sticks,
     place_output,
     put_array,
 )
-from nnpa_server.errors import CallRefused, from_exception, unspecified
-from nnpa_server.faults import WrittenAnyway, faults_of
-from nnpa_server.rpc.codec import APART, Answered, Array, carried
-from nnpa_server.sanitizer.reports import rescue
+from nnpa_server.accelerator.operands import dense_bytes, read_structure, too_large
+from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
+from nnpa_server.errors import CallRefused, from_exception
+from nnpa_server.rpc.codec import Answered, Array, carried
+from nnpa_server.sessions.cancellation import CHECK_PERIOD, Context, cancelled
+from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
-Result = operation_pb2.OperationResult
-_NO_STICKS: Mapping[int, Array] = {}
-_NO_STRUCTURES: dict[str, Ztensor] = {}
-_MOST_REMEMBERED = 4096
-_MOST_TOLD = 8  # results of one step: its outputs are in the same state nearly always
+_NO_STICKS: Sticks = {}
+_message = lru_cache(maxsize=256)(get_status_message)
 
 
-def run(session: Session, steps: Sequence[Step], go_on: Callable[[], None]) -> Answered:
-    """Run checked steps; stop after the first status that is neither OK nor a warning.
+def path_of(session: Session) -> CallPath:
+    """Return the call path of a session; refuse a session that was deleted."""
+    path = session.holdings.get(PATH)
+    if not isinstance(path, CallPath):
+        session.require_open()
+    assert isinstance(path, CallPath)
+    return path
 
-    `go_on` is asked before each step and raises when nobody waits for the answer any more.
-    """
+
+def hold(session: Session, _request: Request, context: Context) -> AbstractContextManager[None]:
+    """Take the session for one call."""
+    return session.running(context.time_remaining())
+
+
+def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Answered:
+    """Run decoded steps; stop after the first status that is neither OK nor a warning."""
     results: list[Result] = []
     arrays: dict[int, Array] = {}
-    sticks: dict[int, Mapping[int, Array]] = {}
-    room = session.limits.max_message
-    take = run_step if session.metrics is None else counting(session.metrics, run_step)
-    take = stepping(session, take)
+    sticks: dict[int, Sticks] = {}
+    room, next_check = session.limits.max_message, 0.0
     for index, step in enumerate(steps):
-        go_on()
+        if session.closed:
+            session.require_open()
+        if (now := time.monotonic()) >= next_check:
+            next_check = now + CHECK_PERIOD
+            if not context.is_active():
+                raise cancelled(context)
         try:
-            outcome, result, apart = take(session, step)
-            if apart:
-                sticks[index] = apart
-            array = outcome.value if isinstance(outcome.value, np.ndarray) else None
-            if array is not None and put_array(session, step.place, array, result, step.path):
-                array = None
-            if step.others or array is not None:
-                if array is not None:
-                    arrays[index] = dense(array)
-                contents = carried(result, arrays.get(index), apart)
-                room -= _within(contents, step.path, session.limits.max_inline)
-                if room < 0:
-                    limit = session.limits.max_message
-                    raise too_large("results", limit - room, limit)
+            answer = path.run_step(session, step)
+            if step.references or isinstance(answer.outcome.value, np.ndarray):
+                if (array := _array_beside(session, step, answer)) is not None:
+                    arrays[index] = array
+                if answer.sticks:
+                    sticks[index] = answer.sticks
+                room -= _carried(session, step, answer, array, room)
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
-            refused = from_exception(error, operation_index=index, operation=step.arm.name)
-            if session.sanitizer is not None:
-                rescue(refused, results)
-            raise refused from error
-        results.append(result)
-        if outcome is not OK and not outcome.valid:
+            raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+        results.append(answer.result)
+        if not answer.outcome.valid:
             break
     session.trail.operations += len(results)
     return Answered(results, arrays, sticks)
 
 
-def _within(sizes: Sequence[int], path: str, limit: int) -> int:
-    """Return the sum of sizes, none of which may be above the limit of a message."""
+def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
+    """Return the array that travels beside a result: none, or not where it is in shared memory."""
+    array = answer.outcome.value
+    if not isinstance(array, np.ndarray):
+        return None
+    is_placed = put_array(session, step.place, array, answer.result, step.path)
+    return None if is_placed else dense(array)
+
+
+def _carried(session: Session, step: Step, answer: Answer, array: Array | None, room: int) -> int:
+    """Return the bytes of a result's contents; refuse what is above the limit of a message."""
+    sizes, limit = carried(answer.result, array, answer.sticks), session.limits.max_inline
     if max(sizes) > limit:
-        raise too_large(path, max(sizes), limit)
-    return sum(sizes)
+        raise too_large(step.path, max(sizes), limit)
+    if (total := sum(sizes)) > room:
+        limit = session.limits.max_message
+        raise too_large("results", limit - room + total, limit)
+    return total
 
 
-def run_step(session: Session, step: Step) -> tuple[Outcome, Result, Mapping[int, Array]]:
-    """Run one operation and tell what it answered; memory is counted however it ends.
+def read_step_structure(step: Step, name: str) -> Ztensor:
+    """Return an inline tensor of a step without its buffer."""
+    return read_structure(step.references[name][1], f"{step.path}.{name}.inline_ztensor")
 
-    Large sticks of inline outputs are apart from the result, by the number of the output.
-    """
+
+def run_step(path: CallPath, session: Session, step: Step) -> Answer:
+    """Run one operation and encode what it answered; memory is counted however it ends."""
+    tensors: dict[str, Ztensor] = {}
     try:
-        tensors = {name: session.tensors[number] for name, number in step.ids.items()}
-        if step.others or step.creates:
-            outcome = _run_with_new(session, step, tensors)
+        for name, number in step.ids.items():
+            tensors[name] = session.tensors[number]
+        if step.references or step.creates:
+            outcome = run_with_new(path, session, step, tensors)
         else:
             if step.arm.name == "transform_origtensor":
                 _require_answer_fits(session, step, tensors["ztensor"])
-            outcome = call(session, step, tensors)
+            outcome = path.call_function(session, step, tensors)
         if step.arm.frees and outcome.valid:
             for number in step.ids.values():
                 del session.tensors[number]
@@ -117,121 +128,17 @@ def run_step(session: Session, step: Step) -> tuple[Outcome, Result, Mapping[int
         if not step.arm.compute:
             for number in step.ids.values():
                 session.settle(number)
-    told = _tell(session, step, tensors, outcome)
-    if session.holdings and (faults := faults_of(session)) is not None:
-        faults.require_connection()
-    return outcome, *told
+    return Answer(outcome, *path.encode_result(session, step, tensors, outcome))
 
 
-def _tell(
-    session: Session, step: Step, tensors: Mapping[str, Ztensor], outcome: Outcome
-) -> tuple[Result, Mapping[int, Array]]:
-    """Return the result of an operation; those that say nothing new are made once."""
-    if step.known is not None and outcome is OK and step.arm.compute and step.others:
-        return _tell_again(session, step, step.known, tensors)
-    if outcome is not OK or step.others or len(step.arm.written) != 1:
-        result = answer(outcome)
-        if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
-            return result, _report(session, result, step, tensors)
-        if isinstance(outcome, WrittenAnyway) and not _creates_new(step):
-            return result, _report(session, result, step, tensors)
-        return result, _NO_STICKS
-    name = step.arm.written[0]
-    key = step.arm.name, step.ids.get(name, step.creates)
-    state = _state(tensors[name])
-    remembered = session.told.get(key)
-    if remembered is not None and remembered[0] == state:
-        return remembered[1], _NO_STICKS
-    result = answer(outcome)
-    _report(session, result, step, tensors)
-    if len(session.told) >= _MOST_REMEMBERED:
-        session.told.clear()
-    session.told[key] = state, result
-    return result, _NO_STICKS
-
-
-def _state(tensor: Ztensor) -> tuple[Any, ...]:
-    return (
-        tensor.pre_transformed_desc,
-        tensor.transformed_desc,
-        tensor.buffer_size,
-        tensor.buffer is None,
-        tensor.is_transformed,
-        tensor.rec_scale,
-        tensor.offset,
-    )
-
-
-def _tell_again(
-    session: Session, step: Step, known: Known, tensors: Mapping[str, Ztensor]
-) -> tuple[Result, Mapping[int, Array]]:
-    """Return the result of an operation with inline tensors; sticks that travel go beside it."""
-    key: list[object] = []
-    apart: dict[int, Array] = {}
-    for index, name in enumerate(step.arm.written):
-        tensor, wanted = tensors[name], step.others[name][1]
-        sticks = place_output(session, tensor, wanted)
-        if sticks is not None:
-            apart[index] = sticks
-        key.append((_state(tensor), sticks is None))
-    result = known.told.get(told := tuple(key))
-    if result is None:
-        if len(known.told) >= _MOST_TOLD:
-            known.told.clear()
-        result = known.told[told] = answer(OK)
-        for index, name in enumerate(step.arm.written):
-            message = describe_output(tensors[name], step.others[name][1], index in apart)
-            result.outputs.add(operand=name, ztensor=message)
-    for name in step.arm.written:
-        _keep(session, tensors[name], step.others[name][1])
-    return result, apart
-
-
-def _keep(session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor) -> None:
-    """Have the cache hold an output, if it is to, in the place of what that was written over."""
-    if tensor.buffer is not None:
-        forget(session, tensor, wanted)
-        keep(session, tensor, tensor.buffer, wanted.cache_as, wanted.byte_order)
-
-
-def _creates_new(step: Step) -> bool:
-    return bool(step.creates) or any(which == "new_id" for which, _ in step.others.values())
-
-
-def call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
-    """Call the emulator; a program check becomes a status where the session wants that.
-
-    Faults stand before the sanitizer, which so sees what the function itself has done.
-    """
-    if session.holdings and step.of_program and (faults := faults_of(session)) is not None:
-        try:
-            return faults.call(step.arm.name, tensors, partial(_watched, session, step, tensors))
-        except ProgramCheck as check_met:
-            return _checked(session, check_met)
-    return _watched(session, step, tensors)
-
-
-def _watched(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
-    if session.sanitizer is not None:
-        return session.sanitizer.watch(session, step, tensors, _call)
-    return _call(session, step, tensors)
-
-
-def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outcome:
-    guest, known = session.guest, step.known
+def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
+    """Call the emulator; a program check becomes a status where the session wants that."""
+    arguments = {**tensors, **step.values} if step.values else tensors
+    target = None if step.place is None else _target(session, step.place)
     try:
-        if known is not None and known.repeat is not None:
-            again = known.repeat(guest, tensors)
-            if again is not None:
-                return again
-        arguments = {**tensors, **step.values} if step.values else tensors
-        target = None if step.place is None else _target(session, step.place)
-        outcome = run_function(guest, step.arm.name, arguments, step.alignment, target)
-        if known is not None and outcome is OK and step.alignment is ALIGNED:
-            known.repeat = repeatable(guest, step.arm.name, arguments)
-        return outcome
-    except ProgramCheck as check_met:
-        return _checked(session, check_met)
+        return run_function(session.guest, step.arm.name, arguments, step.alignment, target)
+    except ProgramCheck as check:
+        return check_outcome(session, check)
     except MemoryError:
         status = int(Status.ZDNN_ALLOCATION_FAILURE)
         return Outcome(status, Refusal(status, "storage", "exhausted", "enough to compute"))
@@ -239,9 +146,21 @@ def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outco
 
 def _target(session: Session, place: tensor_pb2.Extent) -> Memory | None:
     """Return where an array can be made that the client wants in shared memory."""
-    if session.shared is None or session.sanitizer is not None:
-        return None
-    return session.shared.view(place.offset, place.size, "shared_data")
+    memory = shared_of(session)
+    return None if memory is None else memory.view(place.offset, place.size, "shared_data")
+
+
+def check_outcome(session: Session, check: ProgramCheck) -> Outcome:
+    """Return what a program check answers, or raise it where it ends the call.
+
+    It answers the status that precheck would have given, else ZDNN_UNSUPPORTED_AIU_EXCEPTION.
+    """
+    if session.options.program_check_action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
+        raise check
+    refusal: Refusal = check.refusal
+    status = refusal.status if check.kind == "data" else 0
+    status = status or Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
+    return Outcome(status, replace(refusal, status=int(status)))
 
 
 def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
@@ -257,93 +176,138 @@ def _require_answer_fits(session: Session, step: Step, tensor: Ztensor) -> None:
     session.reserve(size)
 
 
-def _checked(session: Session, check_met: ProgramCheck) -> Outcome:
-    """Return what a program check answers, or raise it where it ends the call."""
-    if session.options.program_check_action != accelerator_pb2.PROGRAM_CHECK_ACTION_STATUS:
-        raise check_met
-    return _as_status(check_met)
+def encode_result(
+    session: Session, step: Step, tensors: Tensors, outcome: Outcome
+) -> tuple[Result, Sticks]:
+    """Return an operation's result, and the sticks of its inline outputs by number."""
+    result = answer(outcome)
+    if outcome.valid or outcome.status == Status.ZDNN_CONVERT_FAILURE:
+        return result, report_outputs(session, result, step, tensors)
+    return result, _NO_STICKS
 
 
-def _as_status(check_met: ProgramCheck) -> Outcome:
-    """Return the status that precheck would have given, else ZDNN_UNSUPPORTED_AIU_EXCEPTION."""
-    refusal: Refusal = check_met.refusal
-    status = refusal.status if check_met.kind == "data" else 0
-    status = status or Status.ZDNN_UNSUPPORTED_AIU_EXCEPTION
-    return Outcome(status, replace(refusal, status=int(status)))
+def report_outputs(
+    session: Session,
+    result: Result,
+    step: Step,
+    tensors: Tensors,
+) -> Sticks:
+    """Add the tensors to a result that its operation created, wrote, or changed the state of.
 
-
-def _run_with_new(session: Session, step: Step, tensors: dict[str, Ztensor]) -> Outcome:
-    """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
-    for name, (which, value) in step.others.items():
-        if which == "inline_ztensor":
-            path = f"{step.path}.{name}.inline_ztensor"
-            structures = _NO_STRUCTURES if step.known is None else step.known.structures
-            tensor = read_inline(session, value, path, step.arm, name, structures.get(name))
-            if step.known is not None and name not in structures:
-                step.known.structures[name] = bare(tensor)
-            tensors[name] = tensor
-    created = {name: value for name, (which, value) in step.others.items() if which == "new_id"}
-    try:
-        tensors.update(_allocate_new(session, step, tensors, tuple(created)))
-    except Refused as refused:
-        return Outcome(refused.refusal.status, refused.refusal)
-    if step.creates:
-        session.require_room()
-        created = {"ztensor": step.creates}
-        tensors["ztensor"] = Ztensor(UNSET, UNSET)
-    if step.arm.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
-        session.reserve(dense_bytes(tensors["ztensor"]))
-    outcome = call(session, step, tensors)
-    if outcome.valid:
-        for name, number in created.items():
-            session.tensors[number] = tensors[name]
-            session.settle(number)
-    return outcome
-
-
-def _allocate_new(
-    session: Session, step: Step, tensors: Mapping[str, Ztensor], names: tuple[str, ...]
-) -> dict[str, Ztensor]:
-    """Derive and allocate the outputs that the caller left to the server."""
-    if not names:
-        return {}
-    function = step.arm.function
-    if function.describe is None:
-        raise unspecified(f"{step.path}.{names[0]}")
-    inputs = {name: one for name, one in tensors.items() if name not in function.outputs}
-    described = function.describe(**inputs, **step.values, **step.hints)
-    new: dict[str, Ztensor] = {}
-    for name, (pre, transformed) in zip(function.outputs, described, strict=True):
-        if name in names:
-            session.require_room()
-            new[name] = Ztensor(pre, transformed)
-            allocate_sticks(session.guest, new[name], f"{step.arm.name}_output")
-    return new
-
-
-def _report(
-    session: Session, result: Result, step: Step, tensors: Mapping[str, Ztensor]
-) -> Mapping[int, Array]:
-    """Tell about the tensors that the operation created, wrote, or changed the state of.
-
-    Return large sticks that do not become part of the message.
+    Return the sticks of inline outputs, which the result lacks.
     """
-    apart: dict[int, Array] = {}
+    sticks: dict[int, Array] = {}
     for name in step.arm.written:
         tensor = tensors[name]
-        which, value = step.others.get(name, ("", None))
+        which, request = step.references.get(name, ("", None))
         if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
-            sticks = place_output(session, tensor, value)
-            message = describe_output(tensor, value, sticks is not None)
-            if sticks is not None and sticks.nbytes < APART:
-                message.sticks = sticks.tobytes()
-            elif sticks is not None:
-                apart[len(result.outputs)] = sticks
+            contents = place_output(session, tensor, request)
+            if contents is not None:
+                sticks[len(result.outputs)] = contents
+            message = locate_sticks(describe_ztensor(tensor), request, contents is not None)
             result.outputs.add(operand=name, ztensor=message)
-            _keep(session, tensor, value)
+            cache_output(session, tensor, request)
         elif which == "inline_ztensor":
             result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
         else:
-            number = value or step.ids.get(name) or step.creates
+            number = request or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
-    return apart
+    return sticks
+
+
+def answer(outcome: Outcome) -> Result:
+    """Return an operation's result, without outputs and without an array that it returns."""
+    status = int(outcome.status)
+    result = Result(zdnn_status=status, status_message=_message(status))
+    if outcome.refusal is not None:
+        result.refusal.CopyFrom(_refusal(outcome.refusal))
+    if outcome.violation is not None:
+        result.range_violation.CopyFrom(_violation(outcome.violation))
+    if outcome.fp_flags:
+        result.fp_flags = outcome.fp_flags
+    for text in outcome.diagnostics:
+        result.diagnostics.add(stream=_signed(text.stream), kind=_signed(text.kind), text=text.text)
+    if outcome.value is not None:
+        _put_value(result, outcome.value)
+    return result
+
+
+def _put_value(result: Result, value: Any) -> None:
+    match value:
+        case bool():
+            result.boolean = value
+        case int():
+            result.number = value
+        case tuple():  # no sequence pattern: since NumPy 2.5 an array matches those
+            result.range.min, result.range.max = value
+        case _:
+            pass  # an array travels apart
+
+
+def _refusal(refusal: Refusal) -> status_pb2.Refusal:
+    return status_pb2.Refusal(
+        field=refusal.field,
+        value=refusal.value,
+        limit=refusal.limit,
+        constraint=refusal.constraint,
+        text=str(refusal),
+    )
+
+
+def _violation(violation: Any) -> operation_pb2.RangeViolation:
+    message = operation_pb2.RangeViolation(function=violation.function)
+    for operand in violation.operands:
+        elements = (
+            operation_pb2.ViolatingElement(
+                index=element.index,
+                code=element.code,
+                padding=element.padding,
+                operand_values=element.operand_values,
+            )
+            for element in operand.elements
+        )
+        message.operands.add(operand=operand.operand, count=operand.count, elements=elements)
+    return message
+
+
+def encode(answered: Answered) -> accelerator_pb2.ExecuteResponse:
+    """Return the message of a list's results, their arrays and sticks included."""
+    response = accelerator_pb2.ExecuteResponse(results=answered.results)
+    for index, array in answered.arrays.items():
+        response.results[index].data = array.tobytes()
+    for index, outputs in answered.sticks.items():
+        for output, array in outputs.items():
+            response.results[index].outputs[output].ztensor.sticks = array.tobytes()
+    return response
+
+
+@lru_cache(maxsize=4096)
+def describe(desc: TensorDesc) -> tensor_pb2.TensorDesc:
+    """Return a descriptor's message; shared, so never to be changed."""
+    return tensor_pb2.TensorDesc(
+        layout=_signed(desc.layout),
+        format=_signed(desc.format),
+        type=_signed(desc.type),
+        dim4=desc.dim4,
+        dim3=desc.dim3,
+        dim2=desc.dim2,
+        dim1=desc.dim1,
+    )
+
+
+def _signed(number: int) -> Any:
+    """Return the int32 with the same bits as a C enum's value."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def describe_ztensor(tensor: Ztensor) -> tensor_pb2.Ztensor:
+    """Return the structure without its contents."""
+    return tensor_pb2.Ztensor(
+        pre_transformed_desc=describe(tensor.pre_transformed_desc),
+        transformed_desc=describe(tensor.transformed_desc),
+        buffer_size=tensor.buffer_size,
+        null_buffer=tensor.buffer is None,
+        is_transformed=tensor.is_transformed,
+        rec_scale=tensor.rec_scale,
+        offset=tensor.offset,
+    )

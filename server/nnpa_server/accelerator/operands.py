@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of one operation: found by id, brought inline, or new."""
+"""Operands of an operation: where the buffer of an inline tensor comes from."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -13,7 +14,8 @@ from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
 from nnpa_server.accelerator.operation_specs import Arm, read_desc
 from nnpa_server.errors import CallRefused, invalid, unspecified
-from nnpa_server.sessions.shared_memory import Sharing
+from nnpa_server.sessions.page_buffers import staging
+from nnpa_server.sessions.shared_memory import Sharing, shared_of
 from nnpa_server.sessions.store import Session
 
 BIG_ENDIAN = tensor_pb2.BYTE_ORDER_BIG_ENDIAN
@@ -31,14 +33,14 @@ def too_large(field: str, size: int, limit: int) -> CallRefused:
     )
 
 
-def size_mismatch(field: str, given: int, wanted: int) -> CallRefused:
+def size_mismatch(field: str, size: int, required: int) -> CallRefused:
     """Return the error for contents that do not have the bytes that descriptors call for."""
     return CallRefused(
         wire.ERROR_REASON_DATA_SIZE_MISMATCH,
-        f"{field} has {given} bytes, must have {wanted}",
+        f"{field} has {size} bytes, must have {required}",
         field=field,
-        value=given,
-        limit=wanted,
+        value=size,
+        limit=required,
     )
 
 
@@ -113,85 +115,139 @@ def bare(tensor: Ztensor) -> Ztensor:
     )
 
 
-def read_inline(
-    session: Session,
-    message: tensor_pb2.Ztensor,
-    path: str,
-    arm: Arm,
-    name: str,
-    structure: Ztensor | None = None,
-) -> Ztensor:
-    """Return the inline tensor of an arm's operand; it counts in the quota while the arm runs.
+class Operand(NamedTuple):
+    """An inline tensor of an operation: its message, where that is in the request, its use."""
 
-    Without contents the buffer is NULL, unless there is to be room: a tensor only written.
-    `structure` is what has been read of the message before.
+    message: tensor_pb2.Ztensor
+    path: str
+    is_output: bool
+    may_leave: bool
+    """Whether the operation may end early, its outputs unwritten."""
+
+
+def read_operand(session: Session, operand: Operand, structure: Ztensor) -> Ztensor:
+    """Return an inline tensor; it counts in the quota while its operation runs.
+
+    `structure` is the tensor without a buffer, which stays NULL where the message has no contents,
+    unless the operation only writes the tensor.
     """
-    room = name not in arm.read
-    tensor = read_structure(message, path) if structure is None else bare(structure)
+    message = operand.message
     contents = message.WhichOneof("contents")
-    if message.null_buffer or not (contents or room):
-        return tensor
-    if contents == "cached":
-        held = find_cached(session, tensor, message, path)
-        tensor.buffer = _copy(session, held) if room else held
-        return tensor
-    size, limit = getsize_ztensor(tensor.transformed_desc), session.limits.max_inline
-    if contents == "shared" or (room and message.HasField("sticks_to")):
-        extent, field = (message.shared, "shared") if contents else (message.sticks_to, "sticks_to")
-        there = check_extent(session, extent, size, f"{path}.{field}")
-        if not contents and (place := _place(session, there, message)) is not None:
-            if arm.may_leave:
-                place[:] = 0
-            tensor.buffer = place
-            return tensor
-        tensor.buffer = session.allocate(size)
-        if contents and tensor.buffer is not None:
-            there.read(extent.offset, tensor.buffer, f"{path}.{field}")
-            _arrived(session, tensor, tensor.buffer, message, room)
-        return tensor
-    sticks = message.sticks
-    if contents and len(sticks) != size:
-        raise size_mismatch(f"{path}.sticks", len(sticks), size)
-    if size > limit:
-        raise too_large(f"{path}.sticks", size, limit)
-    tensor.buffer = session.allocate(size)
-    if contents and tensor.buffer is not None:
-        np.copyto(tensor.buffer, np.frombuffer(sticks, np.uint8))
-        _arrived(session, tensor, tensor.buffer, message, room)
-    return tensor
+    if not message.null_buffer and (contents or operand.is_output):
+        source = contents or ("sticks_to" if message.HasField("sticks_to") else "new")
+        structure.buffer = _SOURCES[source](session, operand, structure)
+    return structure
 
 
-def _place(session: Session, there: Sharing, message: tensor_pb2.Ztensor) -> Memory | None:
-    """Return where an output is made that the cache has in place; None if it is made elsewhere.
+def _from_cache(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
+    """Return sticks of the session's cache: as they are to be read, a copy to be written over."""
+    cached = find_cached(session, tensor, operand.message, operand.path)
+    return _copy(session, cached) if operand.is_output else cached
 
-    What is there was the client's before, so that it need not be cleared.
+
+def _from_shared(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
+    """Return a copy of sticks in shared memory."""
+    extent, path = operand.message.shared, f"{operand.path}.shared"
+    memory = check_extent(session, extent, getsize_ztensor(tensor.transformed_desc), path)
+    buffer = session.allocate(extent.size)
+    if buffer is not None:
+        memory.read(extent.offset, buffer, path)
+        _receive(session, operand, tensor, buffer)
+    return buffer
+
+
+def _from_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
+    """Return a copy of sticks in the message."""
+    sticks, path = operand.message.sticks, f"{operand.path}.sticks"
+    size = getsize_ztensor(tensor.transformed_desc)
+    if len(sticks) != size:
+        raise size_mismatch(path, len(sticks), size)
+    _require_inline(session, size, path)
+    buffer = session.allocate(size)
+    if buffer is not None:
+        np.copyto(buffer, np.frombuffer(sticks, np.uint8))
+        _receive(session, operand, tensor, buffer)
+    return buffer
+
+
+def _for_shared(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
+    """Return a buffer for an output in shared memory: its place, or a copy's source.
+
+    A place has the client's own bytes, so that it need not be cleared.
     """
-    if not message.cached_in_place or message.byte_order == BIG_ENDIAN or session.sanitizer:
-        return None
-    place = message.sticks_to
-    return there.place(place.offset, place.size, "sticks_to")
+    message, path = operand.message, f"{operand.path}.sticks_to"
+    extent, size = message.sticks_to, getsize_ztensor(tensor.transformed_desc)
+    memory = check_extent(session, extent, size, path)
+    if message.cached_in_place and message.byte_order != BIG_ENDIAN:
+        place = memory.place(extent.offset, size, path)
+        if place is not None:
+            if operand.may_leave:
+                place[:] = 0
+            return place
+    return session.allocate(size)
 
 
-def _arrived(
-    session: Session, tensor: Ztensor, buffer: Memory, message: tensor_pb2.Ztensor, room: bool
-) -> None:
-    """Turn what arrived into the host's order, and keep it if the client wants that."""
+def _for_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
+    """Return a buffer for an output that travels in the answer."""
+    size = getsize_ztensor(tensor.transformed_desc)
+    _require_inline(session, size, f"{operand.path}.sticks")
+    return session.allocate(size)
+
+
+OperandSource: TypeAlias = Callable[[Session, Operand, Ztensor], Memory | None]
+# Where the buffer of an inline tensor comes from, by what its message says.
+_SOURCES: Mapping[str, OperandSource] = {
+    "cached": _from_cache,
+    "shared": _from_shared,
+    "sticks": _from_message,
+    "sticks_to": _for_shared,
+    "new": _for_message,
+}
+
+
+def _require_inline(session: Session, size: int, path: str) -> None:
+    if size > session.limits.max_inline:
+        raise too_large(path, size, session.limits.max_inline)
+
+
+def _receive(session: Session, operand: Operand, tensor: Ztensor, buffer: Memory) -> None:
+    """Turn received sticks into the host's byte order, and cache them if the client asks for it."""
+    message = operand.message
     from_order(tensor, buffer, message.byte_order)
-    if not room:
+    if not operand.is_output:
         keep(session, tensor, buffer, message.cache_as, message.byte_order)
 
 
+def read_arrays(
+    session: Session, extents: Iterable[tensor_pb2.Extent], path: str
+) -> list[memoryview]:
+    """Return user arrays in shared memory; copies once the quota has room for all of them."""
+    arrays: list[memoryview] = []
+    for index, extent in enumerate(extents):
+        memory = check_extent(session, extent, extent.size, f"{path}[{index}]")
+        if (array := memory.view(extent.offset, extent.size, path)) is not None:
+            arrays.append(array.data)
+            continue
+        session.reserve(extent.size)
+        array = staging(extent.size)
+        session.pending_bytes += extent.size
+        memory.read(extent.offset, array, f"{path}[{index}]")
+        arrays.append(array.data)
+    return arrays
+
+
 def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> Sharing:
-    """Refuse a part of shared memory that is not there, or not as large as it must be.
+    """Refuse a part of shared memory that does not exist, or has another size.
 
     Return the memory.
     """
-    if session.shared is None:
+    memory = shared_of(session)
+    if memory is None:
         raise invalid(path, "set", "unset: the session shares no memory")
     if extent.size != size:
         raise size_mismatch(path, extent.size, size)
-    session.shared.require(extent.offset, size, path)
-    return session.shared
+    memory.require(extent.offset, size, path)
+    return memory
 
 
 def _copy(session: Session, held: Memory) -> Memory | None:

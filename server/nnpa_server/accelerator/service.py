@@ -7,53 +7,51 @@ Methods raise `CallRefused`; the interceptor turns it into a gRPC error.
 import heapq
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any
 
-import grpc
 from google.protobuf import empty_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa.zdnn.v1 import accelerator_pb2_grpc, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import MACHINES, find_machine
 
-from nnpa_server.accelerator.decode import check
-from nnpa_server.accelerator.encode import describe_machine, describe_session, describe_ztensor
-from nnpa_server.accelerator.execute import run
-from nnpa_server.accelerator.observers.trace_records import join, recorded, traced
-from nnpa_server.accelerator.operation_specs import ARMS
+from nnpa_server.accelerator.composition import compose
+from nnpa_server.accelerator.decode import Request
+from nnpa_server.accelerator.describe import describe_machine, describe_session
+from nnpa_server.accelerator.execute import describe_ztensor, encode, path_of
+from nnpa_server.accelerator.observers import sanitizing
+from nnpa_server.accelerator.observers.trace_records import join, traced
 from nnpa_server.accelerator.options import (
     apply_options,
+    chosen_options,
     make_guest,
     model_name,
     updated_options,
-    wanted_options,
 )
+from nnpa_server.accelerator.shortcuts.placed_operands import PlacedMemory
 from nnpa_server.accelerator.streaming import (
     Download,
     Upload,
-    parse_write,
     read_tensor,
-    serialize_read,
     write_tensor,
 )
+from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.faults import attend, change_faults, faults_of, read_rules
-from nnpa_server.rpc import codec as apart
-from nnpa_server.rpc.codec import Answered, Listed, message_of
-from nnpa_server.rpc.lazy import make_handler
+from nnpa_server.faults import change_faults, faults_of, read_rules
+from nnpa_server.rpc.codec import Answered
 from nnpa_server.sessions.audit import Trail
-from nnpa_server.sessions.cancellation import Context, Patience, PlainContext
+from nnpa_server.sessions.cancellation import Context, PlainContext
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
-from nnpa_server.sessions.shared_memory import MappedMemory, open_for
+from nnpa_server.sessions.shared_memory import HOLDING, MappedMemory, open_for, shared_of
 from nnpa_server.sessions.store import Session, Store
-from nnpa_server.sessions.tokens import caller_name
+from nnpa_server.sessions.tokens import caller
 from nnpa_server.sessions.traces import Traces
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"].full_name
 
 
-class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
+class AcceleratorService:
     """The service over a store of sessions. `context` may be anything that is a `Context`."""
 
     def __init__(
@@ -62,13 +60,15 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         shares_memory: bool = False,
         allow_faults: bool = False,
         traces: Traces | None = None,
+        shortcuts: Collection[str] = SHORTCUTS,
     ) -> None:
         self.store = store
+        self.shortcuts = shortcuts
         self._allow_faults = allow_faults
         self._shares_memory = shares_memory
         self.traces = traces or Traces()
         self.plain_suffix = ""
-        """What clients on this host are told of plain sockets, once there are some."""
+        """The suffix of plain sockets, which clients on this host learn, once some are open."""
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -89,27 +89,31 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         try:
             machine = find_machine(name if prefix == "machines" else "")
         except KeyError:
-            known = ", ".join(f"machines/{one}" for one in MACHINES)
+            names = ", ".join(f"machines/{name}" for name in MACHINES)
             raise CallRefused(
                 wire.ERROR_REASON_MACHINE_NOT_FOUND,
-                f"name is {request.name[:64]!r}, must be one of {known}",
+                f"name is {request.name[:64]!r}, must be one of {names}",
                 field="name",
                 value=request.name[:64],
-                limit=known,
+                limit=names,
             ) from None
         return describe_machine(machine, machine.name)
 
     def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Create a session."""
-        options = wanted_options(request.session)
+        options = chosen_options(request.session)
         rules = read_rules(options.fault_rules, self._allow_faults)
-        origin = Trail(caller_name(), context.peer(), model_name(options.machine_spec))
+        origin = Trail(caller().name, context.peer(), model_name(options.machine_spec))
         session = self.store.create(make_guest(options), options, origin)
         change_faults(session, rules)
+        sanitizing.begin(session)
         if self._shares_memory and request.session.HasField("shared_memory"):
-            wanted = request.session.shared_memory
-            session.shared = open_for(context.peer(), wanted.name, wanted.size)
+            named = request.session.shared_memory
+            memory = open_for(context.peer(), named.name, named.size)
+            if memory is not None:
+                session.holdings[HOLDING] = memory
         join(session, self.traces)
+        compose(session, self.shortcuts)
         return self._describe(session, context)
 
     def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802
@@ -127,6 +131,7 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
             session.options = options
             session.trail.machine = model_name(options.machine_spec)
             join(session, self.traces)
+            compose(session, self.shortcuts)
             return self._describe(session, context)
 
     def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002
@@ -134,31 +139,34 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         self.store.delete(request.name)
         return empty_pb2.Empty()
 
-    def Execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteResponse:  # noqa: N802
+    def Execute(self, request: Request, context: Context) -> pb.ExecuteResponse:  # noqa: N802
         """Run operations in order."""
-        return message_of(self.execute(Listed(request), context))
+        with self.store.using(request.session) as session:
+            path = path_of(session)
+            with path.hold(session, request, context):
+                steps = path.decode(session, request)
+                return encode(path.run(session, steps, context))
+
+    def execute(self, request: Request, context: Context) -> Answered:
+        """Do as `Execute`; the arrays of the results stay beside them."""
+        with self.store.using(request.session) as session:
+            path = path_of(session)
+            with path.hold(session, request, context):
+                return path.run(session, path.decode(session, request), context)
 
     def ExecuteStream(  # noqa: N802
-        self, request_iterator: Iterator[pb.ExecuteRequest], context: Any
+        self, request_iterator: Iterator[Request], context: Any
     ) -> Generator[pb.ExecuteResponse]:
         """Run lists of operations as they arrive."""
         for request in request_iterator:
             yield self.Execute(request, context)
 
-    def execute(self, listed: Listed, context: Context) -> Answered:
-        """Run operations in order; arrays come and go apart from the messages."""
-        with self.store.using(listed.session) as session:
-            if session.sanitizer is None:
-                return _execute(session, listed, context)
-            with session.sanitizer.in_flight(listed.message.operations, ARMS):
-                return _execute(session, listed, context)
-
-    def execute_each(self, lists: Iterator[Listed], context: Context) -> Generator[Answered]:
+    def execute_each(self, lists: Iterator[Request], context: Context) -> Generator[Answered]:
         """Run lists of operations as they arrive; arrays come and go apart from the messages."""
         for listed in lists:
             yield self.execute(listed, context)
 
-    def converse(self, lists: Iterator[Listed], context: PlainContext) -> Generator[Answered]:
+    def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Answered]:
         """Do as `execute_each`; the first list beside memory only names the session it is for."""
         for listed in lists:
             memory = context.take_memory()
@@ -168,19 +176,21 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
                 self._share(listed, memory)
                 yield Answered((), {})
 
-    def _share(self, listed: Listed, file: int) -> None:
+    def _share(self, listed: Request, file: int) -> None:
         """Have a list's session share the memory of a descriptor, which is taken over."""
         try:
             if not self._shares_memory:
                 raise invalid("memory", "sent", "none: this server does not share memory")
-            if count := len(listed.message.operations):
+            if count := len(listed.operations):
                 raise invalid("operations", f"{count} of them", "none in the list beside memory")
             with self.store.using(listed.session) as session, session.running(None):
-                if session.shared is not None:
+                if shared_of(session) is not None:
                     raise invalid("memory", "sent", "none: the session shares some already")
-                file, taken = -1, file
-                memory = MappedMemory(taken, session.limits.max_session_bytes)
-                session.shared = memory
+                placed = "placed-operands" in self.shortcuts and not session.options.sanitize
+                kind = PlacedMemory if placed else MappedMemory
+                file, memory_file = -1, file
+                memory = kind(memory_file, session.limits.max_session_bytes)
+                session.holdings[HOLDING] = memory
         finally:
             if file >= 0:
                 os.close(file)
@@ -206,9 +216,9 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         return read_tensor(self.store, request, context)
 
     def _describe(self, session: Session, context: Any) -> pb.Session:
-        there = session.guest.machine.name  # a fault may have moved the guest
-        model = there if there in MACHINES else model_name(session.options.machine_spec)
-        traced(session)  # so that a trace that has ended is not told
+        name = session.guest.machine.name  # a fault may have moved the guest
+        model = name if name in MACHINES else model_name(session.options.machine_spec)
+        traced(session)  # so that a trace that has ended is left out
         message = describe_session(session, model, time.time())
         if self.plain_suffix and context.peer().startswith("unix:"):
             message.plain_socket.suffix = self.plain_suffix
@@ -222,53 +232,16 @@ class AcceleratorService(accelerator_pb2_grpc.AcceleratorServiceServicer):
         last = read_token(request.session, request.page_token)
         count = page_size(request.page_size)
         with self.store.using(request.session) as session, _running(session, context):
-            ids = heapq.nsmallest(count + 1, (one for one in session.tensors if one > last))
+            ids = heapq.nsmallest(
+                count + 1, (number for number in session.tensors if number > last)
+            )
             listed = [
-                tensor_pb2.ZtensorInfo(id=one, ztensor=describe_ztensor(session.tensors[one]))
-                for one in ids[:count]
+                tensor_pb2.ZtensorInfo(id=number, ztensor=describe_ztensor(session.tensors[number]))
+                for number in ids[:count]
             ]
         token = make_token(request.session, ids[count - 1]) if len(ids) > count else ""
         return pb.ListTensorsResponse(tensors=listed, next_page_token=token)
 
 
-def _execute(session: Session, listed: Listed, context: Context) -> Answered:
-    with _running(session, context), recorded(session, listed):
-        steps = check(session, listed)
-        attend(session, context)
-        return run(session, steps, Patience(context, session))
-
-
 def _running(session: Session, context: Context) -> Any:
     return session.running(context.time_remaining())
-
-
-def conversation_of(service: AcceleratorService) -> Any:
-    """Return a handler of ExecuteStream whose answers are serialized in pieces."""
-    method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
-    return make_handler(method, service.converse, apart.parse, apart.pieces)
-
-
-def add_to(server: grpc.Server, service: AcceleratorService) -> None:
-    """Serve a service; arrays and chunks pass without becoming parts of messages."""
-    methods: dict[str, Any] = {}
-    for name, method in pb.DESCRIPTOR.services_by_name[
-        "AcceleratorService"
-    ].methods_by_name.items():
-        request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
-        response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
-        parse, serialize = request.FromString, response.SerializeToString
-        behaviour: Any = getattr(service, name)
-        match name:
-            case "Execute":
-                parse, behaviour, serialize = apart.parse, service.execute, apart.serialize
-            case "ExecuteStream":
-                parse, behaviour, serialize = apart.parse, service.execute_each, apart.serialize
-            case "WriteTensor":
-                parse = parse_write
-            case "ReadTensor":
-                behaviour, serialize = service.read_parts, serialize_read
-            case _:
-                pass
-        methods[name] = make_handler(method, behaviour, parse, serialize)
-    handler = grpc.method_handlers_generic_handler(SERVICE, methods)
-    server.add_generic_rpc_handlers((handler,))

@@ -18,10 +18,11 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_server.accelerator.decode import LiveIds, Step, check_one
-from nnpa_server.accelerator.encode import answer, dense, describe_ztensor, in_order
-from nnpa_server.accelerator.execute import call, run_step
-from nnpa_server.accelerator.observers.trace_records import recorded, stepping, streamed
+from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
+from nnpa_server.accelerator.encode import dense, in_order
+from nnpa_server.accelerator.execute import answer, describe_ztensor, path_of
+from nnpa_server.accelerator.observers.sanitizing import sanitizer_of
+from nnpa_server.accelerator.observers.trace_records import record_step, recorded, streamed
 from nnpa_server.accelerator.operands import (
     BIG_ENDIAN,
     check_name,
@@ -41,8 +42,7 @@ from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
 from nnpa_server.rpc.wire_fields import varint
-from nnpa_server.sanitizer.padding import fill
-from nnpa_server.sessions.cancellation import Context, Patience, given_up
+from nnpa_server.sessions.cancellation import CancellationCheck, Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
 
@@ -79,9 +79,9 @@ def serialize_read(part: Download) -> bytes:
     return part.SerializeToString()
 
 
-def out_of_order(story: str) -> CallRefused:
+def out_of_order(text: str) -> CallRefused:
     """Return the error for stream messages in the wrong order."""
-    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
+    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, text, field="message")
 
 
 def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> Result:
@@ -105,9 +105,9 @@ def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
     try:
         upload = next(uploads, None)
     except grpc.RpcError as error:
-        raise given_up(context) from error
+        raise cancelled(context) from error
     if upload is None and not context.is_active():
-        raise given_up(context)
+        raise cancelled(context)
     return upload
 
 
@@ -115,9 +115,8 @@ def _in_flight(
     session: Session, operation: operation_pb2.Operation
 ) -> AbstractContextManager[None]:
     """Return what goes around a stream of an operation, for the sanitizer."""
-    if session.sanitizer is None:
-        return nullcontext()
-    return session.sanitizer.in_flight((operation,), ARMS)
+    sanitizer = sanitizer_of(session)
+    return nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), ARMS)
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
@@ -168,7 +167,8 @@ def _write_arrays(
             step = _transform_step(session, target.operation, "header.arrays.operation")
             values = {**step.values, "data": arrays}
             attend(session, context)
-            return stepping(session, run_step)(session, step._replace(values=values))[1]
+            step = step._replace(values=values)
+            return record_step(session, path_of(session).run_chunked, step).result
 
 
 def _transform_step(session: Session, operation: operation_pb2.Operation, path: str) -> Step:
@@ -176,12 +176,12 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
     if name not in _TRANSFORMS:
         text = f"{path} is {name or 'unset'}, must be a transform to sticks"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
-    step = check_one(LiveIds(session), operation, name, path)
-    if step.others:
+    step = decode_operation(LiveIds(session), operation, name, path)
+    if step.references:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
-    return step._replace(origin=operation)
+    return step
 
 
 def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> Result | None:
@@ -189,18 +189,19 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
 
     Otherwise make sure that arrays of these sizes, in bytes, are what it would read.
     """
+    run_step = path_of(session).run_chunked
     probe = step._replace(values={**step.values, "data": [b""] * len(sizes)}, of_program=False)
     try:
-        refused = run_step(session, probe)[1]
+        refused = run_step(session, probe).result
         if faults_of(session) is None:
             return refused
-        return run_step(session, probe._replace(of_program=step.of_program))[1]
-    except Malformed as wanted:
-        if not wanted.field.startswith("data["):
+        return run_step(session, probe._replace(of_program=step.of_program)).result
+    except Malformed as malformed:
+        if not malformed.field.startswith("data["):
             raise
         for number, size in enumerate(sizes):
-            if f"{size} bytes" != wanted.limit:
-                raise Malformed(f"data[{number}]", f"{size} bytes", wanted.limit) from wanted
+            if f"{size} bytes" != malformed.limit:
+                raise Malformed(f"data[{number}]", f"{size} bytes", malformed.limit) from malformed
     return None
 
 
@@ -216,7 +217,7 @@ def _write_sticks(
     fresh = _new_ztensor(target, path) if target.HasField("new_ztensor") else None
     with session.running(context.time_remaining()):
         _writable(session, target, fresh, path)
-    with session.staged(max(total, _wanted(target, fresh))):
+    with session.staged(max(total, _buffer_size(target, fresh))):
         memory = _receive(uploads, context, total)
         with session.running(context.time_remaining()), recorded(session, target):
             tensor = _writable(session, target, fresh, path)
@@ -232,8 +233,8 @@ def _write_sticks(
                 tensor.is_transformed = target.is_transformed
             session.tensors[target.id] = tensor
             session.settle(target.id)
-            if session.sanitizer is not None:
-                session.sanitizer.received(target)
+            if (sanitizer := sanitizer_of(session)) is not None:
+                sanitizer.received(target)
             result = answer(Outcome())
             result.outputs.add(id=target.id, operand="ztensor", ztensor=describe_ztensor(tensor))
             return streamed(session, result, tensor.buffer)
@@ -243,11 +244,11 @@ def _without_chunks(
     session: Session, fresh: Ztensor, target: accelerator_pb2.WriteSticks, path: str
 ) -> Memory:
     """Return the buffer of a new tensor: what the cache has of it, or what is fresh."""
-    message, memory = target.new_ztensor, staging(_wanted(target, fresh))
+    message, memory = target.new_ztensor, staging(_buffer_size(target, fresh))
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
-    elif session.sanitizer is not None:
-        fill(memory)
+    elif session.fill_new is not None:
+        session.fill_new(memory)
     else:
         memory.fill(0)
     return memory
@@ -265,7 +266,7 @@ def _new_ztensor(target: accelerator_pb2.WriteSticks, path: str) -> Ztensor:
     return read_structure(message, path)
 
 
-def _wanted(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
+def _buffer_size(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
     """Return the bytes of the buffer that a new tensor is to have, 0 for an existing one."""
     if fresh is None or target.new_ztensor.null_buffer:
         return 0
@@ -281,15 +282,15 @@ def _writable(
         if tensor is not None:
             raise id_in_use(target.id, f"{path}.id")
         session.require_room()
-        wanted = _wanted(target, fresh)
-        if total and total != wanted:
-            raise size_mismatch(f"{path}.total_bytes", total, wanted)
+        size = _buffer_size(target, fresh)
+        if total and total != size:
+            raise size_mismatch(f"{path}.total_bytes", total, size)
         return fresh
     if tensor is None:
         raise tensor_not_found(target.id, f"{path}.id")
-    there = 0 if tensor.buffer is None else tensor.buffer.nbytes
-    if total != there or not there:
-        raise size_mismatch(f"{path}.total_bytes", total, there)
+    size = 0 if tensor.buffer is None else tensor.buffer.nbytes
+    if total != size or not size:
+        raise size_mismatch(f"{path}.total_bytes", total, size)
     return tensor
 
 
@@ -317,7 +318,7 @@ def read_tensor(
         stack.callback(session.unstage, size)
         header = accelerator_pb2.ReadTensorHeader(result=result, total_bytes=size)
         yield accelerator_pb2.ReadTensorResponse(header=header)
-        go_on = Patience(context, session)
+        go_on = CancellationCheck(context, session)
         whole = memoryview(b"") if memory is None else memory.data
         for start in range(0, size, READ_CHUNK):
             go_on()
@@ -331,17 +332,16 @@ def _read_array(
     if name != "transform_origtensor":
         text = f"operation is {name or 'unset'}, must be transform_origtensor"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
-    step = check_one(LiveIds(session), operation, name, "operation")
-    if step.others:
+    step = decode_operation(LiveIds(session), operation, name, "operation")
+    if step.references:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]
     if tensor.is_transformed and tensor.buffer is not None:
         session.reserve(dense_bytes(tensor))
-    outcome = call(session, step._replace(origin=operation), {"ztensor": tensor})
-    if (faults := faults_of(session)) is not None:
-        faults.require_connection()
-    result = answer(outcome)
+    path, tensors = path_of(session), {"ztensor": tensor}
+    outcome = path.call_function(session, step, tensors)
+    result, _ = path.encode_result(session, step, tensors, outcome)
     result.outputs.add(id=tensor_id, operand="ztensor", ztensor=describe_ztensor(tensor))
     return result, None if outcome.value is None else dense(outcome.value)
 

@@ -7,7 +7,7 @@ from typing import Any
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2_grpc
 
-from nnpa_server.accelerator.encode import SERVER_VERSION
+from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.sessions.traces import Traces
 
 TRACE_SERVICE = pb.DESCRIPTOR.services_by_name["TraceService"].full_name

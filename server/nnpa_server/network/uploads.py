@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's file on its way in: exactly the announced bytes, counted before they come."""
+"""Receive a model's file: exactly the announced bytes, counted before they come."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MAX_CHUNK_BYTES
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.sessions.cancellation import Context, given_up
+from nnpa_server.sessions.cancellation import Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 
 
@@ -21,9 +21,9 @@ def next_request(
     try:
         request = next(requests, None)
     except grpc.RpcError as error:
-        raise given_up(context) from error
+        raise cancelled(context) from error
     if request is None and not context.is_active():
-        raise given_up(context)
+        raise cancelled(context)
     return request
 
 
@@ -65,7 +65,7 @@ def _out_of_order(story: str) -> CallRefused:
     return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
 
 
-def _mismatch(given: int, wanted: int) -> CallRefused:
-    text = f"chunks have {given} bytes, the header announced {wanted}"
-    facts = {"field": "chunks", "value": given, "limit": wanted}
+def _mismatch(received: int, expected: int) -> CallRefused:
+    text = f"chunks have {received} bytes, the header announced {expected}"
+    facts = {"field": "chunks", "value": received, "limit": expected}
     return CallRefused(wire.ERROR_REASON_DATA_SIZE_MISMATCH, text, **facts)

@@ -77,6 +77,11 @@ class Listed:
             self._message = message
         return self._message
 
+    @property
+    def operations(self) -> Sequence[operation_pb2.Operation]:
+        """The operations of the list without their arrays."""
+        return self.message.operations
+
 
 def _session_of(raw: bytes) -> str:
     """Return the name of the session, which is the first field."""
@@ -106,7 +111,7 @@ class Answered:
 def parse(raw: bytes | memoryview) -> Listed:
     """Return the list that was received; raises DecodeError unless that is left to its message."""
     if len(raw) < APART:
-        return _listed(bytes(raw), _NO_ARRAYS)
+        return parse_whole(bytes(raw))
     kept: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
@@ -121,10 +126,11 @@ def parse(raw: bytes | memoryview) -> Listed:
                     part, arrays[index] = delimited(_OPERATIONS, operation), found
             index += 1
         kept.append(part)
-    return _listed(b"".join(kept), arrays)
+    return parse_whole(b"".join(kept), arrays)
 
 
-def _listed(raw: bytes, arrays: Mapping[int, Sequence[memoryview]]) -> Listed:
+def parse_whole(raw: bytes, arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS) -> Listed:
+    """Return a list whose message is parsed when somebody asks for it."""
     message = None if _is_plain(raw) else pb.ExecuteRequest.FromString(raw)
     return Listed(message, arrays, raw)
 

@@ -6,14 +6,13 @@ Where the server asks for tokens, health and reflection stay open: probes have n
 The request id is the caller's `x-request-id` if it is one, else a new one; it stands in the log,
 and goes back in the trailing metadata of calls that bring one or fail. (Measured: metadata that
 nobody asked for would cost a small inference a tenth of its time.) A session's name is its key, so
-logs show a hash of it.
-
-A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
-for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
-their own, have a bound of their own; each of their messages has its line in the log.
+logs show a hash of it. Each message of a conversation, a stream whose messages are calls of their
+own, has its line in the log.
 """
 
 import logging
+import random
+import re
 import threading
 import time
 from collections import Counter
@@ -30,11 +29,18 @@ from nnpa_server.errors import (
     CallRefused,
     MessageTooLong,
     from_exception,
-    too_many_calls,
 )
-from nnpa_server.rpc.access_log import AccessLog
-from nnpa_server.rpc.call import Call, Garbage, begun, last_words, noted
+from nnpa_server.rpc.access_log import MAX_QUEUED, AccessLog
+from nnpa_server.rpc.call import (
+    REQUEST_ID,
+    Call,
+    Garbage,
+    session_getter,
+    trailing_metadata,
+)
+from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
 Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
@@ -42,11 +48,13 @@ if TYPE_CHECKING:
     _ServerInterceptor = grpc.ServerInterceptor[Any, Any]  # generic in the stubs only
 else:
     _ServerInterceptor = grpc.ServerInterceptor
+_access = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _OURS = ("/nnpa.", "/inference.")
-# Streams that watch what others run, and last until they are cut off.
-_OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
+_ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SESSION_GETTERS: dict[type, Callable[[Any], Any]] = {}  # by type of request
 
 
 class Interceptor(_ServerInterceptor):
@@ -69,19 +77,14 @@ class Interceptor(_ServerInterceptor):
         self._tokens = tokens
         self._metrics = metrics
         self._max_message = max_message
-        self._max_streams = max_streams
-        self._max_conversations = max_conversations
-        self._idle_timeout = idle_timeout
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
         self._running = 0
         self._answering = 0  # calls that ended while draining, whose answers are not yet sent
         self._last_left = float("-inf")
-        self._streams: set[Call] = set()
+        self._streams = Streams(self._lock, max_streams, max_conversations, idle_timeout)
         self._draining = False
-        self._stopped = threading.Event()
-        threading.Thread(target=self._reap, name="streams", daemon=True).start()
 
     def refuse_calls(self) -> None:
         """Refuse new calls, and new lists on streams, from now on: the server is draining."""
@@ -99,16 +102,7 @@ class Interceptor(_ServerInterceptor):
 
     def hang_up(self) -> None:
         """Cut off conversations that wait for their next message, of which there will be none."""
-        self._cut_off(lambda one: one.converses and one.waiting)
-
-    def _cut_off(self, chosen: Callable[[Call], bool]) -> None:
-        """End streams before their clients do; a message that comes to one now is not looked at."""
-        with self._lock:
-            ended = [one for one in self._streams if chosen(one)]
-            for call in ended:
-                call.is_cut_off = True
-        for call in ended:
-            call.context.cancel()
+        self._streams.hang_up()
 
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
@@ -116,22 +110,12 @@ class Interceptor(_ServerInterceptor):
             return time.monotonic() if self._busy() else self._last_left
 
     def _busy(self) -> int:
-        return self._running - sum(
-            one.method in _OBSERVING or (one.waiting and one.converses) for one in self._streams
-        )
+        return self._running - self._streams.count_idle()
 
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
-        self._stopped.set()
+        self._streams.close()
         self._access.close()
-
-    def _reap(self) -> None:
-        while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
-            self._cut_off(self._is_idle)
-
-    def _is_idle(self, call: Call) -> bool:
-        idled = time.monotonic() - call.touched > self._idle_timeout
-        return idled and (call.waiting or not call.converses)
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
@@ -151,11 +135,11 @@ class Interceptor(_ServerInterceptor):
         method = method.rpartition("/")[2]
         reads, writes = handler.request_streaming, handler.response_streaming
         kind = f"{'stream' if reads else 'unary'}_{'stream' if writes else 'unary'}"
-        told = self._requests if reads else noted
+        requests = self._requests if reads else self._named
         answer = self._answering_stream if writes else self._answering_once
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
-            answer(getattr(handler, kind), method, reads or writes, told),
+            answer(getattr(handler, kind), method, reads or writes, requests),
             request_deserializer=self._counting_in(self._tolerant(handler.request_deserializer)),
             response_serializer=self._counting_out(handler.response_serializer),
         )
@@ -202,13 +186,13 @@ class Interceptor(_ServerInterceptor):
         behaviour: Callable[..., Any],
         method: str,
         streaming: bool,
-        told: Callable[[Call, Any], Any],
+        requests: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Any:
-            call = begun(method, context, streaming)
+            call = Call(method, context, streaming)
             try:
-                self._let_in(call)
-                response = behaviour(told(call, request), context)
+                self._enter(call)
+                response = behaviour(requests(call, request), context)
                 call.operations = len(getattr(response, "results", ()))
                 return response
             except BaseException as error:
@@ -224,13 +208,13 @@ class Interceptor(_ServerInterceptor):
         behaviour: Callable[..., Any],
         method: str,
         streaming: bool,
-        told: Callable[[Call, Any], Any],
+        requests: Callable[[Call, Any], Any],
     ) -> Callable[..., Any]:
         def answer(request: Any, context: Any) -> Generator[Any]:
-            call = begun(method, context, streaming)
+            call = Call(method, context, streaming)
             try:
-                self._let_in(call)
-                responses = behaviour(told(call, request), context)
+                self._enter(call)
+                responses = behaviour(requests(call, request), context)
                 try:
                     for response in responses:
                         self._count(call, len(getattr(response, "results", ())))
@@ -251,7 +235,7 @@ class Interceptor(_ServerInterceptor):
         if call.converses:
             call.operations = operations
             self._report(call)
-            call.operations, call.told = 0, True
+            call.operations, call.is_logged = 0, True
         else:
             call.operations += operations
 
@@ -276,35 +260,45 @@ class Interceptor(_ServerInterceptor):
             if request is end:
                 return
             if call.converses:
-                call.started, call.told = time.perf_counter(), False
+                call.started, call.is_logged = time.perf_counter(), False
             if self._tokens is not None and call.token is not None:
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
-            yield noted(call, request)
+            yield self._named(call, request)
 
-    def _let_in(self, call: Call) -> None:
+    def _enter(self, call: Call) -> None:
+        """Let a call in: it gets its id, shows its token, and finds room."""
+        metadata = call.context.invocation_metadata()
+        call.request_id = f"{_ids.getrandbits(64):016x}"
+        for key, value in metadata:
+            if key == REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):
+                call.request_id = value
+                call.context.set_trailing_metadata(((REQUEST_ID, value),))
         if self._tokens is not None:
-            call.token = self._tokens.find(call.context.invocation_metadata())
+            call.token = self._tokens.find(metadata)
             set_caller(call.token)
         with self._lock:
             if self._draining:
                 raise _draining()
             if call.streaming:
-                self._require_room(call.converses)
                 self._streams.add(call)
             self._running += 1
             call.entered = True
 
-    def _require_room(self, converses: bool) -> None:
-        limit = self._max_conversations if converses else self._max_streams
-        if sum(one.converses is converses for one in self._streams) >= limit:
-            raise too_many_calls("max_conversations" if converses else "max_streams", limit)
+    def _named(self, call: Call, request: Any) -> Any:
+        """Note whose session a request is about, and return it; refuse one that is none."""
+        get_session = _SESSION_GETTERS.get(type(request))
+        if get_session is None:
+            get_session = _SESSION_GETTERS[type(request)] = session_getter(request)
+        if call.session == "-" and (name := get_session(request)).startswith("sessions/"):
+            call.session = session_tag(name)
+        return request
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """End a call with the gRPC error for what it raised."""
         if isinstance(error, CallCancelled):
             call.status = error.code.name
-            call.context.set_trailing_metadata(last_words(call))
+            call.context.set_trailing_metadata(trailing_metadata(call))
             call.context.abort(error.code, str(error))
         elif isinstance(error, GeneratorExit):
             call.status = grpc.StatusCode.CANCELLED.name
@@ -313,7 +307,7 @@ class Interceptor(_ServerInterceptor):
             call.status = refused.name
             if refused.reason == wire.ERROR_REASON_INTERNAL:
                 _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
-            call.context.abort_with_status(refused.status(*last_words(call)))
+            call.context.abort_with_status(refused.status(*trailing_metadata(call)))
 
     def _leave(self, call: Call) -> None:
         if call.entered:
@@ -325,7 +319,7 @@ class Interceptor(_ServerInterceptor):
                 if self._draining:
                     self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
-        if not call.told or call.status != grpc.StatusCode.OK.name:
+        if not call.is_logged or call.status != grpc.StatusCode.OK.name:
             self._report(call)
         call.refused = None  # its traceback has the frame that has the call
 
@@ -335,7 +329,7 @@ class Interceptor(_ServerInterceptor):
             self._ended.notify_all()
 
     def _report(self, call: Call) -> None:
-        seconds = 0.0 if call.told else time.perf_counter() - call.started
+        seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
         refused = call.refused
         self.counts[call.method, call.status] += 1
         if self._metrics is not None:
@@ -356,7 +350,10 @@ class Interceptor(_ServerInterceptor):
             facts["token"] = "-" if call.token is None else call.token.name
         if refused is not None:
             facts["why"] = refused.message
-        self._access.note(facts)
+        if _access.isEnabledFor(logging.INFO):
+            self._access.queue.append((time.time(), facts))
+            if len(self._access.queue) > MAX_QUEUED:
+                self._access.write()
 
 
 def _draining() -> CallRefused:

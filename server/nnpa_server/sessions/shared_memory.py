@@ -20,11 +20,11 @@ import numpy as np
 from nnpa_emulator.machine import Memory
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.sessions.store import Session
 
+HOLDING = "shared memory"
 _OBJECTS = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_PAGE = 4096  # bytes, of sticks
-_ALIGNMENT = 8  # bytes, of the largest numbers that arrays hold
 _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
@@ -68,10 +68,10 @@ class SharedMemory:
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
         self._file = _open(name)
-        found = os.fstat(self._file).st_size
-        if found < size:
+        held = os.fstat(self._file).st_size
+        if held < size:
             self.close()
-            raise invalid("session.shared_memory.size", size, f"at most {found}, the object's size")
+            raise invalid("session.shared_memory.size", size, f"at most {held}, the object's size")
 
     def close(self) -> None:
         """Release the object."""
@@ -113,24 +113,21 @@ class SharedMemory:
 
 
 class MappedMemory:
-    """Memory that came as a descriptor, which is taken over; at most `most` bytes.
-
-    An array is read where it is: the client may change its numbers meanwhile, and then has others.
-    """
+    """Memory that came as a descriptor, which is taken over; at most `most` bytes."""
 
     def __init__(self, file: int, most: int) -> None:
         self.name, path = "", "memory"
         try:
-            found = os.fstat(file)
+            status = os.fstat(file)
             seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
-            is_ordinary = found.st_blksize <= mmap.PAGESIZE  # huge pages can be taken away
-            if not seals & fcntl.F_SEAL_SHRINK or found.st_uid != os.geteuid() or not is_ordinary:
+            is_ordinary = status.st_blksize <= mmap.PAGESIZE  # huge pages can be taken away
+            if not seals & fcntl.F_SEAL_SHRINK or status.st_uid != os.geteuid() or not is_ordinary:
                 limit = "of this user, of ordinary pages, and sealed by F_SEAL_SHRINK"
                 raise invalid(path, "of another kind", limit)
-            if not 0 < found.st_size <= most:
-                raise invalid(path, f"{found.st_size} bytes", f"1 to {most} bytes")
-            self.size = found.st_size
-            self._all = np.frombuffer(mmap.mmap(file, self.size), np.uint8)
+            if not 0 < status.st_size <= most:
+                raise invalid(path, f"{status.st_size} bytes", f"1 to {most} bytes")
+            self.size = status.st_size
+            self.contents = np.frombuffer(mmap.mmap(file, self.size), np.uint8)
         except OSError as error:
             text = error.strerror or "unusable"
             raise invalid(path, text, "memory of memfd_create, sealed by F_SEAL_SHRINK") from error
@@ -139,7 +136,7 @@ class MappedMemory:
 
     def close(self) -> None:
         """Release the memory, once nobody looks at it any more."""
-        self.size, self._all = 0, np.empty(0, np.uint8)
+        self.size, self.contents = 0, np.empty(0, np.uint8)
 
     def require(self, offset: int, size: int, path: str) -> None:
         """Refuse a place that is not in the memory."""
@@ -148,22 +145,24 @@ class MappedMemory:
     def read(self, offset: int, target: Memory, path: str) -> None:
         """Fill `target`."""
         self.require(offset, target.nbytes, path)
-        np.copyto(target, self._all[offset : offset + target.nbytes])
+        np.copyto(target, self.contents[offset : offset + target.nbytes])
 
     def view(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return what is at a place that an array can be at."""
-        self.require(offset, size, path)
-        return self._all[offset : offset + size] if offset % _ALIGNMENT == 0 else None
+        """Return None: arrays are copied."""
 
-    def place(self, offset: int, size: int, path: str) -> Memory | None:
-        """Return a place that sticks can be at."""
-        return self.view(offset, size, path) if offset % _PAGE == 0 else None
+    place = view
 
     def write(self, offset: int, source: Memory, path: str) -> bool:
         """Write `source`: there is storage, or the system finds some."""
         self.require(offset, source.nbytes, path)
-        np.copyto(self._all[offset : offset + source.nbytes], source)
+        np.copyto(self.contents[offset : offset + source.nbytes], source)
         return True
+
+
+def shared_of(session: Session) -> Sharing | None:
+    """Return the memory that a session shares with its client."""
+    memory = session.holdings.get(HOLDING)
+    return memory if isinstance(memory, SharedMemory | MappedMemory) else None
 
 
 def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
@@ -185,8 +184,8 @@ def _open(name: str) -> int:
         raise invalid(path, name, "an object of shared memory of this user") from error
     finally:
         os.close(folder)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(file)
         raise invalid(path, name, "an object of shared memory of this user")
     return file

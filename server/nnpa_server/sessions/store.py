@@ -17,32 +17,25 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import grpc
-from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
 from nnpa_emulator.ztensor import Ztensor
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
-from nnpa_server.sanitizer.padding import fill
-from nnpa_server.sanitizer.sanitizer import Sanitizer
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
 from nnpa_server.sessions.metrics import Metrics
-from nnpa_server.sessions.request_cache import Forms, Remembered
-from nnpa_server.sessions.shared_memory import Sharing
-from nnpa_server.sessions.tokens import caller, caller_name
+from nnpa_server.sessions.tokens import caller
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
-_MUCH = 1 << 30  # bytes that sessions freed until the system has them back
-
-
-Told: TypeAlias = tuple[tuple[object, ...], operation_pb2.OperationResult]
+_MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them back
 
 
 @lru_cache(maxsize=256)
@@ -79,9 +72,7 @@ class Holding(Protocol):
 class Session:
     """A guest and its tensors. All but `name` and `options` is touched under `lock` only.
 
-    `told` are results without news, by arm and output id, with the tensor's state that they tell;
-    `lists` and `forms` lists of operations that were read, by their wire form.
-    `trace` is the session's place in what records it.
+    `holdings` are the states of features, by name; `fill_new` fills new memory in place of zeros.
     """
 
     def __init__(
@@ -109,13 +100,8 @@ class Session:
         self.staged_bytes = 0
         self.pending_bytes = 0
         self.contents = Contents(limits.max_session_cache)
-        self.shared: Sharing | None = None
-        self.sanitizer = Sanitizer() if options.sanitize else None
-        self.told: dict[tuple[str, int], Told] = {}
-        self.lists = Remembered()
-        self.forms = Forms()
+        self.fill_new: Callable[[Memory], object] | None = None
         self.holdings: dict[str, Holding] = {}
-        self.trace: Holding | None = None
         self._held: dict[int, int] = {}
         guest.allocate = self.allocate
 
@@ -138,16 +124,13 @@ class Session:
             )
 
     def allocate(self, size: int) -> Memory | None:
-        """Return zero bytes for the running operation, or None when the host has none left.
-
-        A session that sanitizes gets the sanitizer's pattern instead of zeros.
-        """
+        """Return new memory for the running operation, or None when the host has none left."""
         self.reserve(size)
         memory = page_memory(size)
         if memory is not None:
             self.pending_bytes += size
-            if self.sanitizer is not None:
-                fill(memory)
+            if self.fill_new is not None:
+                self.fill_new(memory)
         return memory
 
     def require_room(self) -> None:
@@ -202,7 +185,8 @@ class Session:
             if not self.lock.acquire(timeout=max(0.0, min(wait, threading.TIMEOUT_MAX))):
                 raise CallCancelled(grpc.StatusCode.DEADLINE_EXCEEDED)
         try:
-            self.require_open()
+            if self.closed:
+                self.require_open()
             yield
         finally:
             self.pending_bytes = 0
@@ -221,35 +205,14 @@ class Session:
         if self.lock.acquire(blocking=False):
             try:
                 self.tensors.clear()
-                self.told.clear()
                 self._held.clear()
-                for one in list(self.holdings.values()):
-                    one.close()
+                for holding in list(self.holdings.values()):
+                    holding.close()
                 self.holdings.clear()
-                self.trace = None
                 self.contents.clear()
                 self.stored_bytes = 0
-                if self.shared is not None:
-                    self.shared.close()
             finally:
                 self.lock.release()
-
-
-class Use:
-    """A session while one call uses it, in a `with` statement."""
-
-    __slots__ = ("_lock", "_session")
-
-    def __init__(self, session: Session, lock: threading.Lock) -> None:
-        self._session, self._lock = session, lock
-
-    def __enter__(self) -> Session:
-        return self._session
-
-    def __exit__(self, *_exception: object) -> None:
-        with self._lock:
-            self._session.calls -= 1
-            self._session.last_used = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,37 +260,43 @@ class Store:
     ) -> Session:
         """Add a session of the caller's under a name that cannot be guessed."""
         name, token = _PREFIX + secrets.token_urlsafe(_NAME_BYTES), caller()
-        limits = self.limits if token is None else token.limits(self.limits)
-        trail = trail or Trail(caller_name())
+        limits = token.limits(self.limits)
+        trail = trail or Trail(token.name)
         session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
             if len(self._sessions) >= self.limits.max_sessions:
                 raise _too_many("the server", self.limits.max_sessions)
-            if token is not None:
-                mine = sum(one.trail.token == token.name for one in self._sessions.values())
+            if token.name:
+                mine = sum(session.trail.token == token.name for session in self._sessions.values())
                 if mine >= limits.max_sessions:
                     raise _too_many(f"the token {token.name}", limits.max_sessions)
             self._sessions[name] = session
         audit.created(session_tag(name), session.trail)
         return session
 
-    def using(self, name: str) -> "Use":
+    @contextmanager
+    def using(self, name: str) -> Generator[Session]:
         """Find a session for one call; while the call lasts the session does not expire."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None or session.trail.token != caller_name():
+            if session is None or session.trail.token != caller().name:
                 raise _not_found(name)
             if session.calls >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
             session.trail.calls += 1
-        return Use(session, self._lock)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                session.calls -= 1
+                session.last_used = time.monotonic()
 
     def delete(self, name: str) -> None:
         """Forget a session and free its tensors; a running operation ends first."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None or session.trail.token != caller_name():
+            if session is None or session.trail.token != caller().name:
                 raise _not_found(name)
             del self._sessions[name]
         self._end(session, "deleted")
@@ -350,16 +319,18 @@ class Store:
             sessions = tuple(self._sessions.values())
         return Counts(
             len(sessions),
-            sum(len(one.tensors) for one in sessions),
-            sum(one.stored_bytes for one in sessions),
-            sum(one.staged_bytes for one in sessions),
-            sum(one.contents.held for one in sessions),
+            sum(len(session.tensors) for session in sessions),
+            sum(session.stored_bytes for session in sessions),
+            sum(session.staged_bytes for session in sessions),
+            sum(session.contents.held for session in sessions),
         )
 
     def cache_hits(self) -> int:
         """Count how often sticks were found in a content cache, those of ended sessions too."""
         with self._lock:
-            return self._ended_hits + sum(one.contents.hits for one in self._sessions.values())
+            return self._ended_hits + sum(
+                session.contents.hits for session in self._sessions.values()
+            )
 
     def close(self) -> None:
         """Stop the reaper and free every session."""
@@ -375,7 +346,9 @@ class Store:
         oldest = time.monotonic() - self.limits.idle_timeout
         with self._lock:
             idle = [
-                one for one in self._sessions.values() if not one.calls and one.last_used < oldest
+                session
+                for session in self._sessions.values()
+                if not session.calls and session.last_used < oldest
             ]
             for session in idle:
                 del self._sessions[session.name]
@@ -388,9 +361,9 @@ class Store:
         most = 0
         while not self._stopped.wait(period):
             self.expire()
-            told = self.counts()
-            held = told.stored_bytes + told.staged_bytes + told.cached_bytes
+            counts = self.counts()
+            held = counts.stored_bytes + counts.staged_bytes + counts.cached_bytes
             most = max(most, held)
-            if self._freed or held < most - _MUCH:
+            if self._freed or held < most - _MIN_RETURNED:
                 self._freed, most = False, held
                 self._give_back()

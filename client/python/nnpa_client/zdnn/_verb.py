@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all operations share: how ztensors become references, and outputs come to exist."""
+"""What all verbs share: ztensors become references, and outputs that are left out are created."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from nnpa_client.ztensor import Ztensor
 
 
 class Verb:
-    """One operation under way: `refs` are its TensorRefs by C parameter name.
+    """A call of an operation: `refs` are its TensorRefs by C parameter name.
 
-    An output that is None becomes a new ztensor, whose descriptors the server derives.
+    An output that is None becomes a new ztensor, whose descriptors the server infers.
     """
 
     __slots__ = ("_created", "_name", "_outputs", "_tensors", "refs")
@@ -24,8 +24,8 @@ class Verb:
         self._tensors = dict(inputs)
         self._created: list[Ztensor] = []
         self.refs = {operand: tensor.ref() for operand, tensor in inputs.items()}
-        for operand, given in outputs.items():
-            tensor = given
+        for operand, output in outputs.items():
+            tensor = output
             if tensor is None:
                 tensor = Ztensor(guest, None, guest.new_id())
                 self._created.append(tensor)

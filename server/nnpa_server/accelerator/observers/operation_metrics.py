@@ -1,36 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations as the metrics count them: name, machine, status or reason, seconds."""
+"""Count operations: name, machine, status or reason, seconds."""
 
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
 from nnpa_server.errors import CallCancelled, from_exception
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Session
 
-Answer = TypeVar("Answer", bound=tuple[Any, ...])  # whose first item is an Outcome
+
+def wrap(path: CallPath, session: Session) -> None:
+    """Count the operations of a server that has metrics."""
+    if session.metrics is not None:
+        path.run_step = counting(session.metrics, path.run_step)
 
 
-def counting(
-    metrics: Metrics, take: Callable[[Session, Any], Answer]
-) -> Callable[[Session, Any], Answer]:
-    """Return what runs a step as `take` does, and counts it however it ends."""
+def counting(metrics: Metrics, plain: RunStep) -> RunStep:
+    """Return what runs a step and counts it however it ends."""
 
-    def run(session: Session, step: Any) -> Answer:
+    def run_step(session: Session, step: Step) -> Answer:
         started = time.perf_counter()
         try:
-            answer = take(session, step)
+            answer = plain(session, step)
         except Exception as error:
-            took = time.perf_counter() - started
+            seconds = time.perf_counter() - started
             if isinstance(error, CallCancelled):
                 reason = error.code.name
             else:
                 reason = from_exception(error).name
-            metrics.operation(step.arm.name, session.trail.machine, reason, took)
+            metrics.operation(step.arm.name, session.trail.machine, reason, seconds)
             raise
-        took = time.perf_counter() - started
-        metrics.operation(step.arm.name, session.trail.machine, answer[0].status, took)
+        seconds = time.perf_counter() - started
+        status = answer.outcome.status
+        metrics.operation(step.arm.name, session.trail.machine, status, seconds)
         return answer
 
-    return run
+    return run_step

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of an operation that are not of the session, or not yet: inline, or to be created."""
+
+from collections.abc import Mapping
+
+from nnpa_emulator import Outcome, Ztensor
+from nnpa_emulator.pipeline import allocate_sticks
+from nnpa_emulator.status import Refused
+from nnpa_emulator.ztensor import UNSET
+
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.operands import Operand, dense_bytes, read_operand
+from nnpa_server.accelerator.seams import CallPath
+from nnpa_server.errors import unspecified
+from nnpa_server.sessions.store import Session
+
+
+def run_with_new(
+    path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
+) -> Outcome:
+    """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
+    arm, references = step.arm, step.references.items()
+    for name, (which, message) in references:
+        if which == "inline_ztensor":
+            place = f"{step.path}.{name}.inline_ztensor"
+            operand = Operand(message, place, name not in arm.read, arm.may_leave)
+            tensors[name] = read_operand(session, operand, path.read_structure(step, name))
+    created = {
+        name: number for name, (which, number) in step.references.items() if which == "new_id"
+    }
+    try:
+        tensors.update(_allocate_new(session, step, tensors, tuple(created)))
+    except Refused as refused:
+        return Outcome(refused.refusal.status, refused.refusal)
+    if step.creates:
+        session.require_room()
+        created = {"ztensor": step.creates}
+        tensors["ztensor"] = Ztensor(UNSET, UNSET)
+    if arm.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
+        session.reserve(dense_bytes(tensors["ztensor"]))
+    outcome = path.call_function(session, step, tensors)
+    if outcome.valid:
+        for name, number in created.items():
+            session.tensors[number] = tensors[name]
+            session.settle(number)
+    return outcome
+
+
+def _allocate_new(
+    session: Session, step: Step, tensors: Mapping[str, Ztensor], names: tuple[str, ...]
+) -> dict[str, Ztensor]:
+    """Infer the shapes of the outputs that the caller left to the server, and allocate them."""
+    if not names:
+        return {}
+    function = step.arm.function
+    if function.describe is None:
+        raise unspecified(f"{step.path}.{names[0]}")
+    inputs = {name: tensor for name, tensor in tensors.items() if name not in function.outputs}
+    shapes = function.describe(**inputs, **step.values, **step.hints)
+    new: dict[str, Ztensor] = {}
+    for name, (pre, transformed) in zip(function.outputs, shapes, strict=True):
+        if name in names:
+            session.require_room()
+            new[name] = Ztensor(pre, transformed)
+            allocate_sticks(session.guest, new[name], f"{step.arm.name}_output")
+    return new

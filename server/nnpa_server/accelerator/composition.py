@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose the call path of a session: the plain functions, then what wraps them.
+
+hold            take the session for one call
+decode          a list of operations becomes steps
+run             all steps, one after the other
+run_step        one step: operands, call, result
+read_structure  the structure of an inline tensor
+call_function   the emulator computes
+encode_result   an outcome becomes a message
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from nnpa_server.accelerator import execute
+from nnpa_server.accelerator.decode import decode
+from nnpa_server.accelerator.observers import (
+    fault_injection,
+    operation_metrics,
+    sanitizing,
+    trace_records,
+)
+from nnpa_server.accelerator.seams import CallPath, set_path
+from nnpa_server.accelerator.shortcuts import (
+    cached_results,
+    out_of_band_arrays,
+    prepared_calls,
+    request_cache,
+    request_templates,
+)
+from nnpa_server.sessions.store import Session
+
+Wrap = Callable[[CallPath, Session], None]
+# What wraps the plain functions, the innermost first.
+SHORTCUTS: Mapping[str, Wrap] = {
+    "request-templates": request_templates.wrap,
+    "request-cache": request_cache.wrap,
+    "out-of-band-arrays": out_of_band_arrays.wrap,
+    "prepared-calls": prepared_calls.wrap,
+    "cached-results": cached_results.wrap,
+}
+OBSERVERS: tuple[Wrap, ...] = (
+    sanitizing.wrap,
+    fault_injection.wrap,
+    operation_metrics.wrap,
+    trace_records.wrap,
+)
+
+
+def compose(session: Session, shortcuts: Collection[str]) -> None:
+    """Give a session its call path, with shortcuts by name."""
+    path = CallPath(
+        execute.hold,
+        decode,
+        execute.read_step_structure,
+        execute.call_function,
+        execute.encode_result,
+    )
+    path.run_step = path.run_chunked = partial(execute.run_step, path)
+    path.run = partial(execute.run, path)
+    for name, wrap in SHORTCUTS.items():
+        if name in shortcuts:
+            wrap(path, session)
+    for wrap in OBSERVERS:
+        wrap(path, session)
+    set_path(session, path)

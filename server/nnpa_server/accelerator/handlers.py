@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve AcceleratorService: its methods with the codecs of their messages."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+
+from nnpa_server.accelerator.decode import Request
+from nnpa_server.accelerator.execute import encode
+from nnpa_server.accelerator.service import SERVICE, AcceleratorService
+from nnpa_server.accelerator.streaming import parse_write, serialize_read
+from nnpa_server.rpc import codec
+from nnpa_server.rpc.codec import Answered
+from nnpa_server.rpc.lazy import make_handler
+
+
+class Codec(NamedTuple):
+    """How a list of operations is parsed, and its answer serialized, whole or in pieces."""
+
+    parse: Callable[[bytes | memoryview], Request]
+    serialize: Callable[[Answered], bytes]
+    pieces: Callable[[Answered], Sequence[bytes | memoryview]]
+
+
+def codec_of(shortcuts: Collection[str]) -> Codec:
+    """Return protobuf's own codec, or what wraps it."""
+    if "out-of-band-arrays" in shortcuts:
+        return Codec(codec.parse, codec.serialize, codec.pieces)
+    if {"request-cache", "request-templates"} & set(shortcuts):
+        return Codec(_parse_lazily, _serialize, _pieces)
+    return PLAIN_CODEC
+
+
+def _parse(raw: bytes | memoryview) -> Request:
+    return pb.ExecuteRequest.FromString(bytes(raw))
+
+
+def _parse_lazily(raw: bytes | memoryview) -> Request:
+    return codec.parse_whole(bytes(raw))
+
+
+def _serialize(answered: Answered) -> bytes:
+    return encode(answered).SerializeToString()
+
+
+def _pieces(answered: Answered) -> Sequence[bytes | memoryview]:
+    return (_serialize(answered),)
+
+
+PLAIN_CODEC = Codec(_parse, _serialize, _pieces)
+
+
+def conversation_of(service: AcceleratorService) -> Any:
+    """Return a handler of ExecuteStream whose answers are serialized in pieces."""
+    method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
+    lists = codec_of(service.shortcuts)
+    return make_handler(method, service.converse, lists.parse, lists.pieces)
+
+
+def add_to(server: grpc.Server, service: AcceleratorService) -> None:
+    """Serve a service; arrays and chunks pass without becoming parts of messages."""
+    methods: dict[str, Any] = {}
+    lists = codec_of(service.shortcuts)
+    is_wrapped = lists is not PLAIN_CODEC
+    for name, method in pb.DESCRIPTOR.services_by_name[
+        "AcceleratorService"
+    ].methods_by_name.items():
+        request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
+        response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
+        parse, serialize = request.FromString, response.SerializeToString
+        behaviour: Any = getattr(service, name)
+        match name:
+            case "Execute" if is_wrapped:
+                parse, behaviour, serialize = lists.parse, service.execute, lists.serialize
+            case "ExecuteStream" if is_wrapped:
+                parse, behaviour, serialize = lists.parse, service.execute_each, lists.serialize
+            case "WriteTensor":
+                parse = parse_write
+            case "ReadTensor":
+                behaviour, serialize = service.read_parts, serialize_read
+            case _:
+                pass
+        methods[name] = make_handler(method, behaviour, parse, serialize)
+    handler = grpc.method_handlers_generic_handler(SERVICE, methods)
+    server.add_generic_rpc_handlers((handler,))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the operations of a session that has fault rules through its faults."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from nnpa_emulator import Outcome, ProgramCheck
+
+from nnpa_server.accelerator.decode import Step
+from nnpa_server.accelerator.execute import check_outcome, report_outputs
+from nnpa_server.accelerator.seams import CallPath, Result, Sticks, Tensors
+from nnpa_server.faults import Faults, WrittenAnyway, attend, faults_of
+from nnpa_server.rpc.codec import Answered
+from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.store import Session
+
+
+def wrap(path: CallPath, session: Session) -> None:
+    """Inject faults into the calls of the program; they stand before the sanitizer.
+
+    So the sanitizer sees what the function itself has done.
+    """
+    faults = faults_of(session)
+    if faults is None:
+        return
+    _attend(path)
+    _inject(path, faults)
+    _encode(path, faults)
+
+
+def _attend(path: CallPath) -> None:
+    """Name the gRPC call that operations belong to."""
+    plain = path.run
+
+    def run(session: Session, steps: Sequence[Step], context: Context) -> Answered:
+        attend(session, context)
+        return plain(session, steps, context)
+
+    path.run = run
+
+
+def _inject(path: CallPath, faults: Faults) -> None:
+    plain = path.call_function
+
+    def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
+        if not step.of_program:
+            return plain(session, step, tensors)
+        try:
+            return faults.call(step.arm.name, tensors, partial(plain, session, step, tensors))
+        except ProgramCheck as check:
+            return check_outcome(session, check)
+
+    path.call_function = call_function
+
+
+def _encode(path: CallPath, faults: Faults) -> None:
+    """Encode outputs that were written in spite of an error; then lose the connection, if due."""
+    plain = path.encode_result
+
+    def encode_result(
+        session: Session, step: Step, tensors: Tensors, outcome: Outcome
+    ) -> tuple[Result, Sticks]:
+        result, sticks = plain(session, step, tensors, outcome)
+        if isinstance(outcome, WrittenAnyway) and not outcome.valid and not _creates(step):
+            sticks = report_outputs(session, result, step, tensors)
+        faults.require_connection()
+        return result, sticks
+
+    path.encode_result = encode_result
+
+
+def _creates(step: Step) -> bool:
+    return bool(step.creates) or any(which == "new_id" for which, _ in step.references.values())

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seams of the plain path: the functions that shortcuts and observers may wrap."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from nnpa.zdnn.v1 import operation_pb2
+from nnpa_emulator import Outcome, Ztensor
+
+from nnpa_server.accelerator.decode import Request, Step
+from nnpa_server.rpc.codec import Answered, Array
+from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.store import Session
+
+Result: TypeAlias = operation_pb2.OperationResult
+Tensors: TypeAlias = Mapping[str, Ztensor]
+Sticks: TypeAlias = Mapping[int, Array]
+PATH = "call path"
+
+
+class Answer(NamedTuple):
+    """What an operation answered; `sticks` of inline outputs by number, which the result lacks."""
+
+    outcome: Outcome
+    result: Result
+    sticks: Sticks
+
+
+Hold: TypeAlias = Callable[[Session, Request, Context], AbstractContextManager[None]]
+Decode: TypeAlias = Callable[[Session, Request], Sequence[Step]]
+Run: TypeAlias = Callable[[Session, Sequence[Step], Context], Answered]
+RunStep: TypeAlias = Callable[[Session, Step], Answer]
+ReadStructure: TypeAlias = Callable[[Step, str], Ztensor]
+CallFunction: TypeAlias = Callable[[Session, Step, Tensors], Outcome]
+EncodeResult: TypeAlias = Callable[[Session, Step, Tensors, Outcome], tuple[Result, Sticks]]
+
+
+@dataclass(slots=True)
+class CallPath:
+    """The functions that a session's calls go through, plain or wrapped.
+
+    `run_chunked` runs a step whose array comes or goes in chunks; metrics do not count these.
+    """
+
+    hold: Hold
+    decode: Decode
+    read_structure: ReadStructure
+    call_function: CallFunction
+    encode_result: EncodeResult
+    run_step: RunStep = field(init=False)
+    run_chunked: RunStep = field(init=False)
+    run: Run = field(init=False)
+
+    def close(self) -> None:
+        """Break the cycle of references between the path and its functions."""
+        del self.run_step, self.run_chunked, self.run
+
+
+def set_path(session: Session, path: CallPath) -> None:
+    """Give a session its call path."""
+    session.holdings[PATH] = path

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Out-of-band arrays: large arrays of a list pass beside its message, without a copy."""
+
+from collections.abc import Sequence
+
+from nnpa_server.accelerator.decode import Request, Step
+from nnpa_server.accelerator.seams import CallPath, Decode
+from nnpa_server.errors import invalid
+from nnpa_server.rpc.codec import Listed
+from nnpa_server.sessions.store import Session
+
+
+def wrap(path: CallPath, _session: Session) -> None:
+    """Give the arrays of a list back to its steps."""
+    path.decode = _with_arrays(path.decode)
+
+
+def _with_arrays(plain: Decode) -> Decode:
+    def decode(session: Session, request: Request) -> Sequence[Step]:
+        steps = plain(session, request)
+        if not isinstance(request, Listed) or not request.arrays:
+            return steps
+        whole = list(steps)
+        for index, arrays in request.arrays.items():
+            step = whole[index]
+            if step.origin is not None and step.origin.shared_data:
+                path = f"operations[{index}].shared_data"
+                count = f"{len(step.origin.shared_data)} extents"
+                raise invalid(path, count, "unset with data in the message")
+            whole[index] = step._replace(values={**step.values, "data": arrays})
+        return whole
+
+    return decode

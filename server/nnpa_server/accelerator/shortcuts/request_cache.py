@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request cache: a list of operations that comes again byte for byte is not decoded again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nnpa_server.accelerator.decode import Request, Step
+from nnpa_server.accelerator.seams import CallPath, Decode
+from nnpa_server.accelerator.shortcuts.step_memo import with_memo
+from nnpa_server.rpc.codec import Listed
+from nnpa_server.sessions.store import Session
+
+_MAX_STEPS = 4096  # of all lists of a session; a step is up to 2 KiB
+
+
+def wrap(path: CallPath, session: Session) -> None:
+    """Keep the steps of lists; not for sessions that sanitize, whose steps name their origin."""
+    if not session.options.sanitize:
+        path.decode = RequestCache(path.decode)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A list that was decoded: its steps, the tensors that they need, whether it came again."""
+
+    steps: Sequence[Step]
+    ids: frozenset[int]
+    is_repeated: bool = False
+
+
+@dataclass(slots=True)
+class RequestCache:
+    """Steps by wire form, all dropped when there are too many.
+
+    What functions the library has does not change while a session lives.
+    """
+
+    plain: Decode
+    _entries: dict[bytes, _Entry] = field(default_factory=dict[bytes, _Entry])
+    _steps: int = 0
+
+    def __call__(self, session: Session, request: Request) -> Sequence[Step]:
+        """Return the steps of a list, decoded or cached."""
+        raw = request.raw if isinstance(request, Listed) else b""
+        entry = self._entries.get(raw)
+        if entry is not None and entry.ids <= session.tensors.keys():
+            if not entry.is_repeated:
+                entry.steps, entry.is_repeated = [with_memo(step) for step in entry.steps], True
+            return entry.steps
+        steps = self.plain(session, request)
+        if raw and all(step.arm.compute and not step.references for step in steps):
+            self._keep(raw, [step._replace(origin=None) for step in steps])
+        return steps
+
+    def _keep(self, raw: bytes, steps: Sequence[Step]) -> None:
+        """Cache a list that needs nothing but tensors that exist, unless it is too long."""
+        if len(steps) > _MAX_STEPS or raw in self._entries:
+            return
+        if self._steps + len(steps) > _MAX_STEPS:
+            self._entries.clear()
+            self._steps = 0
+        ids = frozenset(number for step in steps for number in step.ids.values())
+        self._entries[raw] = _Entry(steps, ids)
+        self._steps += len(steps)

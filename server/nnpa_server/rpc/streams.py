@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open streams of a server: bounded, and cut off when they idle.
+
+A stream keeps a thread while it waits for its client, so streams are bounded, and one that is idle
+for as long as a session may be is cancelled. Conversations, streams whose messages are calls of
+their own, have a bound of their own.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from nnpa_server.errors import too_many_calls
+from nnpa_server.rpc.call import Call
+
+# Streams that watch what others run, and last until they are cut off.
+_OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
+
+
+class Streams:
+    """Streams under the lock of the interceptor; a thread looks for idle ones."""
+
+    def __init__(
+        self, lock: threading.RLock, max_streams: int, max_conversations: int, idle_timeout: float
+    ) -> None:
+        self._lock = lock
+        self._max_streams = max_streams
+        self._max_conversations = max_conversations
+        self._idle_timeout = idle_timeout
+        self._open: set[Call] = set()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._reap, name="streams", daemon=True).start()
+
+    def add(self, call: Call) -> None:
+        """Add a stream, or refuse one more than there may be."""
+        limit = self._max_conversations if call.converses else self._max_streams
+        if sum(stream.converses is call.converses for stream in self._open) >= limit:
+            raise too_many_calls("max_conversations" if call.converses else "max_streams", limit)
+        self._open.add(call)
+
+    def discard(self, call: Call) -> None:
+        """Forget a stream that ended."""
+        self._open.discard(call)
+
+    def count_idle(self) -> int:
+        """Count the streams that have nothing under way."""
+        return sum(
+            stream.method in _OBSERVING or (stream.waiting and stream.converses)
+            for stream in self._open
+        )
+
+    def hang_up(self) -> None:
+        """Cut off conversations that wait for their next message, of which there will be none."""
+        self._cut_off(lambda call: call.converses and call.waiting)
+
+    def close(self) -> None:
+        """Stop looking for idle streams."""
+        self._stopped.set()
+
+    def _cut_off(self, is_chosen: Callable[[Call], bool]) -> None:
+        """End streams before their clients do; a message that comes to one now is not looked at."""
+        with self._lock:
+            ended = [call for call in self._open if is_chosen(call)]
+            for call in ended:
+                call.is_cut_off = True
+        for call in ended:
+            call.context.cancel()
+
+    def _reap(self) -> None:
+        while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
+            self._cut_off(self._is_idle)
+
+    def _is_idle(self, call: Call) -> bool:
+        idled = time.monotonic() - call.touched > self._idle_timeout
+        return idled and (call.waiting or not call.converses)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists that come again are not read again: their answers are those of a list that comes first."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from grpc import StatusCode
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa_emulator import Guest, Outcome, Status, run
+
+from tests.server.wire import Client, New, Operation, init, load, op, refused
+
+ONES = np.ones((2, 3), np.float32)
+LIST = (
+    op("add", input_a=1, input_b=2, output=3),
+    op("relu", input=3, output=4, clipping_value=1.5),
+    op("mul", input_a=3, input_b=3, output=3),
+)
+
+
+@pytest.fixture
+def loaded(client: Client) -> Client:
+    """Return a session whose tensors 1 and 2 are ones, 3 and 4 are for results."""
+    client.run(*load(1, ONES), *load(2, ONES), *init(3, 2, 3), *init(4, 2, 3))
+    return client
+
+
+def statuses(client: Client, *operations: Operation) -> list[int]:
+    """Run a list and return its statuses."""
+    return [one.zdnn_status for one in client.run(*operations)]
+
+
+def fill(client: Client, tensor_id: int, values: npt.NDArray[np.float32]) -> None:
+    """Give a tensor other contents."""
+    data = [values.astype(np.float32).tobytes()]
+    client.run(
+        op("reset_ztensor", ztensor=tensor_id),
+        op("transform_ztensor", ztensor=tensor_id, data=data),
+    )
+
+
+def test_answers_and_values_stay(loaded: Client) -> None:
+    """A list says and does the same however often it came."""
+    answers = [loaded.run(*LIST) for _ in range(4)]
+    assert all(one == answers[0] for one in answers)
+    assert np.array_equal(loaded.array(3), np.full(6, 4, np.float32))
+    assert np.array_equal(loaded.array(4), np.full(6, 1.5, np.float32))
+
+
+@pytest.mark.shortcut
+def test_checks_are_made_twice_at_most(loaded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third time a list comes, nothing of it goes through the pipeline any more."""
+    called: list[str] = []
+
+    def counted(guest: Guest, name: str, *arguments: Any) -> Outcome:
+        called.append(name)
+        return run(guest, name, *arguments)
+
+    monkeypatch.setattr("nnpa_server.accelerator.execute.run_function", counted)
+    for expected in (3, 6, 6, 6):
+        loaded.run(*LIST)
+        assert len(called) == expected
+
+
+def test_values_may_change_between(loaded: Client) -> None:
+    """What is remembered of a list is not what its tensors held."""
+    for number in range(1, 5):
+        fill(loaded, 1, number * ONES)
+        loaded.run(LIST[0])
+        assert np.array_equal(loaded.array(3), np.full(6, number + 1, np.float32))
+
+
+def test_tensor_is_replaced(loaded: Client) -> None:
+    """An id may come to name a tensor of another shape: the list is refused as it is elsewhere."""
+    for _ in range(3):
+        assert statuses(loaded, *LIST) == [0, 0, 0]
+    loaded.run(op("free_ztensor_buffer", ztensor=2), *load(2, np.ones((3, 3), np.float32)))
+    loaded.stub.UpdateSession(pb.UpdateSessionRequest(session=prechecking(loaded)))
+    assert statuses(loaded, *LIST) == [Status.ZDNN_INVALID_SHAPE]
+
+
+def test_tensor_is_gone(loaded: Client) -> None:
+    """An id may come to name nothing."""
+    for _ in range(3):
+        loaded.run(*LIST)
+    loaded.run(op("free_ztensor_buffer", ztensor=2))
+    with refused(StatusCode.NOT_FOUND, "TENSOR_NOT_FOUND", operation_index=0):
+        loaded.run(*LIST)
+
+
+def test_violation_in_a_list_that_came_before(loaded: Client) -> None:
+    """A value out of range is told and explained as in a list that comes first."""
+    for _ in range(3):
+        loaded.run(LIST[0])
+    for tensor_id in (1, 2):
+        fill(loaded, tensor_id, 8e9 * ONES)
+    again = loaded.run(LIST[0])
+    first = loaded.run(op("add", input_a=1, input_b=2, output=4))
+    assert again[0].zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
+    assert again[0].range_violation == first[0].range_violation
+    assert again[0].diagnostics == first[0].diagnostics
+
+
+def prechecking(client: Client) -> pb.Session:
+    """Return the update that has the library check first."""
+    return pb.Session(name=client.session, precheck=True)
+
+
+def older(client: Client) -> pb.Session:
+    """Return the update that moves the program to a Telum without the function."""
+    return pb.Session(
+        name=client.session,
+        machine_spec=pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1_NONNPA),
+    )
+
+
+@pytest.mark.parametrize(("update", "status"), [
+    (prechecking, Status.ZDNN_OK), (older, Status.ZDNN_UNAVAILABLE_FUNCTION),
+])  # fmt: skip
+def test_session_changes(
+    loaded: Client, update: Callable[[Client], pb.Session], status: Status
+) -> None:
+    """Machine and options count as they are when the list comes."""
+    for _ in range(3):
+        loaded.run(*LIST)
+    loaded.stub.UpdateSession(pb.UpdateSessionRequest(session=update(loaded)))
+    fresh = loaded.run(op("add", input_a=2, input_b=1, output=4))
+    again = loaded.run(*LIST)
+    assert again[0].zdnn_status == fresh[0].zdnn_status
+    assert again[0].zdnn_status == status
+
+
+def test_new_outputs_come_once(loaded: Client) -> None:
+    """A list that makes tensors cannot come again: their ids are taken."""
+    create = op("add", input_a=1, input_b=2, output=New(9))
+    loaded.run(create)
+    with refused(StatusCode.ALREADY_EXISTS, "TENSOR_ID_IN_USE"):
+        loaded.run(create)
+
+
+def test_many_lists(loaded: Client) -> None:
+    """More lists than a session remembers, twice: each still gives its own answer."""
+    for _ in range(2):
+        for bound in range(1, 100):
+            relus = [op("relu", input=1, output=4, clipping_value=bound / 128)] * 50
+            assert statuses(loaded, *relus) == [0] * 50
+            assert np.array_equal(loaded.array(4), np.full(6, bound / 128, np.float32))

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists that differ from earlier ones in names of contents alone are answered as if read anew."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import tensor_pb2
+from nnpa_emulator import Status
+from nnpa_server.accelerator import decode as checked
+from nnpa_server.accelerator.shortcuts.request_templates import Template, Templates
+
+from tests.server.wire import Client, Operation, desc, op, pre_desc, refused
+
+CODE = grpc.StatusCode
+Array = npt.NDArray[np.float32]
+
+
+def ztensor(shape: tuple[int, int], **fields: Any) -> tensor_pb2.Ztensor:
+    """Describe a two-dimensional tensor."""
+    pre, made = pre_desc(*shape, layout=1), desc(1, 1, *shape)
+    return tensor_pb2.Ztensor(pre_transformed_desc=pre, transformed_desc=made, **fields)
+
+
+class Program:
+    """A client that names contents, as libzdnn does."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._names = itertools.count(1)
+
+    def name(self) -> bytes:
+        """Return a name never used before."""
+        return next(self._names).to_bytes(16, "big")
+
+    def up(self, array: Array) -> bytes:
+        """Transform an array; return the name of its sticks."""
+        name = self.name()
+        made = ztensor((array.shape[0], array.shape[1]), cache_as=name)
+        (result,) = self.client.run(op("transform_ztensor", ztensor=made, data=[array.tobytes()]))
+        assert result.zdnn_status == 0
+        return name
+
+    def down(self, name: bytes, shape: tuple[int, int]) -> Array:
+        """Return the array that named sticks hold."""
+        there = ztensor(shape, cached=name, is_transformed=True)
+        (result,) = self.client.run(op("transform_origtensor", ztensor=there))
+        return np.frombuffer(result.data, np.float32).reshape(shape)
+
+    def binary(
+        self, verb: str, a: bytes, b: bytes, shape: tuple[int, int], instead_of: bytes = b""
+    ) -> tuple[bytes, Any]:
+        """Combine named sticks; return the name of what came out, and the result."""
+        out = self.name()
+        ztensors = [ztensor(shape, cached=one, is_transformed=True) for one in (a, b)]
+        output = ztensor(shape, cache_as=out, cache_instead_of=instead_of)
+        made = op(verb, input_a=ztensors[0], input_b=ztensors[1], output=output)
+        (result,) = self.client.run(made)
+        return out, result
+
+
+@pytest.fixture
+def program(client: Client) -> Program:
+    """A program in a session of its own."""
+    return Program(client)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The arms of all operations that are read from their messages."""
+    arms: list[str | None] = []
+    real: Callable[..., Any] = checked.decode_operation
+
+    def counted(ids: Any, operation: Operation, name: str | None, path: str) -> Any:
+        arms.append(name)
+        return real(ids, operation, name, path)
+
+    monkeypatch.setattr(checked, "decode_operation", counted)
+    return arms
+
+
+@pytest.mark.shortcut
+def test_the_third_is_not_read(program: Program, read: list[str | None]) -> None:
+    """From the third of its form on a list is not read, whatever contents it names."""
+    shape = (2, 3)
+    held = [program.up(np.full(shape, value, np.float32)) for value in (1, 2, 3)]
+    read.clear()
+    found: list[float] = []
+    for a, b in itertools.product(held, held):
+        out, result = program.binary("add", a, b, shape)
+        assert result.zdnn_status == 0
+        found.append(float(program.down(out, shape)[0, 0]))
+    assert found == [a + b for a, b in itertools.product((1, 2, 3), (1, 2, 3))]
+    assert read.count("add") == 2
+    assert read.count("transform_origtensor") == 2
+
+
+def test_answers_stay(program: Program) -> None:
+    """A list that is known has the answer that it had when it was read."""
+    for rows in (2, 600):  # sticks within the result, and apart from it
+        shape = (rows, 64)
+        a = program.up(np.arange(rows * 64, dtype=np.float32).reshape(shape))
+        results = [program.binary("mul", a, a, shape)[1] for _ in range(5)]
+        assert all(one == results[0] for one in results)
+        assert len(results[0].outputs[0].ztensor.sticks) == -(-rows // 32) * 4096
+
+
+SHAPES = ((2, 3), (3, 2), (2, 64))
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(("add", "sub", "max")),
+        st.integers(0, 5),
+        st.integers(0, 5),
+        st.sampled_from(range(len(SHAPES))),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(CALLS)
+def test_programs_do_what_they_say(client: Client, calls: Any) -> None:
+    """Whatever came before, each call computes from the contents that it names."""
+    program = Program(client.other())
+    numpy = {"add": np.add, "sub": np.subtract, "max": np.maximum}
+    held: dict[int, list[tuple[bytes, Array]]] = {}
+    for number, shape in enumerate(SHAPES):
+        arrays = [np.full(shape, value, np.float32) for value in range(6)]
+        held[number] = [(program.up(array), array) for array in arrays]
+    for verb, i, j, number, overwrites in calls:
+        (a, left), (b, right) = held[number][i], held[number][j]
+        out, result = program.binary(verb, a, b, SHAPES[number], a if overwrites else b"")
+        assert result.zdnn_status == 0
+        wanted = numpy[verb](left, right)
+        assert np.array_equal(program.down(out, SHAPES[number]), wanted)
+        for place, (name, _) in enumerate(held[number]):
+            if name == a or place == i:
+                held[number][place] = out, wanted
+    program.client.delete()
+    client.others.clear()
+
+
+def test_contents_that_are_gone(program: Program) -> None:
+    """A name that the cache has not, or no more, is a miss in a known list as in a new one."""
+    shape = (2, 3)
+    a = program.up(np.ones(shape, np.float32))
+    out = [program.binary("add", a, a, shape)[0] for _ in range(4)][-1]
+    program.binary("add", a, a, shape, instead_of=out)
+    path = "operations[0].add.input_b.inline_ztensor.cached"
+    with refused(CODE.NOT_FOUND, "CACHE_MISS", operation_index=0, field=path):
+        program.binary("add", a, out, shape)
+    assert program.binary("add", a, a, shape)[1].zdnn_status == 0
+
+
+def test_contents_of_another_size(program: Program) -> None:
+    """Names lead to contents of any size; a known list takes those of its own only."""
+    small = program.up(np.ones((2, 3), np.float32))
+    large = program.up(np.ones((40, 3), np.float32))
+    for _ in range(4):
+        program.binary("add", small, small, (2, 3))
+    with refused(CODE.INVALID_ARGUMENT, "DATA_SIZE_MISMATCH", value=8192, limit=4096):
+        program.binary("add", small, large, (2, 3))
+
+
+def test_other_values_are_read(client: Client) -> None:
+    """A list of the same size with another parameter is another form."""
+    program = Program(client)
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    a = program.up(array)
+    for turn in range(12):
+        clip = float(1 + turn % 3)
+        out = program.name()
+        there = ztensor((2, 3), cached=a, is_transformed=True)
+        made = ztensor((2, 3), cache_as=out)
+        (result,) = client.run(op("relu", input=there, clipping_value=clip, output=made))
+        assert result.zdnn_status == 0
+        assert np.array_equal(program.down(out, (2, 3)), np.minimum(array, clip))
+
+
+def test_arrays_may_change(client: Client) -> None:
+    """What is remembered of a transform is not its array, small or large."""
+    program = Program(client)
+    for shape in ((2, 3), (300, 64)):
+        for value in (1.0, 2.0, 3.0, 2.0, 4.0):
+            array = np.full(shape, value, np.float32)
+            assert np.array_equal(program.down(program.up(array), shape), array)
+
+
+def test_statuses_are_not_remembered(client: Client) -> None:
+    """What an operation says of contents, here a range violation, is said of these alone."""
+    program = Program(client)
+    shape = (2, 3)
+    one, huge = (program.up(np.full(shape, value, np.float32)) for value in (1.0, 8e9))
+    for a, violated in ((one, False), (one, False), (one, False), (huge, True), (one, False)):
+        _, result = program.binary("add", a, a, shape)
+        assert (result.zdnn_status == Status.ZDNN_ELEMENT_RANGE_VIOLATION) == violated
+        assert result.HasField("range_violation") == violated
+
+
+def test_options_may_change(client: Client) -> None:
+    """A session that begins to verify operands verifies those of known lists too."""
+    program = Program(client)
+    shape = (2, 3)
+    a = program.up(np.ones(shape, np.float32))
+
+    def unequal() -> list[Any]:
+        there, other = ztensor(shape, cached=a, is_transformed=True), ztensor((3, 2), cached=a)
+        other.is_transformed = True
+        output = ztensor(shape, cache_as=program.name())
+        return client.run(op("add", input_a=there, input_b=other, output=output))
+
+    for _ in range(3):
+        with refused(CODE.ABORTED, "PROGRAM_CHECK"):
+            unequal()
+    options = pb.Session(name=client.session, precheck=True)
+    client.stub.UpdateSession(pb.UpdateSessionRequest(session=options))
+    assert [one.zdnn_status for one in unequal()] == [Status.ZDNN_INVALID_SHAPE]
+
+
+def test_a_list_in_parts(program: Program) -> None:
+    """What protobuf puts together from parts is read each time."""
+    shape = (2, 3)
+    client = program.client
+    a, b = (program.up(np.full(shape, value, np.float32)) for value in (1, 2))
+    method = "/nnpa.zdnn.v1.AcceleratorService/Execute"
+    call = client.channel.unary_unary(method, bytes, pb.ExecuteResponse.FromString)
+    for first, second in ((a, b), (a, b), (b, a), (a, a), (b, b)):
+        # The operand comes in two parts: the later name counts.
+        parts = [ztensor(shape, cached=one, is_transformed=True) for one in (first, second)]
+        output = ztensor(shape)
+        whole = op("add", input_a=parts[0], input_b=parts[0], output=output)
+        later = op("add", input_a=parts[1])
+        raw = client.request(whole).SerializeToString()
+        merged = whole.SerializeToString() + later.SerializeToString()
+        head = raw[: raw.index(whole.SerializeToString()) - _length(whole)]
+        tag = bytes([pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER << 3 | 2])
+        answer = call(head + tag + _varint(len(merged)) + merged)
+        sticks = answer.results[0].outputs[0].ztensor.sticks
+        wanted = program.binary("add", second, first, shape)[1].outputs[0].ztensor.sticks
+        assert sticks == wanted
+
+
+def test_a_field_that_protobuf_skips(program: Program) -> None:
+    """A number where operations are is none, whatever came before."""
+    array = np.ones((2, 3), np.float32)
+    name = program.up(array)
+    there = ztensor((2, 3), cached=name, is_transformed=True)
+    request = program.client.request(op("transform_origtensor", ztensor=there))
+    tag = bytes([pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER << 3])
+    method = "/nnpa.zdnn.v1.AcceleratorService/Execute"
+    call = program.client.channel.unary_unary(method, bytes, pb.ExecuteResponse.FromString)
+    for _ in range(4):
+        answer = call(request.SerializeToString() + tag + b"\x05")
+        assert [one.data for one in answer.results] == [array.tobytes()]
+
+
+@pytest.mark.shortcut
+def test_forms_do_not_pile_up() -> None:
+    """However many forms and steps come, few are remembered, and the last one is."""
+    forms, kept = Templates(), list[bytes]()
+    for size in range(1, 600):
+        raw, steps = b"x" * size, [None] * (size % 70)
+        forms.expects(size)
+        for number in range(12):
+            fixed = bytes([number]) + raw[1:]
+            forms.keep(size, Template((fixed,), (0,), (), steps))
+            found = forms.find(fixed)
+            assert found is not None
+            assert found.steps is steps
+            kept.append(fixed)
+    steps_kept = [len(found.steps) for one in kept if (found := forms.find(one)) is not None]
+    assert sum(steps_kept) <= 4096
+    assert len(steps_kept) <= 256 * 8
+
+
+def _varint(number: int) -> bytes:
+    out = b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def _length(message: Any) -> int:
+    """Return the bytes of a field's tag and length."""
+    return 1 + len(_varint(message.ByteSize()))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attacker would try against hosted models: time, memory, names, what stays behind."""
+
+import gc
+import os
+import secrets
+import weakref
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
+from nnpa_server.open_inference.raw_views import parse
+from nnpa_server.rpc import codec as apart
+
+from tests.server.onnx_models import MIB, binary, identity, model, offering, refusal, request
+
+ROW = np.array([[8, 2, -2, 0.5]], np.float32)
+FLOAT = 1
+
+
+def _with_region(size: int) -> str:
+    """Make an object of shared memory that has no contents yet; return its key."""
+    key = f"nnpa-test-{secrets.token_hex(6)}"
+    file = os.open(f"/dev/shm/{key}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    os.ftruncate(file, size)
+    os.close(file)
+    return key
+
+
+def _point(tensor: pb.ModelInferRequest.InferInputTensor, size: int) -> None:
+    tensor.parameters["shared_memory_region"].string_param = "r"
+    tensor.parameters["shared_memory_byte_size"].int64_param = size
+
+
+def test_a_request_of_nothing_but_fields() -> None:
+    """A request with more fields than any has is refused before they take memory and time."""
+    with pytest.raises(DecodeError, match="more than 16384 fields"):
+        parse(b"\x3a\x00" * (1 << 24))
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_list_of_nothing_but_fields(inner: bool) -> None:
+    """Lists of very many fields are left to protobuf, which reads them as they are."""
+    message = accelerator_pb2.ExecuteRequest()
+    if inner:
+        one = message.operations.add()
+        one.transform_ztensor.data.extend([b""] * (1 << 16))
+    else:
+        message.operations.extend([operation_pb2.Operation()] * (1 << 16))
+    found = apart.parse(message.SerializeToString())
+    assert not found.arrays
+    assert found.message == message
+
+
+def test_a_region_larger_than_its_input() -> None:
+    """A tensor of a region that is not as large as the input is refused without being read."""
+    key = _with_region(1 << 40)
+    try:
+        with offering({"mul": binary("Mul", ("n", 4))}, shared_memory=True) as (_, caller):
+            caller.stub.SystemSharedMemoryRegister(
+                pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=1 << 40)
+            )
+            message = request("mul", x=ROW, y=ROW)
+            del message.raw_input_contents[0]
+            _point(message.inputs[0], 1 << 40)
+            told = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+            assert "16 bytes for FP32 [1, 4]" in told
+    finally:
+        Path(f"/dev/shm/{key}").unlink()
+
+
+def test_strings_of_a_region_are_bounded() -> None:
+    """Strings, whose bytes no shape tells, come from a region up to the memory of a run."""
+    key = _with_region(1 << 40)
+    try:
+        with offering({"text": identity("BYTES")}, shared_memory=True) as (_, caller):
+            caller.stub.SystemSharedMemoryRegister(
+                pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=1 << 40)
+            )
+            message = pb.ModelInferRequest(model_name="text")
+            _point(message.inputs.add(name="x", datatype="BYTES", shape=[1, 3]), 1 << 40)
+            told = refusal("DATA_SIZE_MISMATCH", caller.stub.ModelInfer, message)
+            assert f"at most {256 * MIB}" in told
+    finally:
+        Path(f"/dev/shm/{key}").unlink()
+
+
+def test_sizes_of_strings_are_told_anew() -> None:
+    """What an answer says of strings in shared memory is true of these strings."""
+    key = _with_region(256)
+    try:
+        with offering({"text": identity("BYTES")}, shared_memory=True) as (_, caller):
+            caller.stub.SystemSharedMemoryRegister(
+                pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=256)
+            )
+            for text in (b"a", b"longer"):
+                message = pb.ModelInferRequest(model_name="text")
+                message.inputs.add(name="x", datatype="BYTES", shape=[1, 3])
+                raw = (len(text).to_bytes(4, "little") + text) * 3
+                message.raw_input_contents.append(raw)
+                output = message.outputs.add(name="y")
+                output.parameters["shared_memory_region"].string_param = "r"
+                output.parameters["shared_memory_byte_size"].int64_param = 256
+                told = caller.stub.ModelInfer(message).outputs[0].parameters
+                assert told["shared_memory_byte_size"].int64_param == len(raw)
+    finally:
+        Path(f"/dev/shm/{key}").unlink()
+
+
+def test_an_unloaded_model_is_gone() -> None:
+    """A model that was unloaded is not kept alive by requests that are remembered."""
+    with offering({"one": binary("Mul", ("n", 4)), "two": binary("Add", ("n", 4))}) as (
+        server,
+        caller,
+    ):
+        caller.infer("one", x=ROW, y=ROW)
+        plan = weakref.ref(server.server.repository.find("one").plan)
+        caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="one"))
+        caller.infer("two", x=ROW, y=ROW)
+        gc.collect()
+        assert plan() is None
+
+
+def test_a_model_too_large_to_be_warmed() -> None:
+    """A model of a few bytes with inputs of very many is not run when it is loaded."""
+    shape = (1 << 13, 1 << 13)  # 256 MiB, of which a run has an input and an output
+    port = (FLOAT, shape)
+    data = model([("Neg", ["x"], ["y"])], {"x": port}, {"y": port})
+    with offering({"large": data}) as (_, caller):
+        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="large"))
+        assert told.properties["warmup"].startswith("left out: it takes ")
+
+
+def test_unloads_wait_in_the_line_of_loads() -> None:
+    """While loads fill the line, an unload is refused instead of holding one more thread."""
+    with offering({}) as (server, caller):
+        loader = server.server.models.made().loader
+        assert loader is not None
+        waiting = getattr(loader, "_waiting")  # noqa: B009 - the line itself
+        taken = 0
+        while waiting.acquire(blocking=False):
+            taken += 1
+        message = pb.RepositoryModelUnloadRequest(model_name="none")
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.stub.RepositoryModelUnload.with_call(message, timeout=5)
+        waiting.release(taken)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -174,10 +174,26 @@ class Operands:
         if ztensor.cache_as:
             shape = self.cached.get(ztensor.cache_as)
             ztensor.cache_as = self.random.randbytes(16) if not shape else self._new_name(shape)
+        if ztensor.cache_instead_of:
+            ztensor.cache_instead_of = self.random.choice(list(self.cached))
         if ref.id in self.shapes:
             ref.id = self.random.choice(self._alike(self.shapes[ref.id]))
         elif ref.new_id:
             ref.new_id = self._next_id()
+
+    def disturb(self, number: int) -> None:
+        """Free a tensor, and mostly make another one of that id: of its shape, or of another."""
+        operations = [freeing(number)]
+        shape = self.shapes.pop(number, None)
+        if shape is not None and self.random.random() < 0.7:
+            if self.random.random() < 0.3:
+                shape = self.random.choice([shape, *self.shapes.values()])
+            self.shapes[number] = shape
+            operations.append(self._init(number, self._described(shape)))
+            if self.random.random() < 0.8:
+                allocate = wire.AllochelperZtensor(ztensor=by_id(number))
+                operations.append(wire.Operation(allochelper_ztensor=allocate))
+        self.steps.append(pb.ExecuteRequest(operations=operations))
 
     def any_id(self) -> int:
         """Return the id of a tensor, mostly."""

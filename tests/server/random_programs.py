@@ -52,7 +52,14 @@ SCALARS: Mapping[int, tuple[float, ...]] = {
     FieldDescriptor.CPPTYPE_INT32: (-129, -128, -5, 0, 5, 127),
 }
 NUMBERS = (0, 0, 1, 1, 2, 3, 9)
-UPDATES = ("precheck", "machine_spec", "program_check_action", "accumulate", "status_diag")
+UPDATES = (
+    "precheck",
+    "machine_spec",
+    "machine_spec",
+    "program_check_action",
+    "accumulate",
+    "status_diag",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +134,40 @@ class _Author:
     def write(self) -> None:
         """Write a list: of its own, an earlier one's exact copy, or one with other operands."""
         random = self.random
-        if random.random() < 0.12:
-            self._update()
-        request = pb.ExecuteRequest()
-        if self.lists and random.random() < 0.45:
-            request.CopyFrom(random.choice(self.lists))
-            if random.random() < 0.5:
-                self._renew(request)
-            self.steps += [request] * random.choice((1, 1, 2, 3))
+        if self.lists and random.random() < 0.5:
+            earlier = random.choice(self.lists)
+            if random.random() < 0.6:
+                self._disturb(earlier)
+            self._send(earlier, renewed=random.random() < 0.4)
             return
-        style = random.choice(STYLES)
-        for _ in range(random.randint(1, 4)):
+        request, style = pb.ExecuteRequest(), random.choice(STYLES)
+        for _ in range(random.randint(1, 4 if style == "mixed" else 2)):
             request.operations.extend(self._operations(style))
         self.lists.append(request)
+        self._send(request, renewed=style == "cached" and random.random() < 0.5)
+
+    def _send(self, request: pb.ExecuteRequest, *, renewed: bool) -> None:
+        """Send a list so often that what remembers it is used, or others of its form."""
         self.steps.append(request)
+        for _ in range(self.random.choice((0, 1, 3))):
+            again = pb.ExecuteRequest()
+            again.CopyFrom(request)
+            if renewed:
+                self._renew(again)
+            self.steps.append(again)
+
+    def _disturb(self, request: pb.ExecuteRequest) -> None:
+        """Change what a list depends on: the session's options, or one of its tensors."""
+        arms = [
+            getattr(operation, operation.WhichOneof("operation") or "init")
+            for operation in request.operations
+        ]
+        refs = [ref for arm in arms for _, ref in arm.ListFields()]
+        ids = [ref.id for ref in refs if isinstance(ref, tensors.TensorRef) and ref.id]
+        if not ids or self.random.random() < 0.3:
+            self._update()
+        else:
+            self.operands.disturb(self.random.choice(ids))
 
     def _update(self) -> None:
         request = pb.UpdateSessionRequest(session=_options(self.random))

@@ -10,10 +10,10 @@ onnx-mlir.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -346,8 +346,8 @@ class Guest:
     `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` are what the
     library reads from its environment.
     `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
-    sums of products are made. `allocate` provides storage for sticks, or None. `accepted` is the
-    pipeline's memory of calls that passed all checks, `sequence` counts jittered calls.
+    sums of products are made. `allocate` provides storage for sticks, or None. `sequence` counts
+    jittered calls.
     """
 
     machine: Machine
@@ -362,11 +362,9 @@ class Guest:
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
     sequence: int = field(init=False, default=0)
-    accepted: dict[tuple[object, ...], tuple[Any, Sequence[object]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.cached = QueryResult()
-        self.accepted = {}
         self.init()
 
     @property

@@ -28,7 +28,7 @@ relative priority of several response codes is our reading (see the fidelity con
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -98,11 +98,15 @@ OK = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls, and from which addresses; `target` is memory for an array that is returned."""
+    """Who calls, and from which addresses; `target` is memory for an array that is returned.
+
+    A `checked` call has passed the checks that descriptors and parameters decide: see `prepared`.
+    """
 
     guest: Guest
     alignment: Alignment = ALIGNED
     target: Memory | None = None
+    checked: bool = False
 
 
 def no_check(**_arguments: object) -> None:
@@ -117,7 +121,7 @@ class Function:
     `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
     how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
     `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
-    `operation` is what a call issues; `chooses` tells that it may be another one, by the arguments.
+    `operation` is what a call issues, or one of several.
     """
 
     name: str
@@ -129,7 +133,6 @@ class Function:
     describe: Callable[..., tuple[Descriptors, ...]] | None = None
     operation: Operation | None = None
     ulps: int = 0
-    chooses: bool = False
     since_number: int = field(init=False)
     tensors: tuple[str, ...] = field(init=False)
     written: tuple[str, ...] = field(init=False)
@@ -273,15 +276,21 @@ def run(
     entry = FUNCTIONS[name]
     if entry.since_number > guest.library_version:
         raise NotInLibrary(name, entry.since, guest.library)
+    return answer(Call(guest, alignment, target), entry, arguments)
+
+
+def answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
+    """Make a call; a refusal is an outcome, and what the library prints belongs to it."""
+    guest = call.guest
     try:
-        outcome = entry.run(Call(guest, alignment, target), **arguments)
+        outcome = entry.run(call, **arguments)
         if guest.numerics == "jitter" and entry.ulps and outcome.valid:
             _jitter(guest, entry, arguments)
     except Refused as refused:
-        refusal = _qualified(name, refused.refusal)
+        refusal = _qualified(entry.name, refused.refusal)
         outcome = Outcome(refusal.status, refusal)
     except ProgramCheck as check:
-        raise ProgramCheck(check.kind, _qualified(name, check.refusal)) from check
+        raise ProgramCheck(check.kind, _qualified(entry.name, check.refusal)) from check
     finally:
         for tensor in entry.written:
             if tensor in arguments:
@@ -328,19 +337,27 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
 
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """
-    guest = call.guest
-    sizes, converted = accepted(call, operation, arguments)
-    if converted:
-        arguments = {**arguments, **converted}
-    for name, size in sizes:
-        buffer = arguments[name].buffer
-        if buffer is None or buffer.nbytes < size:
-            require_storage({one: arguments[one] for one in operation.tensors})
-    return compute(guest, operation, arguments)
+    if operation.fields:
+        fields = {
+            name: rule(call.guest, arguments.get(name)) for name, rule in operation.fields.items()
+        }
+        arguments = {**arguments, **fields}
+    if not call.checked:
+        _check(call, operation, arguments)
+    return _compute(call.guest, operation, arguments)
 
 
-def compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
-    """Compute an operation that passed every check, and tell what it met."""
+def _check(call: Call, operation: Operation, arguments: Arguments) -> None:
+    """Test pipeline_c2 to pipeline_c11."""
+    _require_format(call.guest, operation.parmblk_format)
+    if call.guest.precheck:
+        operation.verify(**arguments)
+    require_executable(call.guest, call.alignment, operation, arguments)
+    require_storage({name: arguments[name] for name in operation.tensors})
+
+
+def _compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
+    """Compute an operation whose checks have passed; a range violation is explained."""
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
@@ -352,52 +369,6 @@ def compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome
     tensors = {name: arguments[name] for name in operation.tensors}
     violation = explain_violation(operation.code, tensors, operation.inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
-
-
-_MOST_REMEMBERED = 4096
-Accepted: TypeAlias = tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]
-"""What an operation needs to know of a call that passed: its tensors' bytes, its fields."""
-
-
-def accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepted:
-    """Make the checks that descriptors and parameters alone decide, once per combination.
-
-    The guest remembers what was accepted by the identity of the descriptors, which it keeps alive.
-    A call from misaligned addresses is always checked.
-    """
-    guest = call.guest
-    key = (
-        id(operation), id(guest.machine), id(guest.cached), guest.precheck,
-        *[id(arguments[name].transformed_desc) for name in operation.tensors],
-        *[arguments.get(name) for name in operation.values],
-    )  # fmt: skip
-    known = guest.accepted.get(key)
-    if known is not None and call.alignment is ALIGNED:
-        remembered: Accepted = known[0]
-        return remembered
-    fields = operation.fields.items()
-    converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
-    arguments = {**arguments, **converted}
-    _require_format(guest, operation.parmblk_format)
-    if guest.precheck:
-        operation.verify(**arguments)
-    require_executable(guest, call.alignment, operation, arguments)
-    descs: dict[str, TensorDesc] = {
-        name: arguments[name].transformed_desc for name in operation.tensors
-    }
-    sizes = tuple((name, stick_bytes(desc)) for name, desc in descs.items())
-    kept = [operation, guest.machine, guest.cached, *descs.values()]
-    remember_accepted(guest, key, (sizes, converted), kept)
-    return sizes, converted
-
-
-def remember_accepted(
-    guest: Guest, key: tuple[object, ...], accepted: Any, kept: Sequence[object]
-) -> None:
-    """Remember a call that passed its checks; `kept` is what `key` names by identity."""
-    if len(guest.accepted) >= _MOST_REMEMBERED:
-        guest.accepted.clear()
-    guest.accepted[key] = accepted, kept
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
@@ -446,10 +417,7 @@ def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:
     Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
     """
     desc = ztensor.transformed_desc
-    key = ("allocatable", id(guest.machine), id(guest.cached), id(desc))
-    if key not in guest.accepted:
-        require_transformed_desc(desc, guest, label)
-        remember_accepted(guest, key, None, [guest.machine, guest.cached, desc])
+    require_transformed_desc(desc, guest, label)
     size = getsize_ztensor(desc)
     ztensor.buffer = guest.allocate(size) if size else None
     if ztensor.buffer is None:

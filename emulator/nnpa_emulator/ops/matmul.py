@@ -234,9 +234,7 @@ def matmul_bcast_op(
 
 
 # What the function was in 1.0.0, and what recurrent layers issue.
-FUNCTIONS["matmul_bcast_op"] = replace(
-    FUNCTIONS["matmul_bcast_op"], operation=_BCAST23, chooses=True
-)
+FUNCTIONS["matmul_bcast_op"] = replace(FUNCTIONS["matmul_bcast_op"], operation=_BCAST23)
 
 
 @function("1.1.0", outputs=("output",), describe=describe_product, ulps=_ULPS)
@@ -286,5 +284,4 @@ def matmul_transpose_op(
 FUNCTIONS["matmul_transpose_op"] = replace(
     FUNCTIONS["matmul_transpose_op"],
     operation=_TRANSPOSING[FunctionCode.NNPA_MATMUL_OP],
-    chooses=True,
 )

@@ -38,7 +38,6 @@ from nnpa_emulator import widened
 from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
-from nnpa_emulator.dlfloat import scalar_to_dlfloat
 from nnpa_emulator.instruction import (
     ALIGNED,
     DLFLOAT_FEATURE,
@@ -51,7 +50,6 @@ from nnpa_emulator.instruction import (
     require_executable,
     require_installed,
     require_storage,
-    require_vector_nnp,
 )
 from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest, Memory
 from nnpa_emulator.status import (
@@ -387,28 +385,6 @@ def _require_format(guest: Guest, parmblk_format: int) -> None:
             f"installed on {guest.machine.name}",
             "pipeline_c2",
         )
-
-
-def dlfloat_field(guest: Guest, value: float | None) -> int:
-    """Convert a C float argument to the DLFLOAT16 code of a function specific parameter.
-
-    NULL and values that compare equal to 0 are 0x0000 without conversion; any other value needs the
-    conversion instruction, whose absence ends the program.
-    Source: behaviour of the zDNN 1.2.0 library; zDNN API Reference 1.2.0, zdnn_relu (NULL).
-    """
-    if value is None or value == 0:
-        return 0
-    require_vector_nnp(guest)
-    return scalar_to_dlfloat(value)
-
-
-def bits_field(width: int) -> FieldRule:
-    """Return a rule that keeps the low `width` bits, as the parameter block does."""
-
-    def truncate(_guest: Guest, value: int) -> int:
-        return int(value) & (1 << width) - 1
-
-    return truncate
 
 
 def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:

@@ -26,7 +26,7 @@ from nnpa_emulator import (
     get_status_message,
     run,
 )
-from nnpa_emulator.machine import Overrides, customise
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.ztensor import UNSET, getsize_ztensor
 
 from tests.vector_runner import CallFailedError

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, Status, run
-from nnpa_emulator.derive import resized
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.ztensor import DataLayouts, init_pre_transformed_desc
 
 from tests.emulator.operands import NINF, Codes, Dims, blank, cells, guest, tensor, values

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, prepared, stick
+from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, arith, prepared, stick
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.ztensor import getsize_ztensor
 
@@ -72,5 +72,5 @@ def test_prepared_operations_agree(
             values = rng.normal(size=dims).astype(np.float32)
             values.reshape(-1)[0] *= np.float32(not (zero and again))
             stick.stickify(values, desc, buffer)
-        assert combine() == stick.binary(operation, a, b, wanted, desc)
+        assert combine() == arith.binary(operation, a, b, wanted, desc)
         assert out.tobytes() == wanted.tobytes()

@@ -14,13 +14,14 @@ of -0.026 on hardware. Not public either: what relu does with NINF and with -0 (
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.arith import unary_table
 from nnpa_emulator.checks import require_same
+from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import response
 from nnpa_emulator.kernels import activation as kernels
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -38,7 +39,7 @@ def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
 
 
 def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return stick.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
 def _verify_relu(input: Ztensor, clipping_value: int, output: Ztensor) -> None:

@@ -13,12 +13,13 @@ is known to be one ulp higher on a z16.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import arith, dlfloat
 from nnpa_emulator.arith import unary_table
 from nnpa_emulator.checks import require_dims, require_fields, require_same
+from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -42,11 +43,11 @@ def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
 
 
 def _combine(number: int, a: Ztensor, b: Ztensor, output: Ztensor) -> bool:
-    return stick.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
+    return arith.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
 
 
 def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return stick.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
 @operation(

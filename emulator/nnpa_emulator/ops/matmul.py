@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matrix import (
@@ -27,7 +28,6 @@ from nnpa_emulator.pipeline import (
     FUNCTIONS,
     Call,
     Outcome,
-    bits_field,
     define,
     function,
     issue,

@@ -17,11 +17,12 @@ import numpy as np
 
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields
-from nnpa_emulator.derive import resized
+from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import FieldRule, response
 from nnpa_emulator.kernels import pooling as kernels
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
-from nnpa_emulator.pipeline import Descriptors, bits_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,

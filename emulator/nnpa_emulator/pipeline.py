@@ -64,7 +64,7 @@ from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztenso
 
 Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
-Describe: TypeAlias = Callable[..., tuple[Descriptors, ...]]
+Inference: TypeAlias = Callable[..., tuple[Descriptors, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def no_check(**_arguments: object) -> None:
 class Function:
     """An entry of the table: what may be called by name.
 
-    `tensors` are the parameters that are ztensors. `describe` derives the descriptors of those in
-    `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
+    `tensors` are the parameters that are ztensors. `infer` is the output shape inference: the
+    descriptors of `outputs` by the other arguments. `ulps` is
     how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
     `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
     `operation` is what a call issues, or one of several.
@@ -128,7 +128,7 @@ class Function:
     parameters: Mapping[str, inspect.Parameter]
     run: Callable[..., Outcome]
     outputs: tuple[str, ...] = ()
-    describe: Callable[..., tuple[Descriptors, ...]] | None = None
+    infer: Inference | None = None
     operation: Operation | None = None
     ulps: int = 0
     since_number: int = field(init=False)
@@ -165,7 +165,7 @@ def function(
     since: str = "1.0.0",
     *,
     outputs: tuple[str, ...] = (),
-    describe: Describe | None = None,
+    infer: Inference | None = None,
     ulps: int = 0,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a library function `body(call, **arguments)` under its C name without prefix."""
@@ -174,7 +174,7 @@ def function(
         parameters = dict(inspect.signature(body).parameters)
         del parameters["call"]
         doc = inspect.getdoc(body) or ""
-        entry = Function(body.__name__, since, doc, parameters, body, outputs, describe, ulps=ulps)
+        entry = Function(body.__name__, since, doc, parameters, body, outputs, infer, ulps=ulps)
         _register(entry)
         return body
 
@@ -212,7 +212,6 @@ def define(
         relations=relations or verify,
         responses=responses,
         tensors=tensors,
-        values=tuple(name for name in parameters if name not in tensors and name != "guest"),
         operands={name: rule for name, rule in rules.items() if rule is not None},
         inputs=tuple(name for name in tensors if name not in outputs),
         marks=outputs if marks is None else marks,
@@ -227,7 +226,7 @@ def operation(
     parmblk_format: int,
     *,
     since: str,
-    describe: Describe,
+    infer: Inference,
     outputs: tuple[str, ...] = ("output",),
     ulps: int = DEFAULT_ULPS,
     **details: Any,
@@ -242,17 +241,9 @@ def operation(
         def run_operation(call: Call, **arguments: Any) -> Outcome:
             return issue(call, definition, arguments)
 
-        doc = inspect.getdoc(compute) or ""
+        name, doc = compute.__name__, inspect.getdoc(compute) or ""
         entry = Function(
-            compute.__name__,
-            since,
-            doc,
-            parameters,
-            run_operation,
-            outputs,
-            describe,
-            definition,
-            ulps,
+            name, since, doc, parameters, run_operation, outputs, infer, definition, ulps
         )
         _register(entry)
         return compute

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of widened operands: a shortcut around what widens sticks of weights for sums of products.
+"""A cache of widened operands: a shortcut around what widens weights for sums of products.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
 begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes

@@ -150,7 +150,7 @@ def _widen(bias: Ztensor, _lasting: bool) -> tuple[npt.NDArray[np.float32], bool
     FORMAT_0,
     since="1.0.0",
     verify=_verify,
-    describe=_convolved,
+    infer=_convolved,
     responses=_responses,
     operands={"kernel": _KERNEL},
     fields={

@@ -51,7 +51,7 @@ def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Add: output = input_a + input_b, rounded once.
@@ -67,7 +67,7 @@ def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Subtract: output = input_a - input_b, rounded once.
@@ -83,7 +83,7 @@ def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Multiply: output = input_a * input_b, rounded once.
@@ -99,7 +99,7 @@ def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Divide: output = input_a / input_b, rounded once; anything by zero is NINF.
@@ -119,7 +119,7 @@ def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     FORMAT_0,
     since="1.0.0",
     verify=_verify_binary,
-    describe=_like_input_a,
+    infer=_like_input_a,
     ulps=0,
 )
 def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
@@ -140,7 +140,7 @@ def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A
     FORMAT_0,
     since="1.0.0",
     verify=_verify_binary,
-    describe=_like_input_a,
+    infer=_like_input_a,
     ulps=0,
 )
 def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
@@ -161,9 +161,7 @@ def _log(values: Doubles) -> Doubles:
     return np.log(values, out=np.full_like(values, -np.inf), where=values > 0)
 
 
-@operation(
-    FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
 def log(input: Ztensor, output: Ztensor) -> bool:
     """Take the natural logarithm; zero and negative elements give negative NINF.
 
@@ -176,9 +174,7 @@ def log(input: Ztensor, output: Ztensor) -> bool:
     return _apply(unary_table(_log), input, output)
 
 
-@operation(
-    FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
 def exp(input: Ztensor, output: Ztensor) -> bool:
     """Raise e to each element.
 
@@ -191,9 +187,7 @@ def exp(input: Ztensor, output: Ztensor) -> bool:
     return _apply(unary_table(np.exp), input, output)
 
 
-@operation(
-    FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, infer=_like_input)
 def sqrt(input: Ztensor, output: Ztensor) -> bool:
     """Take the square root; negative elements give NINF.
 
@@ -226,7 +220,7 @@ def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
     FORMAT_1,
     since="1.1.0",
     verify=_verify_invsqrt,
-    describe=_like_input,
+    infer=_like_input,
     fields={"epsilon": dlfloat_field},
 )
 def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:

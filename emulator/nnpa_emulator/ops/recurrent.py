@@ -196,7 +196,7 @@ def _require(guest: Guest, layer: Layer) -> None:
     require_direction(layer)
 
 
-def _describe(
+def _infer(
     h0: Ztensor, input: Ztensor, direction: int, all_timesteps: bool = False, **_others: object
 ) -> Descriptors:
     """Describe a hidden state of all timesteps or of the last."""
@@ -209,16 +209,16 @@ def _describe(
     return user, h0_desc.with_dims((timesteps, 1, batch, width))
 
 
-def _describe_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
+def _infer_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
     last: dict[str, Any] = {**arguments, "all_timesteps": False}
-    return _describe(**arguments), _describe(**last)
+    return _infer(**arguments), _infer(**last)
 
 
-def _describe_gru(**arguments: Any) -> tuple[Descriptors, ...]:
-    return (_describe(**arguments),)
+def _infer_gru(**arguments: Any) -> tuple[Descriptors, ...]:
+    return (_infer(**arguments),)
 
 
-@function("1.0.0", outputs=("hn_output", "cf_output"), describe=_describe_lstm, ulps=DEFAULT_ULPS)
+@function("1.0.0", outputs=("hn_output", "cf_output"), infer=_infer_lstm, ulps=DEFAULT_ULPS)
 def lstm(
     call: Call,
     input: Ztensor,
@@ -273,7 +273,7 @@ def lstm(
     return _run(call, Layer(LSTM, direction, tensors))
 
 
-@function("1.0.0", outputs=("hn_output",), describe=_describe_gru, ulps=DEFAULT_ULPS)
+@function("1.0.0", outputs=("hn_output",), infer=_infer_gru, ulps=DEFAULT_ULPS)
 def gru(
     call: Call,
     input: Ztensor,

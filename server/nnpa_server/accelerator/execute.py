@@ -308,10 +308,10 @@ def _allocate_new(
     if not names:
         return {}
     function = step.arm.function
-    if function.describe is None:
+    if function.infer is None:
         raise unspecified(f"{step.path}.{names[0]}")
     inputs = {name: one for name, one in tensors.items() if name not in function.outputs}
-    described = function.describe(**inputs, **step.values, **step.hints)
+    described = function.infer(**inputs, **step.values, **step.hints)
     new: dict[str, Ztensor] = {}
     for name, (pre, transformed) in zip(function.outputs, described, strict=True):
         if name in names:

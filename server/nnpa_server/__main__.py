@@ -38,9 +38,9 @@ _log = logging.getLogger("nnpa.server")
 def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return a callback that reads a flag with one of config's parsers."""
 
-    def read(_context: click.Context, _flag: click.Parameter, value: Any) -> Any:
+    def read(_context: click.Context, _flag: click.Parameter, text: Any) -> Any:
         try:
-            return tuple(map(parse, value)) if isinstance(value, tuple) else parse(value)
+            return tuple(map(parse, text)) if isinstance(text, tuple) else parse(text)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
@@ -118,7 +118,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--metrics",
     "",
-    "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log tells.",
+    "host:port of Prometheus metrics, at /metrics; port 0 picks one, which the log names.",
     metavar="ADDRESS",
     callback=_parsed(parse_metrics),
 )
@@ -189,20 +189,20 @@ def _require_safe(config: Config) -> None:
     """Refuse to be reached from other machines in plain text, unless that was asked for."""
     if config.tls is not None:
         return
-    served = [("--listen", one) for one in config.listen]
+    served = [("--listen", address) for address in config.listen]
     if config.inference_listen:
         served.append(("--inference-listen", config.inference_listen))
-    beyond = [f"{flag} {one}" for flag, one in served if not is_local(one)]
+    beyond = [f"{flag} {address}" for flag, address in served if not is_local(address)]
     if beyond and config.tokens is not None:
         raise click.UsageError(
             f"{beyond[0]} would carry tokens in plain text: add --tls-cert and --tls-key"
         )
-    told = list(beyond)
+    reachable = list(beyond)
     if config.metrics and not is_local(config.metrics):
-        told.append(f"--metrics {config.metrics}")
-    if told and not config.insecure:
+        reachable.append(f"--metrics {config.metrics}")
+    if reachable and not config.insecure:
         raise click.UsageError(
-            f"{told[0]} is reachable from other machines: "
+            f"{reachable[0]} is reachable from other machines: "
             "add --tls-cert and --tls-key, or --insecure"
         )
 

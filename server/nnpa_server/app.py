@@ -142,7 +142,9 @@ class Server:
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
         addresses = tuple(self._listen(address) for address in self.config.listen)
-        self._listen_plainly([Path(one[5:]) for one in addresses if one.startswith("unix:")])
+        self._listen_plainly(
+            [Path(address[5:]) for address in addresses if address.startswith("unix:")]
+        )
         self._expose()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
@@ -166,9 +168,9 @@ class Server:
                 _log.info("a service is not installed: %s", error)
 
     def _listen_plainly(self, sockets: Sequence[Path]) -> None:
-        """Open a plain socket beside each of gRPC's; without all of them clients are told of none.
+        """Open a plain socket beside each of gRPC's; clients use all of them or none.
 
-        It is a help and no promise: what hinders it is told in the log.
+        They are a help and no promise: what hinders one is logged.
         """
         for path in sockets:
             beside = path.with_name(path.name + SUFFIX)
@@ -209,8 +211,8 @@ class Server:
 
         service, around = open_inference.SERVICE, self.interceptor.around
         handlers = {
-            name: around(f"/{service}/{name}", one)
-            for name, one in self._inference_handlers.items()
+            name: around(f"/{service}/{name}", handler)
+            for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
             handlers, self._pool, self.models.made().is_quick, _options(self.config)
@@ -219,7 +221,7 @@ class Server:
         return self._bound(address, lambda credentials: listener.start(address, credentials))
 
     def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
-        """Have an address listened on, over TLS if it is TCP and there is a certificate."""
+        """Listen on an address, over TLS if it is TCP and there is a certificate."""
         _make_way(address)
         on_tls = self.config.tls is not None and not address.startswith("unix:")
         try:
@@ -231,7 +233,7 @@ class Server:
         return f"{address.rpartition(':')[0]}:{port}"
 
     def reload_tokens(self) -> None:
-        """Read the file of tokens again; keep those that are known if it cannot be used."""
+        """Read the file of tokens; keep the tokens of before if it cannot be used."""
         if self.tokens is None:
             return
         try:
@@ -243,7 +245,7 @@ class Server:
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
 
-        Sessions that are open then are told in the log, and freed.
+        Sessions that are still open are logged, and freed.
         """
         self.interceptor.refuse_calls()
         for name in (*_HEALTHY, open_inference.SERVICE):

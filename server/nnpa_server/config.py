@@ -21,12 +21,12 @@ _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
-# What makes the server quicker and changes no answer; each can be taken away by `--plain`.
+# What makes the server quicker and changes no answer; `--plain` switches it off.
 SHORTCUTS: Mapping[str, str] = {
-    "request-templates": "lists that differ in the names of cached contents are decoded once",
-    "request-cache": "lists that come again are decoded once",
+    "request-templates": "lists that differ only in names of cached contents are decoded once",
+    "request-cache": "repeated lists are decoded once",
     "out-of-band-arrays": "large arrays pass beside messages",
-    "prepared-calls": "calls that come again are checked once",
+    "prepared-calls": "repeated calls are checked once",
     "cached-results": "results that say the same are encoded once",
     "placed-operands": "operands are used where they lie in mapped memory",
     "prepared-steps": "steps of hosted networks that come again are checked once",
@@ -70,7 +70,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that the server is told at its start. Times are in seconds."""
+    """What the operator chose. Times are in seconds."""
 
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
     inference_listen: str = ""
@@ -82,7 +82,7 @@ class Config:
     exit_with_parent: bool = False
     models: Path | None = None
     max_models: int = 64
-    max_response: int = 4 * MIB  # what gRPC clients take unless they are told otherwise
+    max_response: int = 4 * MIB  # what gRPC clients take by default
     no_model_control: bool = False
     shared_memory: bool = False
     allow_faults: bool = False
@@ -93,7 +93,7 @@ class Config:
 
     @property
     def shortcuts(self) -> frozenset[str]:
-        """The shortcuts that are taken: all but those of `--plain`."""
+        """The shortcuts that are on: all but those of `--plain`."""
         return frozenset(SHORTCUTS) - self.plain
 
     @property
@@ -157,7 +157,7 @@ def parse_metrics(text: str) -> str:
 
 
 def parse_plain(text: str) -> frozenset[str]:
-    """Return the shortcuts that "all", or names with commas, takes away, or none for nothing.
+    """Return the shortcuts that "all", or names with commas, switches off; none for an empty text.
 
     ValueError says which names there are.
     """

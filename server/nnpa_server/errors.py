@@ -102,10 +102,10 @@ class CallRefused(Exception):
         status: Any = rpc_status.to_status(
             status_pb2.Status(code=code, message=self.message, details=details)
         )
-        told: grpc.Status = status._replace(
+        whole: grpc.Status = status._replace(
             trailing_metadata=(*status.trailing_metadata, *trailing)
         )
-        return told
+        return whole
 
 
 class CallCancelled(Exception):
@@ -139,7 +139,7 @@ def unspecified(field: str, **metadata: object) -> CallRefused:
 
 
 def invalid(field: str, value: object, limit: str, **metadata: object) -> CallRefused:
-    """Return the error for a field whose value is not allowed there."""
+    """Return the error for a field whose value is not allowed."""
     reason = wire.ERROR_REASON_FIELD_INVALID
     text = f"{field} is {value}, must be {limit}"
     return CallRefused(reason, text, field=field, value=value, limit=limit, **metadata)

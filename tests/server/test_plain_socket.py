@@ -223,7 +223,7 @@ def test_a_long_message_is_refused_before_there_is_memory(start: Callable[..., N
 
 def test_who_says_nothing_is_let_go(near: Near, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and is silent has its thread for a few seconds only."""
-    monkeypatch.setattr("nnpa_server.rpc.unix_frames._PATIENCE", 1.0)
+    monkeypatch.setattr("nnpa_server.rpc.unix_frames._METADATA_TIMEOUT", 1.0)
     with Plain(near.plain_path, begin=False) as silent:
         assert silent.socket.recv(1) == b""
     with Plain(near.plain_path, begin=False) as slow:

@@ -83,7 +83,7 @@ def call_and_end():
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
-warmup._QUIET = warmup._PATIENCE = 600
+warmup._QUIET = warmup._QUIET_TIMEOUT = 600
 threading.Thread(target=call_and_end).start()
 sys.argv[1:] = ["--listen", f"unix:{SOCKET}"]
 __main__.main()

@@ -23,7 +23,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2, trace_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
-from nnpa_server.accelerator.observers.trace_contents import Carried
+from nnpa_server.accelerator.observers.trace_contents import Contents
 from nnpa_server.app import Server
 from nnpa_server.sessions import traces as open_traces
 
@@ -401,7 +401,7 @@ def test_a_slow_reader_has_its_trace_cut(
 ) -> None:
     """Records that nobody takes end the trace, not the program."""
     monkeypatch.setattr(open_traces, "_MAX_WAITING", 1024)
-    monkeypatch.setattr(open_traces, "_PATIENCE", 0.01)
+    monkeypatch.setattr(open_traces, "_READER_TIMEOUT", 0.01)
     monkeypatch.setattr(open_traces, "_PERIOD", SLOWLY)
     trace = Open(running.channel)
     trace.join(client)
@@ -421,7 +421,7 @@ def test_a_recorder_that_fails_leaves_the_answer_alone(
         raise RuntimeError("recording")
 
     trace = opened(contents=True)
-    monkeypatch.setattr(Carried, "left", fail)
+    monkeypatch.setattr(Contents, "record_outputs", fail)
     assert [one.zdnn_status for one in client.run(*load(1, DATA))] == [0, 0, 0]
     assert client.array(1).tolist() == DATA.reshape(-1).tolist()
     assert trace.rest()[-1].end.reason == FAILED

@@ -24,6 +24,4 @@ mod transfer;
 mod call;
 
 mod network;
-mod operation;
 mod verbs;
-

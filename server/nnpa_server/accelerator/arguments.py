@@ -19,13 +19,15 @@ def run_with_new(
     path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
 ) -> Outcome:
     """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
-    arm = step.arm
-    for name, (which, message) in step.others.items():
+    arm, references = step.arm, step.references.items()
+    for name, (which, message) in references:
         if which == "inline_ztensor":
             place = f"{step.path}.{name}.inline_ztensor"
             operand = Operand(message, place, name not in arm.read, arm.may_leave)
             tensors[name] = read_operand(session, operand, path.read_structure(step, name))
-    created = {name: number for name, (which, number) in step.others.items() if which == "new_id"}
+    created = {
+        name: number for name, (which, number) in step.references.items() if which == "new_id"
+    }
     try:
         tensors.update(_allocate_new(session, step, tensors, tuple(created)))
     except Refused as refused:
@@ -51,10 +53,10 @@ def _allocate_new(
     if not names:
         return {}
     function = step.arm.function
-    if function.describe is None:
+    if function.infer is None:
         raise unspecified(f"{step.path}.{names[0]}")
     inputs = {name: tensor for name, tensor in tensors.items() if name not in function.outputs}
-    shapes = function.describe(**inputs, **step.values, **step.hints)
+    shapes = function.infer(**inputs, **step.values, **step.hints)
     new: dict[str, Ztensor] = {}
     for name, (pre, transformed) in zip(function.outputs, shapes, strict=True):
         if name in names:

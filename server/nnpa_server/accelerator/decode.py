@@ -26,10 +26,10 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Step(NamedTuple):
-    """One operation, read and checked.
+    """One operation, decoded.
 
-    `ids` are the tensors named by id; `others` what stands in place of an id: ("new_id", number)
-    or ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
+    `ids` are the tensors named by id; `references` those that are new, ("new_id", number), or
+    inline, ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
     where in shared memory the array goes that it returns. `origin` is the message that it was read
     from. `of_program` tells whether the program made the call, rather than a client or server for
     it. `memo` is where shortcuts keep what they know of a step that is run many times.
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     arm: Arm
     path: str
     ids: Mapping[str, int]
-    others: Mapping[str, tuple[str, Any]]
+    references: Mapping[str, tuple[str, Any]]
     values: Mapping[str, Any]
     hints: Mapping[str, Any]
     creates: int
@@ -167,22 +167,22 @@ def decode_operation(
     if arm.creates is not None:
         creates = message.ztensor
         ids.create(creates, f"{path}.{arm.creates}")
-    plain: dict[str, int] = {}
-    others: dict[str, tuple[str, Any]] = {}
+    named: dict[str, int] = {}
+    references: dict[str, tuple[str, Any]] = {}
     for tensor in arm.tensors:
         if number := getattr(message, tensor).id:
             if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
-            plain[tensor] = number
+            named[tensor] = number
         else:
-            others[tensor] = _check_reference(ids, arm, message, tensor, path)
-    for tensor, (which, value) in others.items():
+            references[tensor] = _check_reference(ids, arm, message, tensor, path)
+    for tensor, (which, number) in references.items():
         if which == "new_id":
-            ids.create(value, f"{path}.{tensor}.new_id")
+            ids.create(number, f"{path}.{tensor}.new_id")
     if arm.frees:
-        ids.changes.update(dict.fromkeys(plain.values(), False))
-    values = {one: read(message, path) for one, read in arm.values} if arm.values else _NONE
-    hints = {one: read(message, path) for one, read in arm.hints} if arm.hints else _NONE
+        ids.changes.update(dict.fromkeys(named.values(), False))
+    values = {name: read(message, path) for name, read in arm.values} if arm.values else _NONE
+    hints = {name: read(message, path) for name, read in arm.hints} if arm.hints else _NONE
     of_program = arm.compute or not operation.housekeeping
     is_misaligned = (
         operation.buffer_misaligned
@@ -191,7 +191,7 @@ def decode_operation(
     )
     alignment = _alignment(operation) if is_misaligned else ALIGNED
     return Step(
-        arm, path, plain, others, values, hints, creates, alignment, None, operation, of_program
+        arm, path, named, references, values, hints, creates, alignment, None, operation, of_program
     )
 
 
@@ -208,15 +208,15 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
 
 
 def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
-    which, value = reference(message, name, path)
+    which, target = reference(message, name, path)
     path = f"{path}.{name}.{which}"
     if which == "inline_ztensor":
-        check_inline(value, path, arm, name, _creates_outputs(arm, message))
+        check_inline(target, path, arm, name, _creates_outputs(arm, message))
     elif which == "id":
-        ids.require(value, path)
+        ids.require(target, path)
     elif name not in arm.may_be_new:
-        raise invalid(path, value, "an id or an inline tensor here")
-    return which, value
+        raise invalid(path, target, "an id or an inline tensor here")
+    return which, target
 
 
 def _creates_outputs(arm: Arm, message: Any) -> bool:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encode the contents of results: arrays and sticks, in shared memory or in a message."""
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa_emulator import Ztensor, stick
 
@@ -19,11 +18,11 @@ def in_order(tensor: Ztensor, order: int) -> stick.Array:
     return tensor.sticks
 
 
-def cache_output(session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor) -> None:
+def cache_output(session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor) -> None:
     """Have the cache hold an output, if it is to, in the place of what that was written over."""
     if tensor.buffer is not None:
-        forget(session, tensor, wanted)
-        keep(session, tensor, tensor.buffer, wanted.cache_as, wanted.byte_order)
+        forget(session, tensor, request)
+        keep(session, tensor, tensor.buffer, request.cache_as, request.byte_order)
 
 
 def _put(session: Session, extent: tensor_pb2.Extent, array: stick.Array, path: str) -> bool:
@@ -52,26 +51,26 @@ def put_array(
 
 
 def place_output(
-    session: Session, tensor: Ztensor, wanted: tensor_pb2.Ztensor
+    session: Session, tensor: Ztensor, request: tensor_pb2.Ztensor
 ) -> stick.Array | None:
     """Write an output's sticks to shared memory; return them if they travel instead."""
-    sticks = in_order(tensor, wanted.byte_order).view(np.uint8)
-    if wanted.HasField("sticks_to") and _put(session, wanted.sticks_to, sticks, "sticks_to"):
+    sticks = in_order(tensor, request.byte_order).view(np.uint8)
+    if request.HasField("sticks_to") and _put(session, request.sticks_to, sticks, "sticks_to"):
         return None
     return sticks
 
 
 def locate_sticks(
-    message: tensor_pb2.Ztensor, wanted: tensor_pb2.Ztensor, travels: bool
+    message: tensor_pb2.Ztensor, request: tensor_pb2.Ztensor, travels: bool
 ) -> tensor_pb2.Ztensor:
     """Add to the message of an inline output where its sticks are, and in which order."""
-    message.byte_order = wanted.byte_order
+    message.byte_order = request.byte_order
     if not travels:
-        message.shared.CopyFrom(wanted.sticks_to)
+        message.shared.CopyFrom(request.sticks_to)
     return message
 
 
-def dense(value: Any) -> stick.Array:
+def dense(value: npt.ArrayLike) -> stick.Array:
     """Return a user array as one contiguous line of little-endian bytes."""
     array = np.ascontiguousarray(value)
     if array.dtype.byteorder == ">":

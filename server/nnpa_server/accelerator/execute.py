@@ -4,6 +4,7 @@
 Whoever calls holds the session's lock all the while.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -30,7 +31,7 @@ from nnpa_server.accelerator.operands import dense_bytes, read_structure, too_la
 from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.rpc.codec import Answered, Array, carried
-from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.cancellation import CHECK_PERIOD, Context, cancelled
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
@@ -57,45 +58,54 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
     results: list[Result] = []
     arrays: dict[int, Array] = {}
     sticks: dict[int, Sticks] = {}
-    room = session.limits.max_message
-    go_on = Patience(context, session) if len(steps) > 1 else None
+    room, next_check = session.limits.max_message, 0.0
     for index, step in enumerate(steps):
-        if go_on is not None:
-            go_on()
+        if session.closed:
+            session.require_open()
+        if (now := time.monotonic()) >= next_check:
+            next_check = now + CHECK_PERIOD
+            if not context.is_active():
+                raise cancelled(context)
         try:
-            outcome, result, apart = path.run_step(session, step)
-            if apart:
-                sticks[index] = apart
-            array = outcome.value if isinstance(outcome.value, np.ndarray) else None
-            if array is not None and put_array(session, step.place, array, result, step.path):
-                array = None
-            if step.others or array is not None:
-                if array is not None:
-                    arrays[index] = dense(array)
-                contents = carried(result, arrays.get(index), apart)
-                room -= _within(contents, step.path, session.limits.max_inline)
-                if room < 0:
-                    limit = session.limits.max_message
-                    raise too_large("results", limit - room, limit)
+            answer = path.run_step(session, step)
+            if step.references or isinstance(answer.outcome.value, np.ndarray):
+                if (array := _array_beside(session, step, answer)) is not None:
+                    arrays[index] = array
+                if answer.sticks:
+                    sticks[index] = answer.sticks
+                room -= _carried(session, step, answer, array, room)
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
             raise from_exception(error, operation_index=index, operation=step.arm.name) from error
-        results.append(result)
-        if not outcome.valid:
+        results.append(answer.result)
+        if not answer.outcome.valid:
             break
     session.trail.operations += len(results)
     return Answered(results, arrays, sticks)
 
 
-def _within(sizes: Sequence[int], path: str, limit: int) -> int:
-    """Return the sum of sizes, none of which may be above the limit of a message."""
+def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
+    """Return the array that travels beside a result: none, or not where it is in shared memory."""
+    array = answer.outcome.value
+    if not isinstance(array, np.ndarray):
+        return None
+    is_placed = put_array(session, step.place, array, answer.result, step.path)
+    return None if is_placed else dense(array)
+
+
+def _carried(session: Session, step: Step, answer: Answer, array: Array | None, room: int) -> int:
+    """Return the bytes of a result's contents; refuse what is above the limit of a message."""
+    sizes, limit = carried(answer.result, array, answer.sticks), session.limits.max_inline
     if max(sizes) > limit:
-        raise too_large(path, max(sizes), limit)
-    return sum(sizes)
+        raise too_large(step.path, max(sizes), limit)
+    if (total := sum(sizes)) > room:
+        limit = session.limits.max_message
+        raise too_large("results", limit - room + total, limit)
+    return total
 
 
 def read_step_structure(step: Step, name: str) -> Ztensor:
     """Return an inline tensor of a step without its buffer."""
-    return read_structure(step.others[name][1], f"{step.path}.{name}.inline_ztensor")
+    return read_structure(step.references[name][1], f"{step.path}.{name}.inline_ztensor")
 
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:
@@ -104,7 +114,7 @@ def run_step(path: CallPath, session: Session, step: Step) -> Answer:
     try:
         for name, number in step.ids.items():
             tensors[name] = session.tensors[number]
-        if step.others or step.creates:
+        if step.references or step.creates:
             outcome = run_with_new(path, session, step, tensors)
         else:
             if step.arm.name == "transform_origtensor":
@@ -189,18 +199,18 @@ def report_outputs(
     sticks: dict[int, Array] = {}
     for name in step.arm.written:
         tensor = tensors[name]
-        which, wanted = step.others.get(name, ("", None))
+        which, request = step.references.get(name, ("", None))
         if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
-            contents = place_output(session, tensor, wanted)
+            contents = place_output(session, tensor, request)
             if contents is not None:
                 sticks[len(result.outputs)] = contents
-            message = locate_sticks(describe_ztensor(tensor), wanted, contents is not None)
+            message = locate_sticks(describe_ztensor(tensor), request, contents is not None)
             result.outputs.add(operand=name, ztensor=message)
-            cache_output(session, tensor, wanted)
+            cache_output(session, tensor, request)
         elif which == "inline_ztensor":
             result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
         else:
-            number = wanted or step.ids.get(name) or step.creates
+            number = request or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
     return sticks
 
@@ -249,12 +259,12 @@ def _violation(violation: Any) -> operation_pb2.RangeViolation:
     for operand in violation.operands:
         elements = (
             operation_pb2.ViolatingElement(
-                index=one.index,
-                code=one.code,
-                padding=one.padding,
-                operand_values=one.operand_values,
+                index=element.index,
+                code=element.code,
+                padding=element.padding,
+                operand_values=element.operand_values,
             )
-            for one in operand.elements
+            for element in operand.elements
         )
         message.operands.add(operand=operand.operand, count=operand.count, elements=elements)
     return message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of one operation: found by id, brought inline, or new."""
+"""Operands of an operation: where the buffer of an inline tensor comes from."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -33,14 +33,14 @@ def too_large(field: str, size: int, limit: int) -> CallRefused:
     )
 
 
-def size_mismatch(field: str, given: int, wanted: int) -> CallRefused:
+def size_mismatch(field: str, size: int, required: int) -> CallRefused:
     """Return the error for contents that do not have the bytes that descriptors call for."""
     return CallRefused(
         wire.ERROR_REASON_DATA_SIZE_MISMATCH,
-        f"{field} has {given} bytes, must have {wanted}",
+        f"{field} has {size} bytes, must have {required}",
         field=field,
-        value=given,
-        limit=wanted,
+        value=size,
+        limit=required,
     )
 
 
@@ -171,9 +171,9 @@ def _from_message(session: Session, operand: Operand, tensor: Ztensor) -> Memory
 
 
 def _for_shared(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:
-    """Return a buffer for an output in shared memory: its place there, or what is copied to it.
+    """Return a buffer for an output in shared memory: its place, or a copy's source.
 
-    What is there was the client's before, so that it need not be cleared.
+    A place has the client's own bytes, so that it need not be cleared.
     """
     message, path = operand.message, f"{operand.path}.sticks_to"
     extent, size = message.sticks_to, getsize_ztensor(tensor.transformed_desc)
@@ -237,7 +237,7 @@ def read_arrays(
 
 
 def check_extent(session: Session, extent: tensor_pb2.Extent, size: int, path: str) -> Sharing:
-    """Refuse a part of shared memory that is not there, or not as large as it must be.
+    """Refuse a part of shared memory that does not exist, or has another size.
 
     Return the memory.
     """

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from google.protobuf import message as protobuf
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.machine import (
     DEFAULT_LIBRARY,
     DEFAULT_MACHINE,
@@ -16,8 +17,6 @@ from nnpa_emulator.machine import (
     Guest,
     LogLevel,
     Machine,
-    Overrides,
-    customise,
 )
 
 from nnpa_server.errors import CallRefused, invalid
@@ -49,7 +48,7 @@ _ACCUMULATE: dict[int, Literal["fp32", "fp64"]] = {
     accelerator_pb2.ACCUMULATE_FP32: "fp32",
     accelerator_pb2.ACCUMULATE_FP64: "fp64",
 }
-_KNOWN_NUMBERS: Mapping[str, Collection[int]] = {
+_ENUM_NUMBERS: Mapping[str, Collection[int]] = {
     "program_check_action": accelerator_pb2.ProgramCheckAction.values(),
     "log_level": accelerator_pb2.LogLevel.values(),
     "numerics": _NUMERICS,
@@ -70,8 +69,8 @@ def model_name(spec: accelerator_pb2.MachineSpec) -> str:
     try:
         name = accelerator_pb2.MachineModel.Name(spec.model)
     except ValueError:
-        known = f"a number of MachineModel, 0 to {max(accelerator_pb2.MachineModel.values())}"
-        raise _machine_invalid("session.machine_spec.model", spec.model, known) from None
+        numbers = f"a number of MachineModel, 0 to {max(accelerator_pb2.MachineModel.values())}"
+        raise _machine_invalid("session.machine_spec.model", spec.model, numbers) from None
     if spec.model == accelerator_pb2.MACHINE_MODEL_UNSPECIFIED:
         return DEFAULT_MACHINE
     return name.removeprefix(_MODEL_PREFIX).lower().replace("_", "-")
@@ -103,30 +102,30 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
 
 
 def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    def given(name: Any) -> int | None:
+    def override(name: Any) -> int | None:
         return getattr(spec, name) if spec.HasField(name) else None
 
-    dims = (given("max_dim4"), given("max_dim3"), given("max_dim2"), given("max_dim1"))
-    formats = given("parmblk_formats_mask")
+    dims = (override("max_dim4"), override("max_dim3"), override("max_dim2"), override("max_dim1"))
+    formats = override("parmblk_formats_mask")
     return Overrides(
-        max_dim_idx_size=given("max_dim_idx_size"),
+        max_dim_idx_size=override("max_dim_idx_size"),
         max_dims=dims,
-        max_tensor_size=given("max_tensor_size"),
+        max_tensor_size=override("max_tensor_size"),
         removed_functions=frozenset(spec.removed_functions),
         added_functions=frozenset(spec.added_functions),
         parmblk_formats=None if formats is None else formats << 96,
-        data_types=given("data_types_mask"),
-        layout_formats=given("layout_formats_mask"),
+        data_types=override("data_types_mask"),
+        layout_formats=override("layout_formats_mask"),
     )
 
 
 def check_options(options: accelerator_pb2.Session) -> None:
     """Refuse numbers that our own enums do not have, and a log_module that C could not hold."""
-    for name, known in _KNOWN_NUMBERS.items():
-        value: int = getattr(options, name)
-        if value not in known:
-            numbers = ", ".join(str(one) for one in sorted(known))
-            raise invalid(f"session.{name}", value, f"one of {numbers}")
+    for name, numbers in _ENUM_NUMBERS.items():
+        number: int = getattr(options, name)
+        if number not in numbers:
+            allowed = ", ".join(map(str, sorted(numbers)))
+            raise invalid(f"session.{name}", number, f"one of {allowed}")
     size = len(options.log_module.encode())
     if size > _LOG_MODULE_BYTES:
         raise invalid("session.log_module", f"{size} bytes", f"at most {_LOG_MODULE_BYTES} bytes")
@@ -149,20 +148,20 @@ def make_guest(options: accelerator_pb2.Session) -> Guest:
     check_options(options)
     library = options.library_version or DEFAULT_LIBRARY
     if library not in LIBRARY_VERSIONS:
-        known = ", ".join(LIBRARY_VERSIONS)
+        versions = ", ".join(LIBRARY_VERSIONS)
         raise CallRefused(
             wire.ERROR_REASON_LIBRARY_VERSION_UNKNOWN,
-            f"session.library_version is {library[:32]!r}, must be one of {known}",
+            f"session.library_version is {library[:32]!r}, must be one of {versions}",
             field="session.library_version",
             value=library[:32],
-            limit=known,
+            limit=versions,
         )
     guest = Guest(choose_machine(options.machine_spec).machine, library)
     apply_options(guest, options)
     return guest
 
 
-def wanted_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
+def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
     """Return the options alone: what a client chose, without output-only fields."""
     kept = accelerator_pb2.Session()
     for name in ("library_version", "sanitize", *UPDATABLE):
@@ -180,10 +179,10 @@ def _copy_field(
         getattr(target, name).extend(getattr(source, name))
     elif field.has_presence and not source.HasField(name):
         target.ClearField(name)
-    elif isinstance(value := getattr(source, name), protobuf.Message):
-        getattr(target, name).CopyFrom(value)
+    elif isinstance(option := getattr(source, name), protobuf.Message):
+        getattr(target, name).CopyFrom(option)
     else:
-        setattr(target, name, value)
+        setattr(target, name, option)
 
 
 def updated_options(

@@ -24,10 +24,10 @@ from nnpa_server.accelerator.observers import sanitizing
 from nnpa_server.accelerator.observers.trace_records import join, traced
 from nnpa_server.accelerator.options import (
     apply_options,
+    chosen_options,
     make_guest,
     model_name,
     updated_options,
-    wanted_options,
 )
 from nnpa_server.accelerator.shortcuts.placed_operands import PlacedMemory
 from nnpa_server.accelerator.streaming import (
@@ -68,7 +68,7 @@ class AcceleratorService:
         self._shares_memory = shares_memory
         self.traces = traces or Traces()
         self.plain_suffix = ""
-        """What clients on this host are told of plain sockets, once there are some."""
+        """The suffix of plain sockets, which clients on this host learn, once some are open."""
 
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
@@ -89,19 +89,19 @@ class AcceleratorService:
         try:
             machine = find_machine(name if prefix == "machines" else "")
         except KeyError:
-            known = ", ".join(f"machines/{one}" for one in MACHINES)
+            names = ", ".join(f"machines/{name}" for name in MACHINES)
             raise CallRefused(
                 wire.ERROR_REASON_MACHINE_NOT_FOUND,
-                f"name is {request.name[:64]!r}, must be one of {known}",
+                f"name is {request.name[:64]!r}, must be one of {names}",
                 field="name",
                 value=request.name[:64],
-                limit=known,
+                limit=names,
             ) from None
         return describe_machine(machine, machine.name)
 
     def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
         """Create a session."""
-        options = wanted_options(request.session)
+        options = chosen_options(request.session)
         rules = read_rules(options.fault_rules, self._allow_faults)
         origin = Trail(caller().name, context.peer(), model_name(options.machine_spec))
         session = self.store.create(make_guest(options), options, origin)
@@ -188,8 +188,8 @@ class AcceleratorService:
                     raise invalid("memory", "sent", "none: the session shares some already")
                 placed = "placed-operands" in self.shortcuts and not session.options.sanitize
                 kind = PlacedMemory if placed else MappedMemory
-                file, taken = -1, file
-                memory = kind(taken, session.limits.max_session_bytes)
+                file, memory_file = -1, file
+                memory = kind(memory_file, session.limits.max_session_bytes)
                 session.holdings[HOLDING] = memory
         finally:
             if file >= 0:
@@ -216,9 +216,9 @@ class AcceleratorService:
         return read_tensor(self.store, request, context)
 
     def _describe(self, session: Session, context: Any) -> pb.Session:
-        there = session.guest.machine.name  # a fault may have moved the guest
-        model = there if there in MACHINES else model_name(session.options.machine_spec)
-        traced(session)  # so that a trace that has ended is not told
+        name = session.guest.machine.name  # a fault may have moved the guest
+        model = name if name in MACHINES else model_name(session.options.machine_spec)
+        traced(session)  # so that a trace that has ended is left out
         message = describe_session(session, model, time.time())
         if self.plain_suffix and context.peer().startswith("unix:"):
             message.plain_socket.suffix = self.plain_suffix
@@ -232,10 +232,12 @@ class AcceleratorService:
         last = read_token(request.session, request.page_token)
         count = page_size(request.page_size)
         with self.store.using(request.session) as session, _running(session, context):
-            ids = heapq.nsmallest(count + 1, (one for one in session.tensors if one > last))
+            ids = heapq.nsmallest(
+                count + 1, (number for number in session.tensors if number > last)
+            )
             listed = [
-                tensor_pb2.ZtensorInfo(id=one, ztensor=describe_ztensor(session.tensors[one]))
-                for one in ids[:count]
+                tensor_pb2.ZtensorInfo(id=number, ztensor=describe_ztensor(session.tensors[number]))
+                for number in ids[:count]
             ]
         token = make_token(request.session, ids[count - 1]) if len(ids) > count else ""
         return pb.ListTensorsResponse(tensors=listed, next_page_token=token)

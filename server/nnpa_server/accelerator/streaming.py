@@ -17,6 +17,7 @@ from nnpa_emulator import Outcome, Refusal, Status, Ztensor
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_wire.chunks import parse_chunk, serialize_chunk
 
 from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
 from nnpa_server.accelerator.encode import dense, in_order
@@ -41,8 +42,7 @@ from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
-from nnpa_server.rpc.wire_fields import varint
-from nnpa_server.sessions.cancellation import Context, Patience, given_up
+from nnpa_server.sessions.cancellation import CancellationCheck, Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
 
@@ -52,7 +52,6 @@ Header = accelerator_pb2.WriteTensorHeader
 Result = operation_pb2.OperationResult
 
 READ_CHUNK = MIB
-_CHUNK_TAG = 0x12  # field 2, length-delimited: `chunk` of WriteTensorRequest and ReadTensorResponse
 _TRANSFORMS = frozenset(
     ("transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor")
 )
@@ -60,28 +59,18 @@ _TRANSFORMS = frozenset(
 
 def parse_write(raw: bytes) -> Upload:
     """Return the bytes of a chunk, or the message for anything else."""
-    if raw and raw[0] == _CHUNK_TAG:
-        length, shift, start = 0, 0, 1
-        for byte in raw[1:11]:
-            length |= (byte & 0x7F) << shift
-            shift, start = shift + 7, start + 1
-            if byte < 0x80:
-                break
-        if length == len(raw) - start:
-            return memoryview(raw)[start:]
-    return accelerator_pb2.WriteTensorRequest.FromString(raw)
+    chunk = parse_chunk(raw)
+    return accelerator_pb2.WriteTensorRequest.FromString(raw) if chunk is None else chunk
 
 
 def serialize_read(part: Download) -> bytes:
     """Return the wire form of a header message or of a chunk's bytes."""
-    if isinstance(part, memoryview):
-        return b"".join((bytes((_CHUNK_TAG,)), varint(part.nbytes), part))
-    return part.SerializeToString()
+    return serialize_chunk(part) if isinstance(part, memoryview) else part.SerializeToString()
 
 
-def out_of_order(story: str) -> CallRefused:
+def out_of_order(text: str) -> CallRefused:
     """Return the error for stream messages in the wrong order."""
-    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
+    return CallRefused(wire.ERROR_REASON_STREAM_ORDER, text, field="message")
 
 
 def write_tensor(store: Store, uploads: Iterator[Upload], context: Context) -> Result:
@@ -105,9 +94,9 @@ def _next_upload(uploads: Iterator[Upload], context: Context) -> Upload | None:
     try:
         upload = next(uploads, None)
     except grpc.RpcError as error:
-        raise given_up(context) from error
+        raise cancelled(context) from error
     if upload is None and not context.is_active():
-        raise given_up(context)
+        raise cancelled(context)
     return upload
 
 
@@ -177,7 +166,7 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
         text = f"{path} is {name or 'unset'}, must be a transform to sticks"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
     step = decode_operation(LiveIds(session), operation, name, path)
-    if step.others:
+    if step.references:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
@@ -196,12 +185,12 @@ def _refused_before_reading(session: Session, step: Step, sizes: list[int]) -> R
         if faults_of(session) is None:
             return refused
         return run_step(session, probe._replace(of_program=step.of_program)).result
-    except Malformed as wanted:
-        if not wanted.field.startswith("data["):
+    except Malformed as malformed:
+        if not malformed.field.startswith("data["):
             raise
         for number, size in enumerate(sizes):
-            if f"{size} bytes" != wanted.limit:
-                raise Malformed(f"data[{number}]", f"{size} bytes", wanted.limit) from wanted
+            if f"{size} bytes" != malformed.limit:
+                raise Malformed(f"data[{number}]", f"{size} bytes", malformed.limit) from malformed
     return None
 
 
@@ -217,7 +206,7 @@ def _write_sticks(
     fresh = _new_ztensor(target, path) if target.HasField("new_ztensor") else None
     with session.running(context.time_remaining()):
         _writable(session, target, fresh, path)
-    with session.staged(max(total, _wanted(target, fresh))):
+    with session.staged(max(total, _buffer_size(target, fresh))):
         memory = _receive(uploads, context, total)
         with session.running(context.time_remaining()), recorded(session, target):
             tensor = _writable(session, target, fresh, path)
@@ -244,7 +233,7 @@ def _without_chunks(
     session: Session, fresh: Ztensor, target: accelerator_pb2.WriteSticks, path: str
 ) -> Memory:
     """Return the buffer of a new tensor: what the cache has of it, or what is fresh."""
-    message, memory = target.new_ztensor, staging(_wanted(target, fresh))
+    message, memory = target.new_ztensor, staging(_buffer_size(target, fresh))
     if message.WhichOneof("contents") == "cached":
         np.copyto(memory, find_cached(session, fresh, message, f"{path}.new_ztensor"))
     elif session.fill_new is not None:
@@ -266,7 +255,7 @@ def _new_ztensor(target: accelerator_pb2.WriteSticks, path: str) -> Ztensor:
     return read_structure(message, path)
 
 
-def _wanted(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
+def _buffer_size(target: accelerator_pb2.WriteSticks, fresh: Ztensor | None) -> int:
     """Return the bytes of the buffer that a new tensor is to have, 0 for an existing one."""
     if fresh is None or target.new_ztensor.null_buffer:
         return 0
@@ -282,15 +271,15 @@ def _writable(
         if tensor is not None:
             raise id_in_use(target.id, f"{path}.id")
         session.require_room()
-        wanted = _wanted(target, fresh)
-        if total and total != wanted:
-            raise size_mismatch(f"{path}.total_bytes", total, wanted)
+        size = _buffer_size(target, fresh)
+        if total and total != size:
+            raise size_mismatch(f"{path}.total_bytes", total, size)
         return fresh
     if tensor is None:
         raise tensor_not_found(target.id, f"{path}.id")
-    there = 0 if tensor.buffer is None else tensor.buffer.nbytes
-    if total != there or not there:
-        raise size_mismatch(f"{path}.total_bytes", total, there)
+    size = 0 if tensor.buffer is None else tensor.buffer.nbytes
+    if total != size or not size:
+        raise size_mismatch(f"{path}.total_bytes", total, size)
     return tensor
 
 
@@ -318,7 +307,7 @@ def read_tensor(
         stack.callback(session.unstage, size)
         header = accelerator_pb2.ReadTensorHeader(result=result, total_bytes=size)
         yield accelerator_pb2.ReadTensorResponse(header=header)
-        go_on = Patience(context, session)
+        go_on = CancellationCheck(context, session)
         whole = memoryview(b"") if memory is None else memory.data
         for start in range(0, size, READ_CHUNK):
             go_on()
@@ -333,7 +322,7 @@ def _read_array(
         text = f"operation is {name or 'unset'}, must be transform_origtensor"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
     step = decode_operation(LiveIds(session), operation, name, "operation")
-    if step.others:
+    if step.references:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]

@@ -19,7 +19,7 @@ from nnpa_emulator.status import CheckKind, is_warning, status_name
 from nnpa_server.errors import ConnectionLost
 from nnpa_server.faults import effects
 from nnpa_server.faults.rules import MAX_SECONDS, Rule
-from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.log_text import as_text
 from nnpa_server.sessions.store import Session, session_tag
 
@@ -312,7 +312,7 @@ def faults_of(session: Session) -> Faults | None:
 def attend(session: Session, context: Context) -> None:
     """Set the gRPC call that the operations of a session belong to, for its faults."""
     if session.holdings and (faults := faults_of(session)) is not None:
-        faults.attend(context, Patience(context, session))
+        faults.attend(context, CancellationCheck(context, session))
 
 
 def change_faults(session: Session, rules: tuple[Rule, ...]) -> None:

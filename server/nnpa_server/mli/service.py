@@ -40,7 +40,7 @@ from nnpa_server.mli.operands import (
     read_operands,
     require_short,
 )
-from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
@@ -122,7 +122,7 @@ def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.R
     if len(request.kernels) > MAX_KERNELS:
         raise invalid("kernels", f"{len(request.kernels)} kernels", f"at most {MAX_KERNELS}")
     options = _read_options(request.options)
-    go_on, memory, contents = Patience(context), Room(limits), Room(limits)
+    go_on, memory, contents = CancellationCheck(context), Room(limits), Room(limits)
     earlier: list[Operands] = []
     response = pb.RunKernelResponse()
     for index, kernel in enumerate(request.kernels):

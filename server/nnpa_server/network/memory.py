@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from nnpa_emulator.machine import Guest, Memory, page_memory
 
-from nnpa_server.sessions.cancellation import Context, Patience
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session
 
 
@@ -19,7 +19,7 @@ class NetworkMemory:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._patience: Patience | None = None
+        self._patience: CancellationCheck | None = None
         self._call = 0
         self._kept: dict[str, int] = {}
 
@@ -42,7 +42,7 @@ class NetworkMemory:
         """Hold the session for a call; `allocate` raises once the call is cancelled."""
         session = self._session
         with session.running(context.time_remaining()):
-            self._patience = Patience(context, session)
+            self._patience = CancellationCheck(context, session)
             try:
                 yield
             finally:

@@ -193,7 +193,7 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
     except NotInLibrary as error:
         raise from_exception(error, operation=name or "") from error
     arm = step.arm
-    if step.others or step.creates or arm.frees or not arm.tensors:
+    if step.references or step.creates or arm.frees or not arm.tensors:
         raise invalid(step.path, "a call of its own", "a call on tensors of the program, by id")
     arguments: dict[str, Any] = {**step.ids, **step.values}
     if "data" in arguments:

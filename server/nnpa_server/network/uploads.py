@@ -10,7 +10,7 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import MAX_CHUNK_BYTES
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.sessions.cancellation import Context, given_up
+from nnpa_server.sessions.cancellation import Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 
 
@@ -21,9 +21,9 @@ def next_request(
     try:
         request = next(requests, None)
     except grpc.RpcError as error:
-        raise given_up(context) from error
+        raise cancelled(context) from error
     if request is None and not context.is_active():
-        raise given_up(context)
+        raise cancelled(context)
     return request
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_wire.fields import byte_fields, head
 
 from nnpa_server.open_inference import messages
 from nnpa_server.open_inference.messages import Codec, InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.tensors import Buffer
-from nnpa_server.rpc.wire_fields import head, part
 
 MAX_COPIED_BYTES = 1 << 16
 """Bytes of a request up to which protobuf parses it as fast, and aligns its contents."""
@@ -32,7 +32,7 @@ def parse(data: bytes) -> InferRequest:
 
 def parse_views(data: bytes) -> InferRequest:
     """Read a request whose raw contents become views of its bytes."""
-    fields, view = part(data, _PARTED), memoryview(data)
+    fields, view = byte_fields(data, _PARTED), memoryview(data)
     raw = [view[field.value : field.end] for field in fields if field.number == _RAW_INPUT]
     ids = [data[field.value : field.end] for field in fields if field.number == _ID]
     identifier = ids[-1] if ids else b""

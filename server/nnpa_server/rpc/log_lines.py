@@ -64,6 +64,6 @@ class Lines(logging.StreamHandler):  # type: ignore[type-arg, unused-ignore] # g
 
 def start_logging(level: str, *, as_json: bool) -> None:
     """Have every record of this level or above written to the standard error."""
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never told
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never logged
     handler = Lines(JsonLines() if as_json else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])

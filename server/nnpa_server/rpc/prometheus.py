@@ -18,7 +18,7 @@ from nnpa_server.config import Tls, split_address
 from nnpa_server.sessions.metrics import BOUNDS, Durations, Metrics
 from nnpa_server.sessions.store import Store
 
-_BOUNDS = (*(f"{one:g}" for one in BOUNDS), "+Inf")
+_BOUNDS = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 
 
 class Endpoint(Protocol):
@@ -51,7 +51,7 @@ class Exposition:
 
 
 class Collector:
-    """Makes the families of one scrape; `store` is asked for what is held at that moment."""
+    """Collects the metric families of a scrape, from the counts and from `store`."""
 
     def __init__(self, metrics: Metrics, store: Store) -> None:
         self._metrics, self._store = metrics, store
@@ -100,9 +100,9 @@ def _counter(
 
 def _histogram(name: str, text: str, label: str, durations: Mapping[str, Durations]) -> Metric:
     family = HistogramMetricFamily(name, text, labels=(label,))
-    for key, one in durations.items():
-        buckets = list(zip(_BOUNDS, accumulate(one.buckets), strict=True))
-        family.add_metric((key,), buckets, one.total)
+    for key, duration in durations.items():
+        buckets = list(zip(_BOUNDS, accumulate(duration.buckets), strict=True))
+        family.add_metric((key,), buckets, duration.total)
     return family
 
 

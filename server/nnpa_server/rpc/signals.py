@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tells a server process from outside: signals, and the end of its parent.
+"""Signals to a server process, and the end of its parent.
 
 Nothing is done in a handler. Python runs handlers in the main thread, which may at that moment have
 the lock that they need, or be about to wait for what they have set: either would be for ever.
@@ -19,22 +19,22 @@ _log = logging.getLogger("nnpa.server")
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Leave it to `Signals.wait`, which is told beside."""
+    """Do nothing: the wakeup socket has the signal for `Signals.wait`."""
 
 
 class Signals:
     """Signals that come from the moment this is made; the main thread makes it, and waits."""
 
     def __init__(self, *numbers: int) -> None:
-        self._told, self._teller = socket.socketpair()
-        self._teller.setblocking(False)  # a handler never waits: what finds no room is one of many
-        signal.set_wakeup_fd(self._teller.fileno(), warn_on_full_buffer=False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)  # a handler never waits: what finds no room is one of many
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in numbers:
             signal.signal(number, _noted)
 
     def wait(self) -> int:
         """Return the number of the next signal when it has come."""
-        return self._told.recv(1)[0]
+        return self._receiver.recv(1)[0]
 
     def watch_parent(self) -> None:
         """Have SIGTERM come when the process that started this one ends, however it ends.
@@ -55,6 +55,6 @@ class Signals:
                 ready, _, _ = select.select(watched, (), (), 0.5)
                 if ready and (ready != [0] or not os.read(0, 4096)):
                     break
-            self._teller.send(bytes([signal.SIGTERM]))
+            self._sender.send(bytes([signal.SIGTERM]))
 
         threading.Thread(target=wait, name="parent", daemon=True).start()

@@ -34,14 +34,14 @@ SUFFIX = ".plain"
 """What follows the path of gRPC's socket."""
 _PREFIX = struct.Struct(">BI")
 _METADATA = 0x80  # the flag of a frame that is no message
-_MOST_METADATA = 8 << 10  # bytes, as gRPC's grpc.max_metadata_size
+_MAX_METADATA = 8 << 10  # bytes, as gRPC's grpc.max_metadata_size
 _SPARE = 16  # clients above the bound of conversations: these are refused as over HTTP/2
-_PAUSE = 0.05  # seconds after a client could not be taken
-_PATIENCE = 5.0  # seconds that a client has for its metadata
+_PAUSE = 0.05  # seconds after a client could not be accepted
+_METADATA_TIMEOUT = 5.0  # seconds that a client has for its metadata
 _READ = 64 << 10  # bytes that are read at once: small messages with their prefixes
-_MOST_PIECES = 64  # of one system call, below IOV_MAX
+_MAX_PIECES = 64  # of one system call, below IOV_MAX
 _BUFFER = 1 << 20  # bytes of a socket's buffer: what one side writes while the other does not read
-_LONGEST = 1e9  # seconds: what a timeval takes anywhere
+_MAX_SECONDS = 1e9  # seconds: what a timeval takes anywhere
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")  # of a Status-Message
 _log = logging.getLogger("nnpa.server")
 
@@ -87,7 +87,7 @@ class PlainListener:
         ).start()
 
     def stop(self, grace: float) -> None:
-        """Take no new clients, cut off those that are there, and end within so many seconds."""
+        """Take no new clients, cut off the present ones, and end within so many seconds."""
         self._stopped.set()
         for path, listening in self._listening:
             path.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class PlainListener:
 
 
 class _Connection:
-    """A client's socket, and what behaviours ask of the context of its one call."""
+    """A client's socket, and the context of its one call."""
 
     def __init__(self, connected: socket.socket, max_message: int, idle_timeout: float) -> None:
         self._socket = connected
@@ -155,7 +155,7 @@ class _Connection:
         self._callbacks: list[Callable[[], None]] = []
         self._cancelled = False
         self._memory: int | None = None
-        self._until: float | None = None  # when the metadata must be there, while they come
+        self._until: float | None = None  # the deadline of the metadata, while they come
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
@@ -214,7 +214,7 @@ class _Connection:
     def is_active(self) -> bool:
         """Tell whether the call still runs."""
         watched = select.poll()
-        watched.register(self._socket, 0)  # that the other end is closed is told unasked
+        watched.register(self._socket, 0)  # reports by itself that the other end is closed
         return not (self._cancelled or watched.poll(0))
 
     def take_memory(self) -> int | None:
@@ -244,24 +244,24 @@ class _Connection:
 
     def _limit(self, which: int, seconds: float) -> None:
         """Limit the time that one system call may take, 0 for none. Source: socket(7)."""
-        whole, part = divmod(min(seconds, _LONGEST), 1)
+        whole, part = divmod(min(seconds, _MAX_SECONDS), 1)
         limit = struct.pack("ll", int(whole), int(part * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, which, limit)
 
     def _read_metadata(self) -> Metadata:
         """Return the pairs of the first frame; TimeoutError if it takes its time."""
-        self._until = time.monotonic() + _PATIENCE
-        self._limit(socket.SO_RCVTIMEO, _PATIENCE)
-        there, files, *_ = socket.recv_fds(
+        self._until = time.monotonic() + _METADATA_TIMEOUT
+        self._limit(socket.SO_RCVTIMEO, _METADATA_TIMEOUT)
+        received, files, *_ = socket.recv_fds(
             self._socket, len(self._buffer), 1, socket.MSG_CMSG_CLOEXEC
         )
         self._memory = files[0] if files else None
-        self._buffer[: len(there)] = there
-        self._end = len(there)
+        self._buffer[: len(received)] = received
+        self._end = len(received)
         flag, size = self._head() or (0, 0)
-        if flag != _METADATA or size > _MOST_METADATA:
-            wanted = f"a frame of metadata of at most {_MOST_METADATA} bytes"
-            raise _Ended(grpc.StatusCode.INVALID_ARGUMENT, f"the first frame must be {wanted}")
+        if flag != _METADATA or size > _MAX_METADATA:
+            limit = f"a frame of metadata of at most {_MAX_METADATA} bytes"
+            raise _Ended(grpc.StatusCode.INVALID_ARGUMENT, f"the first frame must be {limit}")
         lines = bytes(self._take(size)).decode("latin-1").split("\r\n")
         self._until = None
         self._limit(socket.SO_RCVTIMEO, 0)
@@ -301,19 +301,19 @@ class _Connection:
         """Have so many bytes in the buffer; return how many, 0 at the end."""
         if self._start == self._end:
             self._start = self._end = 0
-        while (there := self._end - self._start) < size:
+        while (size_read := self._end - self._start) < size:
             if self._start + size > len(self._buffer):
-                self._buffer[:there] = bytes(self._buffer[self._start : self._end])
-                self._start, self._end = 0, there
+                self._buffer[:size_read] = bytes(self._buffer[self._start : self._end])
+                self._start, self._end = 0, size_read
             if self._until is not None:
                 self._limit(socket.SO_RCVTIMEO, max(1e-3, self._until - time.monotonic()))
             count = self._socket.recv_into(self._buffer[self._end :])
-            if count == 0 and there:
+            if count == 0 and size_read:
                 raise ConnectionResetError("a frame that does not end")
             if count == 0:
                 return 0
             self._end += count
-        return there
+        return size_read
 
     def _take(self, size: int) -> bytes | memoryview:
         """Return the next bytes: a large message in memory of its own, which is not cleared."""
@@ -323,21 +323,21 @@ class _Connection:
             self._start += size
             return bytes(self._buffer[self._start - size : self._start])
         whole = np.empty(size, np.uint8).data
-        there = self._end - self._start
-        whole[:there] = self._buffer[self._start : self._end]
+        size_read = self._end - self._start
+        whole[:size_read] = self._buffer[self._start : self._end]
         self._start = self._end = 0
-        while there < size:
-            count = self._socket.recv_into(whole[there:], 0, socket.MSG_WAITALL)
+        while size_read < size:
+            count = self._socket.recv_into(whole[size_read:], 0, socket.MSG_WAITALL)
             if count == 0:
                 raise ConnectionResetError("a frame that does not end")
-            there += count
+            size_read += count
         return whole
 
     def _send(self, flag: int, pieces: Sequence[bytes | memoryview]) -> None:
         """Send a frame."""
         left = [_PREFIX.pack(flag, sum(map(len, pieces))), *pieces]
         while left:
-            sent = self._socket.sendmsg(left[:_MOST_PIECES])
+            sent = self._socket.sendmsg(left[:_MAX_PIECES])
             while left and sent >= len(left[0]):
                 sent -= len(left.pop(0))
             if sent:
@@ -346,10 +346,10 @@ class _Connection:
     def _end_with(self, code: grpc.StatusCode, details: str) -> None:
         """Send the status, which is the end."""
         number: int = code.value[0]
-        told: list[tuple[str, str | bytes]] = [("grpc-status", str(number))]
+        pairs: list[tuple[str, str | bytes]] = [("grpc-status", str(number))]
         if details:
-            told.append(("grpc-message", quote(details, safe=_PLAIN)))
-        lines = (f"{name}: {_text(value)}\r\n" for name, value in (*told, *self._trailing))
+            pairs.append(("grpc-message", quote(details, safe=_PLAIN)))
+        lines = (f"{name}: {_text(value)}\r\n" for name, value in (*pairs, *self._trailing))
         with suppress(OSError):
             self._send(_METADATA, ["".join(lines).encode("latin-1", "replace")])
 

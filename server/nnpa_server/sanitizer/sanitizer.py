@@ -57,7 +57,7 @@ class Step(Protocol):
         ...
 
     @property
-    def others(self) -> Mapping[str, tuple[str, Any]]:
+    def references(self) -> Mapping[str, tuple[str, Any]]:
         """Its tensors that are not of the session, or not yet."""
         ...
 
@@ -204,7 +204,7 @@ class Sanitizer:
         if step.creates:
             self._begin(step.creates, History())
         for name in step.arm.filled:
-            which, value = step.others.get(name, ("", 0))
+            which, value = step.references.get(name, ("", 0))
             if which == "new_id":
                 self._begin(value, History(use))
             number = value if which == "new_id" else step.ids.get(name, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether anybody still waits for the answer of a call."""
+"""Cancellation of calls: by the client, by a deadline, by the end of the session."""
 
 import time
 from typing import Any, Protocol
@@ -9,11 +9,11 @@ import grpc
 from nnpa_server.errors import CallCancelled
 from nnpa_server.sessions.store import Session
 
-_PERIOD = 0.002  # seconds between questions to gRPC, each of which takes a lock
+CHECK_PERIOD = 0.002  # seconds between questions to gRPC, each of which takes a lock
 
 
 class Context(Protocol):
-    """What the service asks of a call's grpc.ServicerContext."""
+    """What the service uses of a grpc.ServicerContext."""
 
     def is_active(self) -> bool:
         """Tell whether the call still runs."""
@@ -33,15 +33,15 @@ class Context(Protocol):
 
 
 class PlainContext(Context, Protocol):
-    """What the service asks of a call on a plain socket."""
+    """What the service uses of a call on a plain socket."""
 
     def take_memory(self) -> int | None:
         """Return the descriptor that came with the call, once."""
         ...
 
 
-class Patience:
-    """Asked between operations: raises when the client or the session is gone."""
+class CancellationCheck:
+    """Called between steps: raises when the client or the session is gone."""
 
     def __init__(self, context: Context, session: Session | None = None) -> None:
         self._context = context
@@ -55,13 +55,14 @@ class Patience:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + _PERIOD
+        self._next = now + CHECK_PERIOD
         if not self._context.is_active():
-            raise given_up(self._context)
+            raise cancelled(self._context)
 
 
-def given_up(context: Context) -> CallCancelled:
-    """Return why nobody waits any more: the deadline passed, or the client went away."""
+def cancelled(context: Context) -> CallCancelled:
+    """Return why a call is cancelled: its deadline passed, or its client went away."""
     remaining = context.time_remaining()
-    late = remaining is not None and remaining <= 0
-    return CallCancelled(grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED)
+    is_late = remaining is not None and remaining <= 0
+    code = grpc.StatusCode.DEADLINE_EXCEEDED if is_late else grpc.StatusCode.CANCELLED
+    return CallCancelled(code)

@@ -15,7 +15,7 @@ from nnpa_emulator.status import Status
 
 # Upper bounds of the buckets of a duration, seconds.
 BOUNDS = (1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2, 2.5e-2, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0)
-_STATUSES = {int(one): one.name for one in Status}
+_STATUSES = {int(status): status.name for status in Status}
 _OTHER = "OTHER"  # a response code of the hardware that has no name
 
 
@@ -105,4 +105,7 @@ class Metrics:
 
 
 def _copied(durations: Mapping[str, Durations]) -> dict[str, Durations]:
-    return {name: Durations(list(one.buckets), one.total) for name, one in durations.items()}
+    return {
+        name: Durations(list(duration.buckets), duration.total)
+        for name, duration in durations.items()
+    }

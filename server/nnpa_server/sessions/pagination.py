@@ -16,11 +16,11 @@ _DEFAULT_PAGE = 100
 _KEY = secrets.token_bytes(16)
 
 
-def page_size(wanted: int) -> int:
+def page_size(size: int) -> int:
     """Return how many items a page has."""
-    if wanted < 0:
-        raise invalid("page_size", wanted, f"0 to {MAX_PAGE}")
-    return min(wanted or _DEFAULT_PAGE, MAX_PAGE)
+    if size < 0:
+        raise invalid("page_size", size, f"0 to {MAX_PAGE}")
+    return min(size or _DEFAULT_PAGE, MAX_PAGE)
 
 
 def _seal(listing: str, last: int) -> str:

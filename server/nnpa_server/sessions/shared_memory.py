@@ -68,10 +68,10 @@ class SharedMemory:
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
         self._file = _open(name)
-        found = os.fstat(self._file).st_size
-        if found < size:
+        held = os.fstat(self._file).st_size
+        if held < size:
             self.close()
-            raise invalid("session.shared_memory.size", size, f"at most {found}, the object's size")
+            raise invalid("session.shared_memory.size", size, f"at most {held}, the object's size")
 
     def close(self) -> None:
         """Release the object."""
@@ -118,15 +118,15 @@ class MappedMemory:
     def __init__(self, file: int, most: int) -> None:
         self.name, path = "", "memory"
         try:
-            found = os.fstat(file)
+            status = os.fstat(file)
             seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
-            is_ordinary = found.st_blksize <= mmap.PAGESIZE  # huge pages can be taken away
-            if not seals & fcntl.F_SEAL_SHRINK or found.st_uid != os.geteuid() or not is_ordinary:
+            is_ordinary = status.st_blksize <= mmap.PAGESIZE  # huge pages can be taken away
+            if not seals & fcntl.F_SEAL_SHRINK or status.st_uid != os.geteuid() or not is_ordinary:
                 limit = "of this user, of ordinary pages, and sealed by F_SEAL_SHRINK"
                 raise invalid(path, "of another kind", limit)
-            if not 0 < found.st_size <= most:
-                raise invalid(path, f"{found.st_size} bytes", f"1 to {most} bytes")
-            self.size = found.st_size
+            if not 0 < status.st_size <= most:
+                raise invalid(path, f"{status.st_size} bytes", f"1 to {most} bytes")
+            self.size = status.st_size
             self.contents = np.frombuffer(mmap.mmap(file, self.size), np.uint8)
         except OSError as error:
             text = error.strerror or "unusable"
@@ -184,8 +184,8 @@ def _open(name: str) -> int:
         raise invalid(path, name, "an object of shared memory of this user") from error
     finally:
         os.close(folder)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(file)
         raise invalid(path, name, "an object of shared memory of this user")
     return file

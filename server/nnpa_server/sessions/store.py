@@ -35,7 +35,7 @@ from nnpa_server.sessions.tokens import caller
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
-_MUCH = 1 << 30  # bytes that sessions freed until the system has them back
+_MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them back
 
 
 @lru_cache(maxsize=256)
@@ -267,7 +267,7 @@ class Store:
             if len(self._sessions) >= self.limits.max_sessions:
                 raise _too_many("the server", self.limits.max_sessions)
             if token.name:
-                mine = sum(one.trail.token == token.name for one in self._sessions.values())
+                mine = sum(session.trail.token == token.name for session in self._sessions.values())
                 if mine >= limits.max_sessions:
                     raise _too_many(f"the token {token.name}", limits.max_sessions)
             self._sessions[name] = session
@@ -319,16 +319,18 @@ class Store:
             sessions = tuple(self._sessions.values())
         return Counts(
             len(sessions),
-            sum(len(one.tensors) for one in sessions),
-            sum(one.stored_bytes for one in sessions),
-            sum(one.staged_bytes for one in sessions),
-            sum(one.contents.held for one in sessions),
+            sum(len(session.tensors) for session in sessions),
+            sum(session.stored_bytes for session in sessions),
+            sum(session.staged_bytes for session in sessions),
+            sum(session.contents.held for session in sessions),
         )
 
     def cache_hits(self) -> int:
         """Count how often sticks were found in a content cache, those of ended sessions too."""
         with self._lock:
-            return self._ended_hits + sum(one.contents.hits for one in self._sessions.values())
+            return self._ended_hits + sum(
+                session.contents.hits for session in self._sessions.values()
+            )
 
     def close(self) -> None:
         """Stop the reaper and free every session."""
@@ -344,7 +346,9 @@ class Store:
         oldest = time.monotonic() - self.limits.idle_timeout
         with self._lock:
             idle = [
-                one for one in self._sessions.values() if not one.calls and one.last_used < oldest
+                session
+                for session in self._sessions.values()
+                if not session.calls and session.last_used < oldest
             ]
             for session in idle:
                 del self._sessions[session.name]
@@ -357,9 +361,9 @@ class Store:
         most = 0
         while not self._stopped.wait(period):
             self.expire()
-            told = self.counts()
-            held = told.stored_bytes + told.staged_bytes + told.cached_bytes
+            counts = self.counts()
+            held = counts.stored_bytes + counts.staged_bytes + counts.cached_bytes
             most = max(most, held)
-            if self._freed or held < most - _MUCH:
+            if self._freed or held < most - _MIN_RETURNED:
                 self._freed, most = False, held
                 self._give_back()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may call: bearer tokens, known by their hashes, with what each may use.
+"""Who may call: bearer tokens, kept as hashes, with what each may use.
 
-    Tokens   the operator's file, read at the start and again on request
+    Tokens   the operator's file, read at the start and on request
     Token    one holder: name, hash, machines, quotas, end
 
 The file is TOML, one table per holder:
@@ -29,7 +29,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import find_machine
@@ -42,7 +41,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEADER, _SCHEME = "authorization", "bearer "
 _COUNTS = ("max_sessions", "max_session_tensors")
 _SIZES = ("max_session_bytes", "max_session_cache")
-_MOST_SHOWN = 80  # characters of a value in an error
+_MAX_SHOWN = 80  # characters of a value in an error
 
 
 class TokensInvalid(ValueError):
@@ -85,13 +84,13 @@ def require_machine(machine: str) -> None:
     token = _caller.get()
     if not token.machines or machine in token.machines:
         return
-    known = ", ".join(sorted(token.machines))
+    machines = ", ".join(sorted(token.machines))
     raise CallRefused(
         wire.ERROR_REASON_MACHINE_NOT_ALLOWED,
-        f"machine is {machine}, this token is for {known}",
+        f"machine is {machine}, this token is for {machines}",
         field="machine",
         value=machine,
-        limit=known,
+        limit=machines,
     )
 
 
@@ -112,21 +111,21 @@ class Tokens:
     def find(self, metadata: Iterable[tuple[str, str | bytes]]) -> Token:
         """Return the holder of the token in a call's metadata; refuse the call without one.
 
-        Every known hash is compared, each in constant time.
+        Every hash is compared, each in constant time.
         """
         digest = hashlib.sha256(_presented(metadata)).digest()
-        found: Token | None = None
-        for one in self._tokens:
-            if hmac.compare_digest(one.digest, digest):
-                found = one
-        if found is None:
+        holder: Token | None = None
+        for token in self._tokens:
+            if hmac.compare_digest(token.digest, digest):
+                holder = token
+        if holder is None:
             raise _refused("authorization must be 'Bearer TOKEN' with a token of this server")
-        _require_time(found)
-        return found
+        _require_time(holder)
+        return holder
 
     def require_current(self, token: Token) -> None:
         """Refuse to go on with a token that has expired or was taken out of the file."""
-        if not any(one.digest == token.digest for one in self._tokens):
+        if not any(current.digest == token.digest for current in self._tokens):
             raise _refused("the token was withdrawn")
         _require_time(token)
 
@@ -157,15 +156,15 @@ def read(path: Path) -> tuple[Token, ...]:
     if entries or not isinstance(named, dict) or not named:
         raise TokensInvalid(f"{path}: must have tables [tokens.NAME] and nothing else")
     tokens = tuple(_token(name, entry) for name, entry in named.items())
-    if len({one.digest for one in tokens}) < len(tokens):
+    if len({token.digest for token in tokens}) < len(tokens):
         raise TokensInvalid(f"{path}: sha256 is the same in two entries, must be one's own")
     return tokens
 
 
-def _token(name: str, entry: Any) -> Token:
+def _token(name: str, entry: object) -> Token:
     if _NAME.fullmatch(name) is None or not isinstance(entry, dict):
         raise _wrong(f"name {name!r}", "1 to 64 of A-Z a-z 0-9 . _ -, a table")
-    left: dict[str, Any] = {str(key): value for key, value in entry.items()}
+    left: dict[str, object] = {str(key): value for key, value in entry.items()}
     digest = left.pop("sha256", "")
     if not isinstance(digest, str) or _SHA256.fullmatch(digest) is None:
         raise _wrong(f"{name}.sha256 is {digest!r}", "the 64 hex digits of a SHA-256")
@@ -174,26 +173,26 @@ def _token(name: str, entry: Any) -> Token:
     quotas = {key: _quota(f"{name}.{key}", key, left.pop(key))
               for key in (*_COUNTS, *_SIZES) if key in left}  # fmt: skip
     if left:
-        known = f"sha256, machines, expires, {', '.join((*_COUNTS, *_SIZES))}"
-        raise _wrong(f"{name}.{min(left)}", f"one of {known}")
+        keys = f"sha256, machines, expires, {', '.join((*_COUNTS, *_SIZES))}"
+        raise _wrong(f"{name}.{min(left)}", f"one of {keys}")
     return Token(name, bytes.fromhex(digest), machines, expires, quotas)
 
 
-def _machines(name: str, wanted: Any) -> frozenset[str]:
-    if wanted is None:
+def _machines(holder: str, names: object) -> frozenset[str]:
+    if names is None:
         return frozenset()
-    if not isinstance(wanted, list) or not wanted:
-        raise _wrong(f"{name}.machines is {wanted!r}", "a list of machines")
-    found: set[str] = set()
-    for one in wanted:
+    if not isinstance(names, list) or not names:
+        raise _wrong(f"{holder}.machines is {names!r}", "a list of machines")
+    machines: set[str] = set()
+    for name in names:
         try:
-            found.add(find_machine(str(one)).name)
+            machines.add(find_machine(str(name)).name)
         except KeyError:
-            raise _wrong(f"{name}.machines has {one!r}", "a machine of `nnpa info`") from None
-    return frozenset(found)
+            raise _wrong(f"{holder}.machines has {name!r}", "a machine of `nnpa info`") from None
+    return frozenset(machines)
 
 
-def _expires(name: str, when: Any) -> float:
+def _expires(name: str, when: object) -> float:
     if when is None:
         return math.inf
     if not isinstance(when, datetime) or when.tzinfo is None:
@@ -201,7 +200,7 @@ def _expires(name: str, when: Any) -> float:
     return when.timestamp()
 
 
-def _quota(path: str, key: str, value: Any) -> int:
+def _quota(path: str, key: str, value: object) -> int:
     if key in _SIZES and isinstance(value, str):
         try:
             return parse_size(value)
@@ -214,5 +213,5 @@ def _quota(path: str, key: str, value: Any) -> int:
 
 
 def _wrong(what: str, limit: str) -> TokensInvalid:
-    shown = what if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
+    shown = what if len(what) <= _MAX_SHOWN else f"{what[:_MAX_SHOWN]}..."
     return TokensInvalid(f"tokens.{shown}, must be {limit}")

@@ -2,7 +2,7 @@
 """Open traces: records on their way from the sessions that make them to the client that reads them.
 
     Traces   those of a server, by a name that cannot be guessed
-    Trace    one: records wait here, 16 MiB at most, until its stream takes them
+    Trace    an open trace: records wait here, 16 MiB at most, until its stream takes them
 
 Nothing here stops a session: a reader who is too slow has its trace cut.
 """
@@ -15,18 +15,18 @@ from collections.abc import Callable, Generator
 
 from google.protobuf import timestamp_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_wire.fields import varint
 
 from nnpa_server.config import GIB, MIB
-from nnpa_server.rpc.wire_fields import varint
 from nnpa_server.sessions.tokens import caller
 
 MAX_TRACE_BYTES = 4 * GIB
 _MAX_WAITING = 16 * MIB  # bytes of records that a reader has not taken
 _ROOM_FOR_END = 64  # bytes, more than the last record has
-_PATIENCE = 5.0  # seconds that a session, or the server's end, waits for a reader
+_READER_TIMEOUT = 5.0  # seconds that a session, or the server's end, waits for a reader
 _PERIOD, _HEARTBEAT = 0.05, 1.0  # seconds between looks for records, and between signs of life
-_FULL = MIB  # bytes of records that are sent at once, and in one message at most
-_MOST_DIGESTS = 1 << 17  # of contents that a trace knows to have; beyond, some come twice
+_MAX_PIECE = MIB  # bytes of records that are sent at once, and in one message at most
+_MAX_DIGESTS = 1 << 17  # of contents that a trace has; beyond, some come twice
 _PREFIX, _NAME_BYTES = "traces/", 24  # 192 random bits, as of a session's name
 
 
@@ -64,14 +64,14 @@ class Trace:
         with self._lock:
             if digest in self._held:
                 return False
-            if len(self._held) >= _MOST_DIGESTS:
+            if len(self._held) >= _MAX_DIGESTS:
                 self._held.clear()
             self._held.add(digest)
             return True
 
     def put(self, *records: bytes, call: bool = False) -> None:
         """Add records, all of them or none; a trace that has no room for them is cut."""
-        framed = b"".join(part for one in records for part in (varint(len(one)), one))
+        framed = b"".join(part for record in records for part in (varint(len(record)), record))
         with self._lock:
             if not self.is_open:
                 return
@@ -87,13 +87,13 @@ class Trace:
         def fits() -> bool:
             return not (self.is_open and self._waiting) or self._waiting + size <= _MAX_WAITING
 
-        return fits() or self._lock.wait_for(fits, _PATIENCE)
+        return fits() or self._lock.wait_for(fits, _READER_TIMEOUT)
 
     def _append(self, framed: bytes) -> None:
         self._total += len(framed)
         self._waiting += len(framed)
         self._records.append(framed)
-        if self._waiting >= _FULL:
+        if self._waiting >= _MAX_PIECE:
             self._wake.set()
 
     def _close(self, reason: pb.TraceEndReason.ValueType) -> None:
@@ -112,24 +112,24 @@ class Trace:
 
     def read(self, is_wanted: Callable[[], bool]) -> Generator[bytes]:
         """Yield bytes of records as they come, nothing as a sign of life, until the end is read."""
-        told = time.monotonic()
+        sent = time.monotonic()
         while is_wanted():
             self._wake.wait(_PERIOD)
             with self._lock:
-                taken = b"".join(self._records)
+                records = b"".join(self._records)
                 self._records.clear()
                 self._waiting, ended = 0, not self.is_open
                 self._wake.clear()
                 self._lock.notify_all()
-            for start in range(0, len(taken), _FULL):
-                yield taken[start : start + _FULL]
+            for start in range(0, len(records), _MAX_PIECE):
+                yield records[start : start + _MAX_PIECE]
             if ended:
                 return
             now = time.monotonic()
-            if not taken and now - told > _HEARTBEAT:
+            if not records and now - sent > _HEARTBEAT:
                 yield b""
-            if taken or now - told > _HEARTBEAT:
-                told = now
+            if records or now - sent > _HEARTBEAT:
+                sent = now
 
 
 class Traces:
@@ -149,15 +149,15 @@ class Traces:
     def find(self, name: str) -> Trace | None:
         """Return an open trace of the caller's."""
         trace = self._traces.get(name)
-        known = trace is not None and trace.is_open and trace.owner == caller().name
-        return trace if known else None
+        is_own = trace is not None and trace.is_open and trace.owner == caller().name
+        return trace if is_own else None
 
     def close(self) -> None:
         """End all traces, since the server ends; give readers some time to take what there is."""
         for trace in tuple(self._traces.values()):
             trace.end(pb.TRACE_END_REASON_SHUTDOWN)
         with self._changed:
-            self._changed.wait_for(lambda: not self._traces, _PATIENCE)
+            self._changed.wait_for(lambda: not self._traces, _READER_TIMEOUT)
 
     def forget(self, trace: Trace) -> None:
         """End a trace that nobody reads any more."""

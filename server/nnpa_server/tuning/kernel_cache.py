@@ -25,12 +25,12 @@ def choose(environment: Environment) -> str:
     notices = [_leave_foreign_kernels(environment)]
     home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     temporary = Path(tempfile.gettempdir() if _has_temporary() else "/") / f"nnpa-{os.getuid()}"
-    wanted = Path(environment.get("NUMBA_CACHE_DIR") or f"{home}/nnpa")
-    for place in (wanted, temporary):
+    chosen = Path(environment.get("NUMBA_CACHE_DIR") or f"{home}/nnpa")
+    for place in (chosen, temporary):
         if _is_writable(place) and (place != temporary or place.stat().st_uid == os.getuid()):
             environment["NUMBA_CACHE_DIR"] = str(place)
             break
-        if place == wanted and _holds_kernels(place):
+        if place == chosen and _holds_kernels(place):
             _only_read()
             notices.append(
                 f"{place} is read-only: kernels that it lacks are compiled at each start"
@@ -59,12 +59,12 @@ def _refuse_blas() -> None:
 def _leave_foreign_kernels(environment: Environment) -> str:
     """Have Numba compile for this processor where the cache was made for one that can do more."""
     features = environment.get("NUMBA_CPU_FEATURES", "")
-    wanted = [one[1:] for one in features.split(",") if one.startswith("+")]
-    if not wanted:
+    required = [name[1:] for name in features.split(",") if name.startswith("+")]
+    if not required:
         return ""
     binding: Any = importlib.import_module("llvmlite.binding")
     host: dict[str, bool] = binding.get_host_cpu_features()
-    missing = [one for one in wanted if not host.get(one)]
+    missing = [name for name in required if not host.get(name)]
     if not missing:
         return ""
     for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
@@ -92,9 +92,9 @@ def _replace(module: str, owner: str = "", **names: Callable[..., None]) -> None
     from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
 
     def replace() -> None:
-        found: Any = importlib.import_module(module)
-        for name, value in names.items():
-            setattr(getattr(found, owner) if owner else found, name, value)
+        loaded: Any = importlib.import_module(module)
+        for name, function in names.items():
+            setattr(getattr(loaded, owner) if owner else loaded, name, function)
 
     when_loaded(replace)
 

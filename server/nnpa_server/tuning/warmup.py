@@ -48,7 +48,7 @@ _SCALARS = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_w
 _LIKELY = frozenset(("add", "relu", "matmul_op"))
 _FIRST_TRANSFORMS = 2
 _FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
-_QUIET, _PATIENCE = 0.25, 10.0  # seconds without a call before a step; until none is waited for
+_QUIET, _QUIET_TIMEOUT = 0.25, 10.0  # seconds without a call before a step, and of waiting for it
 _PLAIN_TYPES = (DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT)
 
 
@@ -57,7 +57,7 @@ def start(
     last_busy: Callable[[], float],
     services: Sequence[Callable[[], object]] = (),
 ) -> threading.Thread:
-    """Warm up in the background until done or `stopped`; `services` are called to be made.
+    """Warm up in the background until done or `stopped`; `services` construct what is lazy.
 
     `last_busy` tells when a call last ran, in seconds of the monotonic clock. The start of a server
     counts as one: the first calls are likely to come next.
@@ -92,21 +92,21 @@ def _warm_up(
     services: Sequence[Callable[[], object]],
 ) -> None:
     guest = Guest(MACHINES[DEFAULT_MACHINE])
-    began = told = time.monotonic()
+    began = logged = time.monotonic()
     units = [*_units(guest)]
-    units[_FIRST:_FIRST] = [("services", one) for one in services]
+    units[_FIRST:_FIRST] = [("services", construct) for construct in services]
     for done, (name, warm) in enumerate(units):
-        _let_calls_pass(stopped, last_busy, began + _PATIENCE)
+        _let_calls_pass(stopped, last_busy, began + _QUIET_TIMEOUT)
         if stopped.is_set():
             return
         try:
             warm()
         except Exception:
             _log.warning("%s: not warm", name, exc_info=True)
-        if time.monotonic() - told > 1:
-            told = time.monotonic()
+        if time.monotonic() - logged > 1:
+            logged = time.monotonic()
             _log.info("%d of %d steps: %s is ready", done + 1, len(units), name)
-    count = sum(1 for one in FUNCTIONS.values() if one.outputs) + 1
+    count = sum(1 for function in FUNCTIONS.values() if function.outputs) + 1
     _log.info("kernels of all %d functions ready, %.1f s", count, time.monotonic() - began)
 
 
@@ -129,11 +129,12 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
         for kind, width in kinds
     ]
     functions = sorted(
-        (one for one in FUNCTIONS.values() if one.outputs), key=lambda one: one.name not in _LIKELY
+        (function for function in FUNCTIONS.values() if function.outputs),
+        key=lambda function: function.name not in _LIKELY,
     )
     yield from transforms[:_FIRST_TRANSFORMS]
-    for one in functions:
-        yield one.name, partial(_warm, guest, one)
+    for function in functions:
+        yield function.name, partial(_warm, guest, function)
     yield from transforms[_FIRST_TRANSFORMS:]
 
 
@@ -143,8 +144,8 @@ def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
     pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
     tensor = Ztensor(pre, generate_transformed_desc(pre))
     allocate_sticks(guest, tensor, "warmup")
-    data = bytes(4 * width * size)
-    run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [data]})
+    array = bytes(4 * width * size)
+    run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [array]})
     run_function(guest, "transform_origtensor", {"ztensor": tensor})
     run_function(guest, "getrange_ztensor", {"ztensor": tensor})
 
@@ -154,12 +155,12 @@ def _warm(guest: Guest, function: Function) -> None:
     inputs = {name: _ones(guest, function.name, name) for name in _inputs(function)}
     scalars = {
         name: _SCALARS.get(name, 0)
-        for name, one in function.parameters.items()
-        if name not in function.tensors and one.default is one.empty
+        for name, parameter in function.parameters.items()
+        if name not in function.tensors and parameter.default is parameter.empty
     }
-    if function.describe is None or "clip_min" in scalars:
+    if function.infer is None or "clip_min" in scalars:
         return
-    described = function.describe(**inputs, **scalars)
+    described = function.infer(**inputs, **scalars)
     outputs = {
         name: Ztensor(pre, desc)
         for name, (pre, desc) in zip(function.outputs, described, strict=True)

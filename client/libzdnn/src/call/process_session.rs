@@ -5,9 +5,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use crate::call::session::{END_TIMEOUT, Session};
+use crate::call::session::Session;
 use crate::process::environment::{self, Settings};
 use crate::process::fork::PerProcess;
+use crate::rpc::channel::END_TIMEOUT;
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session of the server: a guest on a machine, with this process's options.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,17 @@ use crate::call::shortcuts;
 use crate::process::diagnostics;
 use crate::process::environment::{Endpoint, Settings};
 use crate::process::fault_rules;
-use crate::process::shortcuts::{Shortcut, Shortcuts};
-use crate::rpc::channel::{Channel, unary};
+use crate::process::shortcuts::Shortcuts;
+use crate::rpc::channel::{Channel, END_TIMEOUT, unary};
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
-use crate::rpc::plain_socket::open_with_memory;
 use crate::rpc::session_channel::SessionChannel;
 use crate::rpc::stream::StreamChannel;
 use crate::transfer::content_cache::ContentCache;
 use crate::transfer::shared_memory::SharedMemory;
 use crate::wire::{self, operation::Operation as Arm};
 
-/// How long the end of a session waits for a server.
-pub const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// Fields that zdnn_init may change.
 const OPTIONS: [&str; 5] = [
     "precheck",
@@ -159,58 +156,29 @@ impl Session {
         let limits = session.limits.unwrap_or_default();
         let socket = plain_socket(&settings.endpoint, session);
         let stream = shortcuts::stream(&shortcuts, connection, socket.clone(), max_idle(&limits));
-        let has_cache = shortcuts.has(Shortcut::ContentCache);
-        let cache = has_cache.then(|| ContentCache::of(limits.max_cache_bytes));
-        let mut opened = Self {
-            server: session_channel(connection, stream.as_ref(), session),
+        let stream = stream.map(Arc::new);
+        let server = session_channel(connection, stream.as_ref(), session);
+        let takes_memory = session
+            .plain_socket
+            .as_ref()
+            .map(|socket| socket.takes_memory);
+        let socket = socket.filter(|_| takes_memory == Some(true));
+        let memory = socket.and_then(|path| {
+            let stream = stream.as_deref();
+            shortcuts::memory(&shortcuts, connection, &path, &server, stream)
+        });
+        Self {
+            server,
             query: Query::of(session.machine.as_ref()),
-            cache: cache.flatten().map(Arc::new),
-            memory: None,
+            cache: shortcuts::cache(&shortcuts, &limits).map(Arc::new),
+            memory: memory.map(Arc::new),
             has_faults: !session.fault_rules.is_empty(),
             connection: Arc::clone(connection),
             stream,
             endpoint: settings.endpoint.clone(),
             library: settings.library.clone(),
             shortcuts,
-        };
-        let takes_memory = session.plain_socket.as_ref();
-        if takes_memory.is_some_and(|socket| socket.takes_memory)
-            && let Some(socket) = socket
-        {
-            opened.memory = opened.share_memory(&socket);
         }
-        opened
-    }
-
-    /// Has the server map memory of this process; none where either cannot.
-    fn share_memory(&self, socket: &Path) -> Option<Arc<SharedMemory>> {
-        if !self.shortcuts.has(Shortcut::SharedMemory) || cfg!(target_endian = "big") {
-            return None;
-        }
-        let memory = SharedMemory::create(self.server.limits.max_bytes)?;
-        let request = wire::ExecuteRequest {
-            session: self.server.name.clone(),
-            operations: Vec::new(),
-        };
-        let first = Frame::of(&request).ok()?;
-        let stream = open_with_memory(socket, &self.connection, &first, memory.descriptor());
-        let channel = self.stream.as_ref();
-        let mut stream = match (stream, channel) {
-            (Ok(stream), _) => stream,
-            (Err(failure), Some(channel)) => {
-                channel.note_failure(&failure);
-                return None;
-            }
-            (Err(_), None) => return None,
-        };
-        match channel.filter(|_| self.shortcuts.has(Shortcut::PlainSocket)) {
-            Some(channel) => channel.adopt(stream),
-            None => {
-                stream.finish();
-                stream.wait_for_end(Instant::now() + END_TIMEOUT);
-            }
-        }
-        Some(Arc::new(memory))
     }
 
     /// Returns whether the settings ask for no other session.

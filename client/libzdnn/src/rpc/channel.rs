@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The channel: the four ways in which a client calls a server.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
+
+/// How long the end of a session, or of a stream, waits for the server.
+pub const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The requests of one call.
 pub type Requests = Box<dyn Iterator<Item = Frame> + Send>;

@@ -34,7 +34,10 @@ static BUFFER_BYTES: libc::c_int = 1 << 20;
 const MAX_PARTS: usize = 64;
 
 /// One call: messages are sent and received until either side ends it.
-struct PlainSocket(UnixStream);
+struct PlainSocket {
+    stream: UnixStream,
+    connection: Arc<Connection>,
+}
 
 fn lost(error: &io::Error) -> Status {
     Status::unavailable(format!("connection lost: {error}"))
@@ -90,20 +93,21 @@ fn uninterrupted(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
 }
 
 impl PlainSocket {
-    /// Connects, and sends the metadata of a call; with a descriptor of memory, if there is one.
-    fn open(path: &Path, token: Option<&HeaderValue>, memory: Option<&File>) -> io::Result<Self> {
-        let stream = connected(path)?;
-        for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
-            let value = (&raw const BUFFER_BYTES).cast();
-            let size = size_of_val(&BUFFER_BYTES).try_into().unwrap_or(0);
-            // A smaller buffer is slower and no error.
-            unsafe {
-                libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, value, size);
-            }
-        }
-        let socket = Self(stream);
+    /// Connects, sends the metadata of a call, with a descriptor of memory if there is one, and its
+    /// first message.
+    fn open(
+        path: &Path,
+        connection: &Arc<Connection>,
+        first: &Frame,
+        memory: Option<&File>,
+    ) -> io::Result<Self> {
+        let mut socket = Self {
+            stream: connected(path)?,
+            connection: Arc::clone(connection),
+        };
+        socket.enlarge_buffers();
         let mut lines = Vec::new();
-        if let Some(token) = token {
+        if let Some(token) = connection.token() {
             lines = [b"authorization: ", token.as_bytes(), b"\r\n"].concat();
         }
         let size = u32::try_from(lines.len()).map_err(io::Error::other)?;
@@ -112,9 +116,22 @@ impl PlainSocket {
         frame.extend(lines);
         match memory {
             Some(memory) => socket.send_with(&frame, memory)?,
-            None => socket.send(&mut [IoSlice::new(&frame)])?,
+            None => socket.send_all(&mut [IoSlice::new(&frame)])?,
+        }
+        if socket.send_all(&mut first.slices()).is_err() {
+            socket.finish(); // the answer tells why: the server waits for no more
         }
         Ok(socket)
+    }
+
+    /// Asks for large buffers; smaller ones are slower and no error.
+    fn enlarge_buffers(&self) {
+        for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
+            let value = (&raw const BUFFER_BYTES).cast();
+            let size = size_of_val(&BUFFER_BYTES).try_into().unwrap_or(0);
+            let socket = self.stream.as_raw_fd();
+            unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, option, value, size) };
+        }
     }
 
     /// Sends a small frame with a descriptor. Source: unix(7), SCM_RIGHTS.
@@ -138,21 +155,21 @@ impl PlainSocket {
             libc::CMSG_DATA(header)
                 .cast::<libc::c_int>()
                 .write_unaligned(descriptor);
-            let socket = self.0.as_raw_fd();
+            let socket = self.stream.as_raw_fd();
             uninterrupted(|| libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL))?
         };
-        self.send(&mut [IoSlice::new(&frame[count..])])
+        self.send_all(&mut [IoSlice::new(&frame[count..])])
     }
 
     /// Sends all parts. SIGPIPE is never raised in the host process.
-    fn send(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    fn send_all(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         let mut left = parts;
         IoSlice::advance_slices(&mut left, 0); // so that no empty one is first
         while !left.is_empty() {
             let mut message: libc::msghdr = unsafe { zeroed() };
             message.msg_iov = left.as_mut_ptr().cast(); // an `IoSlice` is an iovec
             message.msg_iovlen = left.len().min(MAX_PARTS);
-            let (socket, flags) = (self.0.as_raw_fd(), libc::MSG_NOSIGNAL);
+            let (socket, flags) = (self.stream.as_raw_fd(), libc::MSG_NOSIGNAL);
             let count =
                 uninterrupted(|| unsafe { libc::sendmsg(socket, &raw const message, flags) })?;
             IoSlice::advance_slices(&mut left, count);
@@ -161,9 +178,11 @@ impl PlainSocket {
     }
 
     /// Waits for the next message; none where the call has ended well.
-    fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Status> {
+    fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let connection = Arc::clone(&self.connection);
+        let pool = connection.pool();
         let mut prefix = [0; PREFIX_BYTES];
-        self.0
+        self.stream
             .read_exact(&mut prefix)
             .map_err(|error| lost(&error))?;
         let [flag, size @ ..] = prefix;
@@ -186,7 +205,7 @@ impl PlainSocket {
             let left = size - memory.len();
             let room = memory.spare_capacity_mut();
             let (address, count) = (room.as_mut_ptr().cast(), room.len().min(left));
-            let (socket, flags) = (self.0.as_raw_fd(), libc::MSG_WAITALL);
+            let (socket, flags) = (self.stream.as_raw_fd(), libc::MSG_WAITALL);
             match uninterrupted(|| unsafe { libc::recv(socket, address, count, flags) })? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => unsafe { memory.set_len(memory.len() + count) },
@@ -200,13 +219,8 @@ impl PlainSocket {
         let mut byte = 0_u8;
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         let address = (&raw mut byte).cast();
-        let got = unsafe { libc::recv(self.0.as_raw_fd(), address, 1, flags) };
+        let got = unsafe { libc::recv(self.stream.as_raw_fd(), address, 1, flags) };
         got < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
-    }
-
-    /// Ends the messages to the server.
-    fn finish(&self) {
-        drop(self.0.shutdown(Shutdown::Write));
     }
 }
 
@@ -216,11 +230,6 @@ pub struct PlainSocketStreams {
     connection: Arc<Connection>,
     inner: Box<dyn StreamOpener>,
     is_reachable: AtomicBool,
-}
-
-struct PlainSocketStream {
-    socket: PlainSocket,
-    connection: Arc<Connection>,
 }
 
 impl PlainSocketStreams {
@@ -240,11 +249,11 @@ impl StreamOpener for PlainSocketStreams {
         if !self.is_reachable.load(Ordering::Relaxed) {
             return self.inner.open(first);
         }
-        let Ok(stream) = PlainSocketStream::open(&self.path, &self.connection, first, None) else {
+        let Ok(socket) = PlainSocket::open(&self.path, &self.connection, first, None) else {
             self.is_reachable.store(false, Ordering::Relaxed);
             return self.inner.open(first);
         };
-        Ok(Box::new(stream))
+        Ok(Box::new(socket))
     }
 }
 
@@ -255,48 +264,30 @@ pub fn open_with_memory(
     first: &Frame,
     memory: &File,
 ) -> Result<Box<dyn RequestStream>, Failure> {
-    let stream = PlainSocketStream::open(path, connection, first, Some(memory));
-    let mut stream = stream.map_err(|error| failure(&lost(&error)))?;
-    stream.receive()?;
-    Ok(Box::new(stream))
+    let socket = PlainSocket::open(path, connection, first, Some(memory));
+    let mut socket = socket.map_err(|error| failure(&lost(&error)))?;
+    socket.receive()?;
+    Ok(Box::new(socket))
 }
 
-impl PlainSocketStream {
-    fn open(
-        path: &Path,
-        connection: &Arc<Connection>,
-        first: &Frame,
-        memory: Option<&File>,
-    ) -> io::Result<Self> {
-        let socket = PlainSocket::open(path, connection.token(), memory)?;
-        if socket.send(&mut first.slices()).is_err() {
-            socket.finish(); // the answer tells why: the server waits for no more
-        }
-        Ok(Self {
-            socket,
-            connection: Arc::clone(connection),
-        })
-    }
-}
-
-impl RequestStream for PlainSocketStream {
+impl RequestStream for PlainSocket {
     fn send(&mut self, request: &Frame) -> Result<bool, Failure> {
-        Ok(self.socket.is_quiet() && self.socket.send(&mut request.slices()).is_ok())
+        Ok(self.is_quiet() && self.send_all(&mut request.slices()).is_ok())
     }
 
     fn receive(&mut self) -> Result<Bytes, Failure> {
-        let answer = self.socket.next(self.connection.pool());
+        let answer = self.next();
         answer.map_err(|status| failure(&status))?.ok_or_else(ended)
     }
 
     fn finish(&mut self) {
-        self.socket.finish();
+        drop(self.stream.shutdown(Shutdown::Write));
     }
 
     fn wait_for_end(&mut self, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = left.max(Duration::from_millis(1));
-        drop(self.socket.0.set_read_timeout(Some(timeout)));
-        drop(self.socket.next(self.connection.pool()));
+        drop(self.stream.set_read_timeout(Some(timeout)));
+        drop(self.next());
     }
 }

@@ -251,12 +251,12 @@ pub struct ContentCache {
 }
 
 impl ContentCache {
-    /// Starts with nothing, for a cache of `limit` bytes; none for a server without one.
-    pub fn of(limit: u64) -> Option<Self> {
-        (limit != 0).then(|| Self {
+    /// Starts empty, for a cache of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self {
             limit,
             entries: Mutex::default(),
-        })
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {

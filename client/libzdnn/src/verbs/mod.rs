@@ -4,5 +4,6 @@
 pub mod descriptor;
 pub mod life;
 pub mod limits;
+pub mod operation;
 pub mod query;
 pub mod transform;

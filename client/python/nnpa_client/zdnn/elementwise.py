@@ -23,7 +23,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
     Sub,
 )
 
-from nnpa_client.zdnn._verb import Verb
+from nnpa_client._guest import Verb
 from nnpa_client.ztensor import Ztensor
 
 __all__ = [

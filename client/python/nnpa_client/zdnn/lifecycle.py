@@ -19,10 +19,10 @@ from nnpa.zdnn.v1.operation_pb2 import (
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
-from nnpa_client._guest import Call
+from nnpa_client._call import Call
+from nnpa_client._guest import Verb
 from nnpa_client._transfer import UserArray
 from nnpa_client.session import current_session
-from nnpa_client.zdnn._verb import Verb
 from nnpa_client.ztensor import Ztensor
 
 __all__ = [
@@ -141,8 +141,8 @@ def _in_order(data: Sequence[UserArray], gates: dict[str, UserArray]) -> list[Us
     if gates and (
         data or len(names) != len(gates) or names not in (["f", "i", "c", "o"], ["z", "r", "h"])
     ):
-        given = ", ".join(gates)
-        raise TypeError(f"gates: {given}, expected f, i, c, o or z, r, h, and no other arrays")
+        passed = ", ".join(gates)
+        raise TypeError(f"gates: {passed}, expected f, i, c, o or z, r, h, and no other arrays")
     return [gates[name] for name in names]
 
 

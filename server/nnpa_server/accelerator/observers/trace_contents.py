@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents for a trace: what operations bring, find and leave, by digest, each content once.
+"""Contents for a trace: what operations read and write, by digest, each content once.
 
 Operations and results are recorded without them, see nnpa/zdnn/v1/trace.proto, TracedCall.
 """
@@ -13,6 +13,7 @@ from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa_emulator import Ztensor
 from nnpa_emulator.machine import Memory
 
+from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.encode import dense, in_order
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
@@ -32,11 +33,11 @@ CARRIERS = frozenset(
 """Operations that bring or return arrays of the user's."""
 Buffer: TypeAlias = bytes | memoryview
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
-_MOST_NAMES = 4096  # of cached contents that a session remembers
+_MAX_NAMES = 4096  # of cached contents that a session remembers
 
 
-class Carried:
-    """The contents that a session's trace is told of. Used under the session's lock."""
+class Contents:
+    """The contents that a session's trace records. Used under the session's lock."""
 
     def __init__(self, trace: Trace, session: Session) -> None:
         self._trace = trace
@@ -70,25 +71,25 @@ class Carried:
         if self._trace.contents and self._trace.lacks(digest):
             for offset in range(0, view.nbytes, MIB):
                 piece = view[offset : offset + MIB].tobytes()
-                told = pb.TracedBytes(digest=digest, offset=offset, piece=piece)
-                self._trace.put(pb.TraceRecord(bytes=told).SerializeToString())
+                record_bytes = pb.TracedBytes(digest=digest, offset=offset, piece=piece)
+                self._trace.put(pb.TraceRecord(bytes=record_bytes).SerializeToString())
         return digest, view.nbytes
 
-    def brought(
+    def record_inline(
         self, record: pb.TracedCall, index: int, operand: str, message: tensor_pb2.Ztensor
     ) -> None:
-        """Tell of the sticks of an inline tensor, before an operation may write over them."""
+        """Record the sticks of an inline tensor, before an operation may write over them."""
         role, key = pb.CONTENTS_ROLE_STICKS_IN, (message.cached, message.byte_order)
-        known = self._cached.get(key) if message.cached else None
-        if known is not None:
+        cached = self._cached.get(key) if message.cached else None
+        if cached is not None:
             record.contents.add(
-                operation_index=index, role=role, operand=operand, digest=known[0], size=known[1]
+                operation_index=index, role=role, operand=operand, digest=cached[0], size=cached[1]
             )
             return
         contents = self._sticks_of(message)
         if contents is not None:
-            told = self.refer(record, index, role, operand, 0, contents)
-            self._remember(message.cached or message.cache_as, message.byte_order, told)
+            recorded = self.refer(record, index, role, operand, 0, contents)
+            self._remember(message.cached or message.cache_as, message.byte_order, recorded)
 
     def _sticks_of(self, message: tensor_pb2.Ztensor) -> Buffer | Memory | None:
         match message.WhichOneof("contents"):
@@ -116,23 +117,25 @@ class Carried:
             return None
         return memory
 
-    def _remember(self, name: bytes, order: int, told: tuple[bytes, int]) -> None:
+    def _remember(self, name: bytes, order: int, recorded: tuple[bytes, int]) -> None:
         if not name:
             return
-        if len(self._cached) >= _MOST_NAMES:
+        if len(self._cached) >= _MAX_NAMES:
             self._cached.clear()
-        self._cached[name, order] = told
+        self._cached[name, order] = recorded
 
-    def found(
+    def record_held(
         self, record: pb.TracedCall, index: int, operand: str, number: int, tensor: Ztensor
     ) -> None:
-        """Tell of the sticks of a tensor that the session had before."""
+        """Record the sticks of a tensor that the session had before."""
         if self._trace.contents and tensor.buffer is not None:
             role = pb.CONTENTS_ROLE_STICKS_HELD
             self.refer(record, index, role, operand, number, in_order(tensor, 0))
 
-    def left(self, record: pb.TracedCall, index: int, step: Any, answer: tuple[Any, ...]) -> None:
-        """Tell of an operation's arrays, and of the sticks that it wrote."""
+    def record_outputs(
+        self, record: pb.TracedCall, index: int, step: Any, answer: tuple[Any, ...]
+    ) -> None:
+        """Record an operation's arrays, and the sticks that it wrote."""
         outcome, result, apart = answer
         number = step.ids.get("ztensor", 0)
         for array in step.values.get("data", ()) if step.arm.name in CARRIERS else ():
@@ -142,12 +145,12 @@ class Carried:
             self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_OUT, "data", number, array)
         for place, output in enumerate(result.outputs):
             if output.id:
-                self._left_in_session(record, index, step, output)
+                self._record_stored(record, index, step, output)
             else:
-                self._left_inline(record, index, step, output, apart.get(place))
+                self._record_inline_output(record, index, step, output, apart.get(place))
 
-    def _left_in_session(
-        self, record: pb.TracedCall, index: int, step: Any, output: tensor_pb2.ZtensorInfo
+    def _record_stored(
+        self, record: pb.TracedCall, index: int, step: Step, output: tensor_pb2.ZtensorInfo
     ) -> None:
         tensor = self._session.tensors.get(output.id)
         filled = output.operand in step.arm.filled and step.arm.name != "allochelper_ztensor"
@@ -155,11 +158,11 @@ class Carried:
             role, sticks = pb.CONTENTS_ROLE_STICKS_OUT, in_order(tensor, 0)
             self.refer(record, index, role, output.operand, output.id, sticks)
 
-    def _left_inline(
+    def _record_inline_output(
         self,
         record: pb.TracedCall,
         index: int,
-        step: Any,
+        step: Step,
         output: tensor_pb2.ZtensorInfo,
         apart: Memory | None,
     ) -> None:
@@ -169,9 +172,9 @@ class Carried:
         if contents is None:
             return
         role = pb.CONTENTS_ROLE_STICKS_OUT
-        told = self.refer(record, index, role, output.operand, 0, contents)
-        wanted = step.others[output.operand][1]
-        self._remember(wanted.cache_as, wanted.byte_order, told)
+        recorded = self.refer(record, index, role, output.operand, 0, contents)
+        request = step.references[output.operand][1]
+        self._remember(request.cache_as, request.byte_order, recorded)
 
 
 def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operation:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session's trace is told: each call with its operations, their answers, times and contents.
+"""What a session's trace records: each call with operations, their answers, times and contents.
 
 `recorded` goes around a call, `stepping` around each of its operations. Both do nothing for a
 session without a trace, and nothing here makes a call fail. A list of many small operations is what
-must stay quick: its operations are taken over in their wire form, and a result that is told again
-and again is recorded once.
+must stay quick: its operations are taken over in their wire form, and a result object that comes
+repeatedly is recorded once.
 """
 
 import logging
@@ -15,13 +15,14 @@ from typing import Any, TypeAlias
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_wire.fields import delimited
 
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.describe import describe_session
 from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.observers.trace_contents import (
     CARRIERS,
-    Carried,
+    Contents,
     bare_operation,
     bare_result,
     bare_ztensor,
@@ -30,7 +31,6 @@ from nnpa_server.accelerator.options import model_name
 from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
 from nnpa_server.rpc.codec import Answered, Listed
-from nnpa_server.rpc.wire_fields import delimited
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.traces import Trace, Traces
@@ -48,10 +48,10 @@ _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
     "write": pb.CONTENTS_ROLE_STICKS_IN,
     "read": pb.CONTENTS_ROLE_STICKS_OUT,
 }
-_MOST_KNOWN = 4096  # results that a session remembers to have told
+_MAX_RESULTS = 4096  # that a session has recorded, by identity
 _NOTHING: AbstractContextManager[None] = nullcontext()
 # What a session's record leaves out: its key, and how it is for the moment.
-_UNTOLD: tuple[Any, ...] = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
+_LEFT_OUT: tuple[Any, ...] = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
                             "expire_time", "server_version", "shared_memory",
                             "injected_faults")  # fmt: skip
 # A call's record is joined from two wire forms, so that its operations need not be copied.
@@ -63,37 +63,37 @@ class Tracing:
 
     def __init__(self, trace: Trace, session: Session) -> None:
         self.trace = trace
-        self.carried = Carried(trace, session)
+        self.contents = Contents(trace, session)
         self.number = trace.new_session()
         self.call: Recorded | None = None
         self.unknown = set(session.tensors)
-        self.known: dict[int, tuple[int, Result]] = {}
+        self.results: dict[int, tuple[int, Result]] = {}
         self._next_result = 0
 
     def close(self) -> None:
         """Do nothing: a trace outlives its sessions."""
 
-    def tell_options(self, session: Session) -> None:
-        """Tell what the session is from here on."""
+    def record_options(self, session: Session) -> None:
+        """Record what the session is from here on."""
         model = model_name(session.options.machine_spec)
         options = describe_session(session, model, session.created)
-        for name in _UNTOLD:
+        for name in _LEFT_OUT:
             options.ClearField(name)
-        told = pb.TracedSession(session=self.number, options=options, start_ns=self.elapsed())
-        self.trace.put(pb.TraceRecord(session=told).SerializeToString())
+        record = pb.TracedSession(session=self.number, options=options, start_ns=self.elapsed())
+        self.trace.put(pb.TraceRecord(session=record).SerializeToString())
 
     def elapsed(self) -> int:
         """Return the nanoseconds since the trace began."""
         return time.monotonic_ns() - self.trace.started
 
     def number_of(self, result: Result, plain: bool) -> int:
-        """Return the number of a result that is new; a plain one, which never changes, is known."""
+        """Return the number of a result that is new; a plain one, which never changes, is kept."""
         number = self._next_result
         self._next_result += 1
         if plain:
-            if len(self.known) >= _MOST_KNOWN:
-                self.known.clear()
-            self.known[id(result)] = number, result
+            if len(self.results) >= _MAX_RESULTS:
+                self.results.clear()
+            self.results[id(result)] = number, result
         return number
 
 
@@ -136,16 +136,16 @@ class Recorded:
 
     def note(self, result: Result, plain: bool = True) -> None:
         """Note an answer; a plain one is recorded as it is, others without contents."""
-        known = self._tracing.known.get(id(result)) if plain else None
-        if known is not None:
-            self.numbers.append(known[0])
+        recorded = self._tracing.results.get(id(result)) if plain else None
+        if recorded is not None:
+            self.numbers.append(recorded[0])
             return
         self._new.append((result, plain))
         self.numbers.append(self._tracing.number_of(result, plain))
 
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
-        """Run one operation of the call as `take` does, and tell of its contents."""
-        plain = not step.others and step.arm.name not in CARRIERS
+        """Run one operation of the call as `take` does, and record its contents."""
+        plain = not step.references and step.arm.name not in CARRIERS
         index, trace = len(self.numbers), self._tracing.trace
         if not plain:
             self._carrying.add(index)
@@ -163,25 +163,25 @@ class Recorded:
         try:
             for operand, number in step.ids.items():
                 self.meet(session, number, operand, index)
-            for operand, (which, value) in step.others.items():
+            for operand, (which, message) in step.references.items():
                 if which == "inline_ztensor":
-                    self._tracing.carried.brought(self._record, index, operand, value)
+                    self._tracing.contents.record_inline(self._record, index, operand, message)
         except Exception:
             self.fail()
 
     def meet(self, session: Session, number: int, operand: str = "", index: int = 0) -> None:
-        """Tell about a tensor that the session had before it joined, when it is named first."""
+        """Record a tensor that the session had before it joined, when it is named first."""
         unknown, tensor = self._tracing.unknown, session.tensors.get(number)
         if number not in unknown or tensor is None:
             return
         unknown.discard(number)
         info = tensor_pb2.ZtensorInfo(id=number, operand=operand, ztensor=describe_ztensor(tensor))
         self._record.tensors.append(info)
-        self._tracing.carried.found(self._record, index, operand, number, tensor)
+        self._tracing.contents.record_held(self._record, index, operand, number, tensor)
 
     def _after(self, step: Step, index: int, answer: Answer) -> None:
         try:
-            self._tracing.carried.left(self._record, index, step, answer)
+            self._tracing.contents.record_outputs(self._record, index, step, answer)
         except Exception:
             self.fail()
 
@@ -195,7 +195,7 @@ class Recorded:
         role, number = _ROLES[self._record.WhichOneof("stream")], result.outputs[0].id
         operand = "data" if role == pb.CONTENTS_ROLE_ARRAY_OUT else "ztensor"
         try:
-            self._tracing.carried.refer(self._record, 0, role, operand, number, contents)
+            self._tracing.contents.refer(self._record, 0, role, operand, number, contents)
         except Exception:
             self.fail()
 
@@ -205,10 +205,12 @@ class Recorded:
             return
         record = self._record
         record.results.extend(self.numbers)
-        record.new_results.extend([one if plain else bare_result(one) for one, plain in self._new])
+        record.new_results.extend(
+            [result if plain else bare_result(result) for result, plain in self._new]
+        )
         record.durations_ns.extend(self.durations)
         if isinstance(error, Exception):
-            record.error.CopyFrom(_told(error))
+            record.error.CopyFrom(_error_of(error))
         contents = record.SerializeToString() + self._operations()
         number = pb.TraceRecord.CALL_FIELD_NUMBER
         self._tracing.trace.put(delimited(number, contents), call=True)
@@ -225,13 +227,13 @@ class Recorded:
             request.session = name
             return raw
         bare = [
-            bare_operation(one) if index >= ran or index in self._carrying else one
-            for index, one in enumerate(request.operations)
+            bare_operation(operation) if index >= ran or index in self._carrying else operation
+            for index, operation in enumerate(request.operations)
         ]
         return ExecuteRequest(operations=bare).SerializeToString()
 
 
-def _told(error: Exception) -> pb.TracedError:
+def _error_of(error: Exception) -> pb.TracedError:
     if isinstance(error, CallCancelled):
         return pb.TracedError(code=error.code.name, message=str(error))
     refused = from_exception(error)
@@ -277,7 +279,7 @@ def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]
 
 
 def streamed(session: Session, result: Result, contents: Any = None) -> Result:
-    """Return the result of a call without steps, after its trace has been told of it."""
+    """Return the result of a call without steps, after its trace has recorded it."""
     call = running(session)
     if call is not None:
         call.answered(result, contents)
@@ -337,7 +339,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
         call = tracing.call
         if call is None:
             return plain(session, step)
-        if call.watching or step.others or step.arm.name in CARRIERS:
+        if call.watching or step.references or step.arm.name in CARRIERS:
             return call.step(plain, session, step)
         started = clock()
         answer = plain(session, step)
@@ -350,14 +352,14 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
 
 def join(session: Session, traces: Traces) -> None:
     """Have a session recorded by the trace that its options want, if that is open."""
-    wanted, tracing = session.options.trace, traced(session)
-    if tracing is not None and tracing.trace.name == wanted:
-        tracing.tell_options(session)
+    name, tracing = session.options.trace, traced(session)
+    if tracing is not None and tracing.trace.name == name:
+        tracing.record_options(session)
         return
     session.holdings.pop(_HOLDING, None)
-    trace = traces.find(wanted) if wanted else None
+    trace = traces.find(name) if name else None
     if trace is None:
         session.options.ClearField("trace")
         return
     tracing = session.holdings[_HOLDING] = Tracing(trace, session)
-    tracing.tell_options(session)
+    tracing.record_options(session)

@@ -48,7 +48,7 @@ class RequestCache:
                 entry.steps, entry.is_repeated = [with_memo(step) for step in entry.steps], True
             return entry.steps
         steps = self.plain(session, request)
-        if raw and all(step.arm.compute and not step.others for step in steps):
+        if raw and all(step.arm.compute and not step.references for step in steps):
             self._keep(raw, [step._replace(origin=None) for step in steps])
         return steps
 

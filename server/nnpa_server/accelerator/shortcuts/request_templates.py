@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
+from nnpa_wire.fields import BYTES, Field, fields
 
 from nnpa_server.accelerator.decode import Request, Step, attach_shared
 from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.accelerator.seams import CallPath, Decode
 from nnpa_server.accelerator.shortcuts.step_memo import with_memo
 from nnpa_server.rpc.codec import Listed
-from nnpa_server.rpc.wire_fields import BYTES, Field, fields
 from nnpa_server.sessions.store import Session
 
 _OPERATIONS = accelerator_pb2.ExecuteRequest.OPERATIONS_FIELD_NUMBER
@@ -156,7 +156,7 @@ def _without_shared(step: Step) -> Step:
 
 def _is_inline(step: Step) -> bool:
     """Tell whether a step depends on nothing but the list itself and what it names."""
-    all_inline = all(which == "inline_ztensor" for which, _ in step.others.values())
+    all_inline = all(which == "inline_ztensor" for which, _ in step.references.values())
     return all_inline and not step.ids and not step.creates
 
 
@@ -186,7 +186,7 @@ def _names(view: memoryview, steps: Sequence[Step]) -> Iterator[NameField]:
             raise DecodeError("a tensor in parts")
         for reference in references:
             inline = _only(_inside(view, reference), (_INLINE,))
-            message = step.others[tensors[reference.number]][1]
+            message = step.references[tensors[reference.number]][1]
             for name in _inside(view, inline):
                 if name.number in _NAMES and name.kind == BYTES:
                     yield NameField(message, _NAMES[name.number], name.value, name.end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire form of messages, field by field, for contents that are not to be copied on their way.
+"""Fields of a message's wire form: where they are, and how they are written.
 
 Source: Protocol Buffers, "Encoding".
 """
@@ -12,14 +12,14 @@ from google.protobuf.message import DecodeError
 
 BYTES = 2
 """The wire type of length-delimited fields."""
-MOST_PARTS = 1 << 14
-"""Most fields of a message that is cut into parts."""
+MAX_FIELDS = 1 << 14
+"""Most fields of a message that `byte_fields` looks through."""
 _VARINT = 0
 _FIXED = {1: 8, 5: 4}
 
 
 class Field(NamedTuple):
-    """A field on the wire: where it starts, where its value starts, where it ends."""
+    """A field on the wire: its number, its wire type, and where it, its value and its end are."""
 
     number: int
     kind: int
@@ -65,31 +65,29 @@ def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     raise DecodeError("a number that does not end")
 
 
-def part(data: bytes, numbers: frozenset[int]) -> list[Field]:
+def byte_fields(data: bytes, numbers: frozenset[int]) -> list[Field]:
     """Return a message's fields of bytes of these numbers, all below 16.
 
-    Raises DecodeError as `fields` does, and for more than `MOST_PARTS` fields, each of which takes
+    Raises DecodeError as `fields` does, and for more than `MAX_FIELDS` fields, each of which takes
     more memory and time here than it has bytes.
     """
-    found = list[Field]()
+    selected = list[Field]()
     position, end, count = 0, len(data), 0
     while position < end:
         count += 1
-        if count > MOST_PARTS:
-            raise DecodeError(f"more than {MOST_PARTS} fields")
+        if count > MAX_FIELDS:
+            raise DecodeError(f"more than {MAX_FIELDS} fields")
         start, tag = position, data[position]
         if tag & 7 != BYTES or tag >= 0x80:
-            for one in fields(memoryview(data)[start:]):
-                position = start + one.end
-                break
+            position = start + next(fields(memoryview(data)[start:])).end
             continue
         size, value = _varint(data, position + 1)
         position = value + size
         if position > end:
             raise DecodeError("a field goes beyond its message")
         if tag >> 3 in numbers:
-            found.append(Field(tag >> 3, BYTES, start, value, position))
-    return found
+            selected.append(Field(tag >> 3, BYTES, start, value, position))
+    return selected
 
 
 def varint(number: int) -> bytes:

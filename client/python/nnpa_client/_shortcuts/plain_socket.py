@@ -10,23 +10,22 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
 import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
+from nnpa.zdnn.v1.accelerator_pb2 import Session
 
-from nnpa_client._apart import Answered, Listed, parse, pieces
+from nnpa_client._transport import Method, Request, Response
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 _PREFIX = struct.Struct(">BI")
 _METADATA = 0x80  # the flag of a frame that is no message
-_BUFFER = (
-    1 << 20
-)  # bytes of the socket's buffer: what one side writes while the other does not read
-_SMALL = 64 << 10  # bytes of an answer below which its memory is one of `bytes`
-_MOST_PIECES = 64  # of one system call, below IOV_MAX
+_BUFFER_BYTES = 1 << 20  # of the socket: what one side writes while the other does not read
+_SMALL_BYTES = 64 << 10  # of an answer that is received into `bytes`
+_MAX_PIECES = 64  # of one system call, below IOV_MAX
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -75,14 +74,15 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
 class PlainStream:
     """One call, each list of which is answered before the next; OSError where nobody listens."""
 
-    def __init__(self, path: str, metadata: Metadata) -> None:
+    def __init__(self, path: str, metadata: Metadata, method: Method[Request, Response]) -> None:
+        self._method = method
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._socket.setblocking(False)  # who has stopped to take clients is not waited for
+            self._socket.setblocking(False)  # a full backlog is refused, not waited for
             self._socket.connect(path)
             self._socket.setblocking(True)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
             lines = "".join(f"{name}: {value}\r\n" for name, value in metadata)
             self._send(_METADATA, [lines.encode()])
         except OSError:
@@ -99,11 +99,12 @@ class PlainStream:
             return False
         return False
 
-    def ask(self, listed: Listed) -> Answered:
+    def ask(self, request: Request) -> Response:
         """Return the answer of a list; raise what ends the call."""
+        pieces, serialize = self._method.pieces, self._method.serialize
         try:
-            self._send(0, pieces(listed))
-        except OSError:  # why, the answer tells; the server waits for no more of the list
+            self._send(0, [serialize(request)] if pieces is None else pieces(request))
+        except OSError:  # the answer says why; the server waits for no more of the list
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
         try:
@@ -113,9 +114,9 @@ class PlainStream:
             text = f"connection lost: {error}"
             raise PlainSocketError(grpc.StatusCode.UNAVAILABLE, text) from error
         if flag:
-            raise _told(bytes(payload))
+            raise _error_from_trailer(bytes(payload))
         try:
-            return parse(payload)
+            return self._method.parse(cast("bytes", payload))
         except DecodeError as error:
             raise PlainSocketError(grpc.StatusCode.INTERNAL, f"the answer: {error}") from error
 
@@ -126,32 +127,57 @@ class PlainStream:
     cancel = close
 
     def _send(self, flag: int, contents: Sequence[bytes | memoryview]) -> None:
-        left = [_PREFIX.pack(flag, sum(map(len, contents))), *contents]
-        while left:
-            sent = self._socket.sendmsg(left[:_MOST_PIECES])
-            while left and sent >= len(left[0]):
-                sent -= len(left.pop(0))
+        pieces = [_PREFIX.pack(flag, sum(map(len, contents))), *contents]
+        while pieces:
+            sent = self._socket.sendmsg(pieces[:_MAX_PIECES])
+            while pieces and sent >= len(pieces[0]):
+                sent -= len(pieces.pop(0))
             if sent:
-                left[0] = memoryview(left[0])[sent:]
+                pieces[0] = memoryview(pieces[0])[sent:]
 
     def _receive(self, size: int) -> bytes | memoryview:
         """Return so many bytes; many in memory that is not cleared first."""
-        if size < _SMALL:
+        if size < _SMALL_BYTES:
             whole = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
             if len(whole) < size:
                 raise ConnectionResetError("the server has hung up")
             return whole
-        memory, there = np.empty(size, np.uint8).data, 0
-        while there < size:
-            count = self._socket.recv_into(memory[there:], 0, socket.MSG_WAITALL)
+        memory, received = np.empty(size, np.uint8).data, 0
+        while received < size:
+            count = self._socket.recv_into(memory[received:], 0, socket.MSG_WAITALL)
             if count == 0:
                 raise ConnectionResetError("the server has hung up")
-            there += count
+            received += count
         return memory
 
 
-def _told(lines: bytes) -> PlainSocketError:
-    """Return the error that the last frame of a call tells."""
+class PlainSocketRoute:
+    """Streams over the plain socket beside a server's Unix socket, if the server has one."""
+
+    def __init__(self, target: str, metadata: Metadata) -> None:
+        self._target, self._metadata = target, metadata
+        self._path = ""
+
+    def session_created(self, session: Session) -> None:
+        """Note where the plain socket is."""
+        suffix = session.plain_socket.suffix
+        is_beside = bool(suffix) and "/" not in suffix
+        path = self._target.removeprefix("unix:").removeprefix("//")
+        self._path = path + suffix if is_beside else ""
+
+    def begin(self, method: Method[Request, Response]) -> PlainStream | None:
+        """Begin a stream; None where there is no plain socket, or nobody listens any more."""
+        if not self._path:
+            return None
+        try:
+            return PlainStream(self._path, self._metadata, method)
+        except OSError:
+            self._path = ""
+            return None
+
+
+def _error_from_trailer(lines: bytes) -> PlainSocketError:
+    """Return the error that the last frame of a call holds."""
     pairs = [line.partition(":") for line in lines.decode("latin-1").split("\r\n") if line]
     metadata = {name: value.strip() for name, _, value in pairs}
     number = metadata.pop("grpc-status", "")

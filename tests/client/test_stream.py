@@ -17,12 +17,13 @@ import pytest
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import ProgramCheck, Session, TransportError, connect, zdnn
-from nnpa_client._apart import Listed
-from nnpa_client._conversation import Conversation, HttpStream
-from nnpa_client._plain_socket import PlainStream
+from nnpa_client._shortcuts.plain_socket import PlainStream
+from nnpa_client._shortcuts.stream import HttpStream, RenewedStream
+from nnpa_client._transport import EXECUTE, Request
 
 from tests.server.process import ServerProcess, serving, wait_until
 
+pytestmark = pytest.mark.shortcut
 ONES = np.ones((2, 3), np.float32)
 
 
@@ -153,15 +154,15 @@ def test_an_idle_stream_is_replaced(tmp_path: Path, listen: tuple[str, str]) -> 
     assert len({one.rpartition("id=")[2] for one in told}) == 2
 
 
-@pytest.mark.parametrize(("most_idle", "streams"), [(math.inf, 1), (0.0, 3)])
-def test_a_stream_is_left_in_time(most_idle: float, streams: int) -> None:
+@pytest.mark.parametrize(("max_idle", "streams"), [(math.inf, 1), (0.0, 3)])
+def test_a_stream_is_left_in_time(max_idle: float, streams: int) -> None:
     """One that idled for so long that the server may be ending it is closed, and another begun."""
     made: list[Any] = [Mock(spec=HttpStream) for _ in range(3)]
     begin = iter(made)
-    conversation = Conversation(lambda: next(begin))
-    conversation.most_idle = most_idle
+    stream = RenewedStream(lambda _method: next(begin))
+    stream.max_idle = max_idle
     for _ in range(3):
-        conversation.ask(Listed(pb.ExecuteRequest()))
+        stream.ask(EXECUTE, Request(pb.ExecuteRequest()))
         time.sleep(0.001)
     assert [one.ask.call_count for one in made] == [3 // streams] * streams + [0] * (3 - streams)
     assert [one.close.called for one in made] == [True] * (streams - 1) + [False] * (4 - streams)
@@ -266,12 +267,12 @@ def test_what_a_broken_server_says(tmp_path: Path, says: bytes, code: grpc.Statu
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "plain"))
         listening.listen()
-        stream = PlainStream(str(tmp_path / "plain"), ())
+        stream = PlainStream(str(tmp_path / "plain"), (), EXECUTE)
         client, _ = listening.accept()
         client.sendall(says)
         client.close()
         with pytest.raises(grpc.RpcError) as caught:
-            stream.ask(Listed(pb.ExecuteRequest()))
+            stream.ask(Request(pb.ExecuteRequest()))
         stream.close()
     error: Any = caught.value
     assert error.code() == code

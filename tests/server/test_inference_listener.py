@@ -50,6 +50,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.shortcut
 def test_quick_requests_run_on_the_loop(
     caller: Caller, threads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,7 +172,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def GetNetworkError(  # noqa: N802
         self,
         request: pb.GetNetworkErrorRequest,
-        _context: object,
+        context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.GetNetworkErrorResponse:
         """Read the first error and clear it."""
         with self._hosted(request.session) as hosted:
@@ -182,7 +182,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def GetNetworkInfo(  # noqa: N802
         self,
         request: pb.GetNetworkInfoRequest,
-        _context: object,
+        context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.GetNetworkInfoResponse:
         """Describe a network."""
         with self._hosted(request.session) as hosted:
@@ -194,7 +194,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             return pb.GetNetworkInfoResponse(ok=True, report=report)
 
     def GetNodeInfo(  # noqa: N802
-        self, request: pb.GetNodeInfoRequest, _context: object
+        self,
+        request: pb.GetNodeInfoRequest,
+        context: object,  # noqa: ARG002
     ) -> pb.GetNodeInfoResponse:
         """Describe a node as the observer sees it."""
         with self._hosted(request.session) as hosted:
@@ -230,7 +232,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def ListNetworks(  # noqa: N802
         self,
         request: pb.ListNetworksRequest,
-        _context: object,
+        context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.ListNetworksResponse:
         """List the networks of a session, and the models that are published."""
         first = read_token(f"networks of {request.session}", request.page_token) + 1
@@ -250,7 +252,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def DestroyNetwork(  # noqa: N802
         self,
         request: pb.DestroyNetworkRequest,
-        _context: object,
+        context: object,  # noqa: ARG002 - the name is the contract's
     ) -> pb.DestroyNetworkResponse:
         """Destroy a network."""
         with self._hosted(request.session) as hosted:

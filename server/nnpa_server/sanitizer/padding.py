@@ -99,7 +99,7 @@ class Inputs:
     masks: Mapping[str, Mask]
     sequence: int
 
-    def that_matter(
+    def find_significant(
         self, guest: Guest, name: str, arguments: Mapping[str, Any], outputs: Sequence[str]
     ) -> list[str]:
         """Return the inputs on whose padding the outputs of an operation depend.
@@ -144,7 +144,7 @@ class Inputs:
         return all(_same_elements(arguments[output], blank[output]) for output in outputs)
 
 
-def needed(read: Iterable[Ztensor]) -> int:
+def copy_bytes(read: Iterable[Ztensor]) -> int:
     """Return the bytes that it takes, at most, to save tensors and compute with copies of them."""
     return _COPIES * sum(tensor.sticks.nbytes for tensor in read)
 

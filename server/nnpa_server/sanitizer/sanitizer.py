@@ -91,7 +91,7 @@ class Room(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class _CallInFlight:
     """The tensors of a running call: the user of each, its writer where it has one; the written."""
 
     users: dict[int, Site] = field(default_factory=dict[int, Site])
@@ -111,7 +111,7 @@ class Sanitizer:
     def __init__(self) -> None:
         self._histories: dict[int, History] = {}
         self._freed: OrderedDict[int, History] = OrderedDict()
-        self._flights: list[_Flight] = []
+        self._flights: list[_CallInFlight] = []
         self._lock = threading.Lock()
         self._left = _MAX_REPORTS
 
@@ -167,7 +167,7 @@ class Sanitizer:
         """Find the inputs on whose padding the results depend."""
         outputs = [output for output in step.arm.filled if padding.is_whole(tensors[output])]
         arguments = {**tensors, **step.values}
-        for name in inputs.that_matter(guest, step.arm.name, arguments, outputs):
+        for name in inputs.find_significant(guest, step.arm.name, arguments, outputs):
             history, number = (
                 self._history(step, name, _provenance(step, name)),
                 step.ids.get(name, 0),
@@ -263,12 +263,12 @@ class Sanitizer:
         self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
     ) -> Generator[None]:
         """Register a call until it ends; mark tensors that other running calls use."""
-        mine = _Flight()
+        mine = _CallInFlight()
         with self._lock:
             for operation in operations:
                 arm = arms.get(operation.WhichOneof("operation") or "")
                 if arm is not None:
-                    self._board(mine, operation, arm)
+                    self._register(mine, operation, arm)
             self._flights.append(mine)
         try:
             yield
@@ -277,14 +277,14 @@ class Sanitizer:
                 self._flights.remove(mine)
                 self._left = _MAX_REPORTS
 
-    def _board(self, mine: _Flight, operation: operation_pb2.Operation, arm: Any) -> None:
+    def _register(self, mine: _CallInFlight, operation: operation_pb2.Operation, arm: Any) -> None:
         for name in arm.tensors:
             ref = getattr(getattr(operation, arm.name), name)
             if ref.id:
-                self._meet(ref, name in arm.written)
+                self._mark_concurrent(ref, name in arm.written)
                 mine.add(ref.id, site_of(arm.name, operation), name in arm.written)
 
-    def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
+    def _mark_concurrent(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
         """Mark a reference whose tensor another running call uses."""
         for flight in self._flights:
             user = flight.users.get(ref.id)
@@ -299,7 +299,7 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
     names = [name for name in step.arm.tensors if name in step.arm.read]
     read = {name: tensors[name] for name in names if padding.is_whole(tensors[name])}
     try:
-        session.reserve(padding.needed(read.values()))
+        session.reserve(padding.copy_bytes(read.values()))
         return padding.save(read, session.guest.sequence)
     except (CallRefused, MemoryError):
         return None

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from nnpa_emulator import FUNCTIONS, Guest, Ztensor, bound, widened
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, prepared, widened
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.kernels import elementwise
@@ -70,7 +70,7 @@ def _into_sticks(target: int, source: int, *, saturate: bool) -> Bind:
         if desc.layout not in _PLAIN or desc.type != DataTypes.ZDNN_DLFLOAT16:
             return _never
         buffer = tensor.sticks
-        write = bound.stickify_fp32(desc, buffer, saturate=saturate, nchw=nchw)
+        write = prepared.prepare_stickify(desc, buffer, saturate=saturate, nchw=nchw)
 
         def take(values: Values) -> bool:
             array = values[source]
@@ -96,7 +96,7 @@ def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo) -> Bind:
         plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
         if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
             return _never
-        read = bound.unstickify_fp32(desc, tensor.sticks, nchw=_is_nchw(tensor))
+        read = prepared.prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor))
 
         def take(values: Values) -> bool:
             line = read()
@@ -152,7 +152,7 @@ def _combining(verb: str, **tensors: Ztensor) -> Callable[[], bool] | None:
     if number is None:
         return None
     a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
-    return bound.binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)
+    return prepared.prepare_binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)
 
 
 def limited(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
-from nnpa_emulator.repeat import Repeat
+from nnpa_emulator.prepared import PreparedCall
 from nnpa_emulator.status import NotInLibrary
 
 from nnpa_server.accelerator.operands import (
@@ -39,7 +39,7 @@ class Known:
     __slots__ = ("repeat", "structures", "told")
 
     def __init__(self) -> None:
-        self.repeat: Repeat | None = None
+        self.repeat: PreparedCall | None = None
         self.structures: dict[str, Ztensor] = {}
         self.told: dict[object, operation_pb2.OperationResult] = {}
 

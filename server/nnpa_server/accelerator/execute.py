@@ -15,7 +15,7 @@ from nnpa_emulator import ALIGNED, OK, Outcome, Refusal, Status, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.pipeline import allocate_sticks
-from nnpa_emulator.repeat import repeatable
+from nnpa_emulator.prepared import prepare
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, Refused
 from nnpa_emulator.ztensor import UNSET
 
@@ -228,7 +228,7 @@ def _call(session: Session, step: Step, tensors: Mapping[str, Ztensor]) -> Outco
         target = None if step.place is None else _target(session, step.place)
         outcome = run_function(guest, step.arm.name, arguments, step.alignment, target)
         if known is not None and outcome is OK and step.alignment is ALIGNED:
-            known.repeat = repeatable(guest, step.arm.name, arguments)
+            known.repeat = prepare(guest, step.arm.name, arguments)
         return outcome
     except ProgramCheck as check_met:
         return _checked(session, check_met)
@@ -308,10 +308,10 @@ def _allocate_new(
     if not names:
         return {}
     function = step.arm.function
-    if function.describe is None:
+    if function.infer is None:
         raise unspecified(f"{step.path}.{names[0]}")
     inputs = {name: one for name, one in tensors.items() if name not in function.outputs}
-    described = function.describe(**inputs, **step.values, **step.hints)
+    described = function.infer(**inputs, **step.values, **step.hints)
     new: dict[str, Ztensor] = {}
     for name, (pre, transformed) in zip(function.outputs, described, strict=True):
         if name in names:

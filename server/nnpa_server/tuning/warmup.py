@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
-from nnpa_emulator.kernels.compilation import compile_in
+from nnpa_emulator.kernels.jit import compile_in
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
 from nnpa_emulator.ztensor import generate_transformed_desc
@@ -157,9 +157,9 @@ def _warm(guest: Guest, function: Function) -> None:
         for name, one in function.parameters.items()
         if name not in function.tensors and one.default is one.empty
     }
-    if function.describe is None or "clip_min" in scalars:
+    if function.infer is None or "clip_min" in scalars:
         return
-    described = function.describe(**inputs, **scalars)
+    described = function.infer(**inputs, **scalars)
     outputs = {
         name: Ztensor(pre, desc)
         for name, (pre, desc) in zip(function.outputs, described, strict=True)

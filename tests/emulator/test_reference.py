@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels in NumPy, which compute the first calls of a process, against the compiled ones."""
+"""Kernels against the references that define them, and processes that run on references."""
 
 import inspect
 import subprocess
@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator.kernels import convert, early, elementwise, planar, scan, sticks, tables
+from nnpa_emulator import FUNCTIONS, ops
+from nnpa_emulator.kernels import convert, elementwise, jit, tables
+from nnpa_emulator.reference import elementwise as reference
 from nnpa_emulator.stick import geometry
 from nnpa_emulator.ztensor import (
     DataFormats,
@@ -24,6 +25,7 @@ from nnpa_emulator.ztensor import (
 )
 
 from tests import vector_runner
+from tests.emulator.kernel_cases import CASES
 from tests.emulator.target import emulator
 from tests.vector_runner import VECTORS
 
@@ -31,13 +33,6 @@ Dims = tuple[int, int, int, int]
 Codes = npt.NDArray[np.uint16]
 
 EVERY_CODE = np.arange(65536, dtype=np.uint16)
-HOME: dict[str, ModuleType] = {
-    **dict.fromkeys(("binary", "lookup"), elementwise),
-    **dict.fromkeys(("stickify_nchw", "unstickify_nchw"), planar),
-    **dict.fromkeys(("code_range", "find_codes"), scan),
-    **dict.fromkeys(("stickify_fp32", "unstickify_fp32", "stickify_table"), sticks),
-    **dict.fromkeys(("unstickify_table", "stickify_copy", "unstickify_copy"), sticks),
-}
 EDGE_MAGNITUDES = [
     0x0000, 0x0001, 0x0002, 0x01FF, 0x0200, 0x1E00, 0x1FFF, 0x2000, 0x3DFF, 0x3E00, 0x3E01, 0x3FFF,
     0x4000, 0x5DFF, 0x5E00, 0x7DFF, 0x7E00, 0x7FFD, 0x7FFE, 0x7FFF,
@@ -51,29 +46,37 @@ SHAPES: list[Dims] = [
 ]
 # Vectors of these run without a compiler: the everyday first calls of a session.
 FIRST = (
-    "add", "sub", "mul", "div", "min", "max", "log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu",
-    "tanh", "sigmoid", "gelu", "transform_ztensor", "transform_ztensor_with_saturation",
-    "transform_origtensor", "getrange_ztensor", "allochelper_ztensor", "reshape_ztensor",
+    *(name for name in FUNCTIONS if hasattr(ops.elementwise, name)),
+    *(name for name in FUNCTIONS if hasattr(ops.activation, name) and "softmax" not in name),
+    "transform_ztensor", "transform_ztensor_with_saturation", "transform_origtensor",
+    "getrange_ztensor", "allochelper_ztensor", "reshape_ztensor",
 )  # fmt: skip
 
 
 def forms(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the early and the compiled form of a kernel."""
-    return getattr(early, name), getattr(HOME[name], name)
+    """Return a kernel's reference and the kernel, by module and name."""
+    assert jit.load()
+    entry = jit.KERNELS[name]
+    assert entry.reference is not None
+    return entry.reference, entry.compiled()
 
 
-def same(name: str, *arguments: Any, written: int | None = None) -> Any:
-    """Call both forms; the results are equal, and so is what they write into one argument."""
-    copies = [[*arguments], [*arguments]]
-    if written is not None:
-        for given in copies:
-            given[written] = given[written].copy()
-    results = [form(*given) for form, given in zip(forms(name), copies, strict=True)]
-    assert results[0] == results[1], name
-    if written is not None:
-        assert np.array_equal(copies[0][written], copies[1][written]), name
-        return copies[0][written]
-    return results[0]
+def same(name: str, *arguments: Any, written: tuple[int, ...] = ()) -> list[Any]:
+    """Call both forms: results are equal, and so is what they write into some arguments.
+
+    Returns what was written.
+    """
+    results, copies = [], []
+    for form in forms(name):
+        given = [*arguments]
+        for position in written:
+            given[position] = given[position].copy()
+        results.append(form(*given))
+        copies.append([given[position] for position in written])
+    assert results[0] == results[1] or (results[0] != results[0] and results[1] != results[1])
+    for mine, compiled in zip(*copies, strict=True):
+        assert np.array_equal(mine, compiled, equal_nan=mine.dtype.kind == "f")
+    return copies[0]
 
 
 def laid_out(dims: Dims, kernel: bool = False) -> tuple[Dims, tuple[int, int, int], Codes]:
@@ -94,15 +97,21 @@ def line_of(dims: Dims) -> npt.NDArray[np.uint32]:
     return np.random.default_rng(1).permutation(bits)
 
 
-def test_every_early_form_is_compared() -> None:
-    """The early forms are those of `HOME`, and take the arguments of the compiled kernels."""
-    found = inspect.getmembers(early, inspect.isfunction)
-    public = {name: one for name, one in found if not name.startswith("_")}
-    assert public.keys() == HOME.keys()
-    for name, one in public.items():
-        compiled = forms(name)[1]
-        given = inspect.signature(getattr(compiled, "py_func", compiled)).parameters
-        assert list(inspect.signature(one).parameters) == list(given)
+def test_every_kernel_has_cases() -> None:
+    """The kernels that have a reference are those that have cases, and share its arguments."""
+    assert jit.KERNELS.keys() == CASES.keys()
+    for name in CASES:
+        reference, compiled = forms(name)
+        arguments = inspect.signature(getattr(compiled, "py_func", compiled)).parameters
+        assert list(inspect.signature(reference).parameters) == list(arguments)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_equal_their_references(name: str) -> None:
+    """Every kernel returns and writes the same bits as the reference that defines it."""
+    for seed in range(60):
+        arguments, written = CASES[name](np.random.default_rng((seed, *name.encode())))
+        same(name, *arguments, written=written)
 
 
 @pytest.mark.parametrize("operation", range(6))
@@ -112,7 +121,16 @@ def test_arithmetic_of_every_code(operation: int) -> None:
         region = (1, 1, 1, 1024, 64)
         edges = np.full(65536, other, np.uint16)
         for a, b in ((EVERY_CODE, edges), (edges, EVERY_CODE)):
-            same("binary", operation, a, b, np.zeros(65536, np.uint16), region, False, written=3)
+            same(
+                "elementwise.binary",
+                operation,
+                a,
+                b,
+                np.zeros(65536, np.uint16),
+                region,
+                False,
+                written=(3,),
+            )
 
 
 @pytest.mark.parametrize("operation", range(6))
@@ -120,7 +138,7 @@ def test_arithmetic_at_random(operation: int) -> None:
     """A million pairs of random codes have the same results in both forms."""
     a, b = np.random.default_rng(operation).integers(0, 65536, (2, 1 << 20), np.uint16)
     out = np.zeros(1 << 20, np.uint16)
-    same("binary", operation, a, b, out, (1, 1, 1, 1 << 14, 64), False, written=3)
+    same("elementwise.binary", operation, a, b, out, (1, 1, 1, 1 << 14, 64), False, written=(3,))
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -134,17 +152,19 @@ def test_regions(dims: Dims, kernel: bool) -> None:
     b, table = a[::-1].copy(), np.random.default_rng(2).permutation(EVERY_CODE)
     for operation in range(6):
         for fresh in (False, True):
-            same("binary", operation, a, b, b, region, fresh, written=3)
-    same("lookup", table, a, b, region, written=2)
+            same("elementwise.binary", operation, a, b, b, region, fresh, written=(3,))
+    same("elementwise.lookup", table, a, b, region, written=(2,))
     cell, quiet = np.zeros_like(a), np.where(EVERY_CODE == 0x7FFF, 0x7FFF, 0).astype(np.uint16)
-    same("lookup", quiet, cell, b, region, written=2)
+    same("elementwise.lookup", quiet, cell, b, region, written=(2,))
 
 
 def test_the_output_may_be_an_operand() -> None:
-    """An early result written over its own operands is the same as one written elsewhere."""
+    """A reference's result over its own operands is the same as one written elsewhere."""
     a, region = laid_out((1, 2, 33, 65))[2], (4, 2, 2, 33, 1)
-    out = same("binary", elementwise.MUL, a, a, a.copy(), region, False, written=3)
-    early.binary(elementwise.MUL, a, a, a, region, False)
+    (out,) = same(
+        "elementwise.binary", elementwise.MUL, a, a, a.copy(), region, False, written=(3,)
+    )
+    reference.binary(elementwise.MUL, a, a, a, region, False)
     assert np.array_equal(a, out)
 
 
@@ -154,14 +174,14 @@ def test_every_high_half_of_fp32(limit: np.uint32, low: int) -> None:
     """All 65 536 high halves with a boundary low half become the same codes in both forms."""
     words = EVERY_CODE.astype(np.uint32) << np.uint32(16) | np.uint32(low)
     dims, pages, buffer = laid_out((1, 1, 1024, 64))
-    same("stickify_fp32", words, buffer, dims, pages, limit, False, written=1)
+    same("sticks.stickify_fp32", words, buffer, dims, pages, limit, False, written=(1,))
 
 
 def test_every_code_to_fp32() -> None:
     """All codes become the same FP32 bits in both forms."""
     dims, pages, _ = laid_out((1, 1, 1024, 64))
     words = np.zeros(65536, np.uint32)
-    same("unstickify_fp32", EVERY_CODE, words, dims, pages, written=1)
+    same("sticks.unstickify_fp32", EVERY_CODE, words, dims, pages, written=(1,))
 
 
 @pytest.mark.parametrize("kind", [DataTypes.FP16, DataTypes.BFLOAT], ids=["fp16", "bfloat"])
@@ -170,11 +190,26 @@ def test_every_16_bit_value(kind: int) -> None:
     dims, pages, buffer = laid_out((1, 1, 1024, 64))
     for saturate in (False, True):
         table = tables.from_bits(kind, saturate)
-        same("stickify_table", EVERY_CODE, table, buffer, dims, pages, False, written=2)
-        for one in range(0, 65536, 4099):
-            given = np.full(64, one, np.uint16), table, buffer[:2048], (1, 1, 1, 64), pages, True
-            same("stickify_table", *given, written=2)
-    same("unstickify_table", EVERY_CODE, tables.to_bits(kind), buffer, dims, pages, written=2)
+        same("sticks.stickify_table", EVERY_CODE, table, buffer, dims, pages, False, written=(2,))
+        for bits in range(0, 65536, 4099):
+            arguments = (
+                np.full(64, bits, np.uint16),
+                table,
+                buffer[:2048],
+                (1, 1, 1, 64),
+                pages,
+                True,
+            )
+            same("sticks.stickify_table", *arguments, written=(2,))
+    same(
+        "sticks.unstickify_table",
+        EVERY_CODE,
+        tables.to_bits(kind),
+        buffer,
+        dims,
+        pages,
+        written=(2,),
+    )
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -186,12 +221,12 @@ def test_movement(dims: Dims, kernel: bool) -> None:
     _, pages, buffer = layout
     for fresh in (False, True):
         for limit in (convert.LINE_HIGH32, convert.MAX32):
-            for name in ("stickify_fp32", "stickify_nchw"):
-                same(name, words, buffer, dims, pages, limit, fresh, written=1)
-        same("stickify_table", halves, table, buffer, dims, pages, fresh, written=2)
-    for name in ("unstickify_fp32", "unstickify_nchw"):
-        same(name, buffer, words, dims, pages, written=1)
-    same("unstickify_table", buffer, tables.to_bits(0), halves, dims, pages, written=2)
+            for name in ("sticks.stickify_fp32", "planar.stickify_nchw"):
+                same(name, words, buffer, dims, pages, limit, fresh, written=(1,))
+        same("sticks.stickify_table", halves, table, buffer, dims, pages, fresh, written=(2,))
+    for name in ("sticks.unstickify_fp32", "planar.unstickify_nchw"):
+        same(name, buffer, words, dims, pages, written=(1,))
+    same("sticks.unstickify_table", buffer, tables.to_bits(0), halves, dims, pages, written=(2,))
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -209,8 +244,8 @@ def test_copies(dims: Dims, fmt: int, width: int) -> None:
     line = random.integers(0, 255, int(np.prod(dims)) * width, np.uint8).view(dtype)
     pages = geometry(desc).pages
     for fresh in (False, True):
-        same("stickify_copy", line, buffer, dims, pages, fresh, written=1)
-    same("unstickify_copy", buffer, line, dims, pages, written=1)
+        same("sticks.stickify_copy", line, buffer, dims, pages, fresh, written=(1,))
+    same("sticks.unstickify_copy", buffer, line, dims, pages, written=(1,))
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -223,21 +258,22 @@ def test_scans(dims: Dims) -> None:
         codes = buffer & 0x7FFF | sign
         shape = d4, -(-d1 // 64), d3, d2, 64
         cells = np.lib.stride_tricks.as_strided(codes, shape, strides)
-        same("code_range", cells, d1)
+        same("scan.code_range", cells, d1)
         for least in (0x7FFF, 0x7F00, 0x4000, 0):
-            same("find_codes", cells, d1, least, np.zeros((8, 4), np.int64), written=3)
+            same("scan.find_codes", cells, d1, least, np.zeros((8, 4), np.int64), written=(3,))
 
 
 @pytest.mark.parametrize("function", sorted(one.stem for one in VECTORS.glob("*.jsonl")))
-def test_vectors_by_early_forms(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every vector keeps its bits where early forms stand for all kernels that have one."""
-    for name, module in HOME.items():
-        monkeypatch.setattr(module, name, getattr(early, name))
+def test_vectors_by_references(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every vector keeps its bits where references stand for all kernels."""
+    for name, entry in jit.KERNELS.items():
+        module, _, attribute = name.partition(".")
+        monkeypatch.setattr(f"nnpa_emulator.kernels.{module}.{attribute}", entry.reference)
     for vector in vector_runner.read(VECTORS / f"{function}.jsonl"):
         vector_runner.run(vector, emulator)
 
 
-def told_by(script: str) -> list[str]:
+def lines_of(script: str) -> list[str]:
     """Run a script in a process of its own, in the root of the tree; return its lines."""
     root = Path(__file__).parents[2]
     run = subprocess.run(
@@ -246,9 +282,9 @@ def told_by(script: str) -> list[str]:
     return run.stdout.splitlines()
 
 
-SCRIPT = f"""
+DURING_COMPILATION = f"""
 import sys, threading
-from nnpa_emulator.kernels import compilation, elementwise
+from nnpa_emulator.kernels import elementwise, jit
 from tests import vector_runner
 from tests.emulator.target import emulator
 
@@ -259,34 +295,34 @@ def run():
                 vector_runner.run(vector, emulator)
 
 thread = threading.Thread(target=run)
-compilation.compile_in(thread)
+jit.compile_in(thread)
 run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
 thread.start()
 while thread.is_alive():
     run()
 print("numba" in sys.modules, hasattr(elementwise.binary, "py_func"))
-compilation.compile_in(None)
+jit.compile_in(None)
 run()
 names = [vars(one) for name, one in sys.modules.items() if name.startswith("nnpa_emulator")]
-print([name for one in names for name in one if isinstance(one[name], compilation._Waiting)])
+print([name for one in names for name in one if isinstance(one[name], jit.Kernel)])
 """
 
 
 def test_first_calls_need_no_compiler() -> None:
-    """First calls import no Numba while a thread is to compile, nor wait for it; then all have it.
+    """First calls neither import Numba nor wait for the thread that compiles; then all have it.
 
-    Bits are the vectors' before, while and after kernels take the places of their early forms.
+    Bits are the vectors' before, while and after kernels take the places of their references.
     """
-    assert told_by(SCRIPT) == ["False False", "True True", "[]"]
+    assert lines_of(DURING_COMPILATION) == ["False False", "True True", "[]"]
 
 
 LARGE = """
 import sys, threading
 import numpy as np
-from nnpa_emulator.kernels import compilation, elementwise
+from nnpa_emulator.kernels import elementwise, jit
 
-compilation.compile_in(threading.Thread())
+jit.compile_in(threading.Thread())
 for pages in (80, 90):
     codes = np.zeros(2048 * pages, np.uint16)
     elementwise.binary(0, codes, codes, codes, (pages, 1, 1, 32, 64), False)
@@ -295,16 +331,16 @@ for pages in (80, 90):
 
 
 def test_large_operands_are_for_the_compiled_kernel() -> None:
-    """Operands of more than 1 MiB together do not take an early form's time and memory."""
-    assert told_by(LARGE) == ["False", "True"]
+    """Operands of more than 1 MiB together do not take a reference's time and memory."""
+    assert lines_of(LARGE) == ["False", "True"]
 
 
 MANY = """
 import sys, threading
 import numpy as np
-from nnpa_emulator.kernels import compilation, elementwise
+from nnpa_emulator.kernels import elementwise, jit
 
-compilation.compile_in(threading.Thread())
+jit.compile_in(threading.Thread())
 codes = np.zeros(2048, np.uint16)
 for count in range(1, 2000):
     elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
@@ -316,4 +352,61 @@ for count in range(1, 2000):
 
 def test_many_calls_are_for_the_compiled_kernel() -> None:
     """A process that goes on calling waits for Numba once, and has the quicker kernel then."""
-    assert told_by(MANY) == ["1025"]
+    assert lines_of(MANY) == ["1025"]
+
+
+EVERY_VECTOR = """
+import sys
+from tests import vector_runner
+from tests.emulator.target import emulator
+
+for path in vector_runner.VECTORS.glob("*.jsonl"):
+    for vector in vector_runner.read(path):
+        vector_runner.run(vector, emulator)
+print([name for name in ("numba", "llvmlite") if name in sys.modules])
+"""
+
+WITHOUT_NUMBA = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numba", "llvmlite"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+{EVERY_VECTOR}
+"""
+
+BY_REFERENCE = f"""
+from nnpa_emulator.kernels import use_reference
+
+use_reference()
+{EVERY_VECTOR}
+"""
+
+
+@pytest.mark.parametrize("script", [WITHOUT_NUMBA, BY_REFERENCE], ids=["without", "unused"])
+def test_no_compiler_is_needed(script: str) -> None:
+    """Where Numba is missing, or references are to be used, every vector keeps its bits."""
+    assert lines_of(script) == ["[]"]
+
+
+SWITCHED = """
+import numpy as np
+from nnpa_emulator import kernels
+from nnpa_emulator.kernels import elementwise
+from nnpa_emulator.reference import elementwise as reference
+
+codes = np.zeros(2048, np.uint16)
+elementwise.binary(0, codes, codes, codes, (1, 1, 1, 32, 64), False)
+print(elementwise.binary is reference.binary)
+kernels.use_reference()
+from nnpa_emulator.kernels import pooling
+print(elementwise.binary is reference.binary, pooling.average.__module__)
+"""
+
+
+def test_references_take_the_places_of_kernels() -> None:
+    """The switch holds for kernels that are compiled already, and for those imported later."""
+    assert lines_of(SWITCHED) == ["False", "True nnpa_emulator.reference.pooling"]

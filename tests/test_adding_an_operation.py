@@ -52,7 +52,7 @@ message Cbrt {
 FUNCTION = '''
 
 @operation(
-    FunctionCode.NNPA_CBRT, FORMAT_1, since="1.1.0", verify=_verify_unary, describe=_like_input
+    FunctionCode.NNPA_CBRT, FORMAT_1, since="1.1.0", verify=_verify_unary, infer=_like_input
 )
 def cbrt(input: Ztensor, output: Ztensor) -> bool:
     """Take the cube root."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nnpa_emulator import FUNCTIONS, ops
 from nnpa_emulator.kernels import convert, elementwise, jit, tables
 from nnpa_emulator.reference import elementwise as reference
 from nnpa_emulator.stick import geometry
@@ -45,9 +46,10 @@ SHAPES: list[Dims] = [
 ]
 # Vectors of these run without a compiler: the everyday first calls of a session.
 FIRST = (
-    "add", "sub", "mul", "div", "min", "max", "log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu",
-    "tanh", "sigmoid", "gelu", "transform_ztensor", "transform_ztensor_with_saturation",
-    "transform_origtensor", "getrange_ztensor", "allochelper_ztensor", "reshape_ztensor",
+    *(name for name in FUNCTIONS if hasattr(ops.elementwise, name)),
+    *(name for name in FUNCTIONS if hasattr(ops.activation, name) and "softmax" not in name),
+    "transform_ztensor", "transform_ztensor_with_saturation", "transform_origtensor",
+    "getrange_ztensor", "allochelper_ztensor", "reshape_ztensor",
 )  # fmt: skip
 
 

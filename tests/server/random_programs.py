@@ -52,6 +52,7 @@ SCALARS: Mapping[int, tuple[float, ...]] = {
     FieldDescriptor.CPPTYPE_INT32: (-129, -128, -5, 0, 5, 127),
 }
 NUMBERS = (0, 0, 1, 1, 2, 3, 9)
+SMALLEST = pb.MachineSpec(model=pb.MACHINE_MODEL_TELUM1, max_dim_idx_size=2)
 UPDATES = (
     "precheck",
     "machine_spec",
@@ -164,13 +165,15 @@ class _Author:
         ]
         refs = [ref for arm in arms for _, ref in arm.ListFields()]
         ids = [ref.id for ref in refs if isinstance(ref, tensors.TensorRef) and ref.id]
-        if not ids or self.random.random() < 0.3:
+        if not ids or self.random.random() < 0.5:
             self._update()
         else:
             self.operands.disturb(self.random.choice(ids))
 
     def _update(self) -> None:
         request = pb.UpdateSessionRequest(session=_options(self.random))
+        if self.random.random() < 0.4:
+            request.session.machine_spec.CopyFrom(SMALLEST)
         request.update_mask.paths.append(self.random.choice(UPDATES))
         self.steps.append(request)
 

@@ -28,7 +28,7 @@ MAX_MODULES_OF_LAYER = 6
 CONTRACTS = read_contracts()
 # Rooms that are being rebuilt: each line goes when the room's contracts are complete.
 _REBUILT = pytest.mark.xfail(strict=False, reason="the room is being rebuilt")
-INCOMPLETE = {"mli_emulator", "nnpa_client", "nnpa_emulator", "nnpa_network", "nnpa_server"}
+INCOMPLETE = {"nnpa_client", "nnpa_emulator"}
 CIRCULAR = {"nnpa_client"}
 
 

@@ -18,6 +18,7 @@ import pytest
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as operation
+from nnpa.zdnn.v1 import options_pb2 as options
 from nnpa.zdnn.v1 import status_pb2 as status
 from nnpa.zdnn.v1 import tensor_pb2 as tensor
 from nnpa_emulator import FUNCTIONS, Status, TensorDesc, Ztensor
@@ -43,33 +44,20 @@ WITHOUT_CONSTRAINT_TESTS = {
 }
 COMPOSED = {"init_ztensor_with_malloc", "init_quantized_ztensor_with_malloc"}
 C_NAMES = [
-    "init", "init_pre_transformed_desc", "generate_transformed_desc",
-    "generate_quantized_transformed_desc", "generate_transformed_desc_concatenated",
-    "allochelper_ztensor", "free_ztensor_buffer", "init_ztensor", "init_quantized_ztensor",
-    "init_ztensor_with_malloc", "init_quantized_ztensor_with_malloc", "is_quantized_ztensor",
-    "reset_ztensor", "getsize_ztensor", "getrange_ztensor", "is_nnpa_installed",
-    "is_nnpa_function_installed", "is_nnpa_parmblk_fmt_installed", "is_nnpa_datatype_installed",
-    "is_nnpa_layout_fmt_installed", "is_nnpa_conversion_installed", "get_nnpa_max_dim_idx_size",
-    "get_max_for_dim", "get_nnpa_max_tensor_size", "refresh_nnpa_query_result",
-    "is_version_runnable", "get_max_runnable_version", "add", "sub", "mul", "div", "min", "max",
-    "log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu", "tanh", "sigmoid", "softmax",
-    "softmax_mask", "gelu", "lstm", "gru", "matmul_op", "matmul_bcast_op",
-    "matmul_transpose_op", "quantized_matmul_op", "batchnorm", "norm", "moments", "layernorm",
-    "meanreduce2d", "reduce", "avgpool2d", "maxpool2d", "conv2d", "transform_ztensor",
-    "transform_ztensor_with_saturation", "transform_quantized_ztensor", "transform_origtensor",
-    "reshape_ztensor", "get_library_version_str", "get_library_version", "get_status_message",
-    "get_max_limit", "get_min_limit",
-]  # fmt: skip
-# Fields of an arm that C tells by other means than a parameter.
-BEYOND_C = {("lstm", "all_timesteps"), ("gru", "all_timesteps")}
-# Parameters that may be absent: C's NULL, and a count that says "all".
-MAY_BE_ABSENT = {
-    ("relu", "clipping_value"),
-    ("leaky_relu", "clipping_value"),
-    ("conv2d", "clipping_value"),
-    ("is_nnpa_function_installed", "count"),
-    ("is_nnpa_parmblk_fmt_installed", "count"),
+    line.split("\t")[1].removeprefix("zdnn_")
+    for line in (ROOT / "tests/libzdnn/names.tsv").read_text(encoding="utf-8").splitlines()
+    if line.startswith("function\t")
+]
+# What the fields of an arm say in options: those that C tells by other means than a parameter, and
+# those that may be absent, C's NULL and a count that says "all".
+OPTIONS = {
+    (name, field.name): field.GetOptions().Extensions[options.zdnn_parameter]
+    for name, arm in ARMS.items()
+    if arm.message_type
+    for field in arm.message_type.fields
 }
+BEYOND_C = {key for key, parameter in OPTIONS.items() if parameter.beyond_c}
+MAY_BE_ABSENT = {key for key, parameter in OPTIONS.items() if parameter.absence} - BEYOND_C
 REACHED = sorted(ARMS.keys() & FUNCTIONS.keys())
 
 

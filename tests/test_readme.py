@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the READMEs show runs as it stands."""
+"""What the READMEs show runs as it stands, and their lines are short."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ READMES = (
     "emulator/README.md",
     "protos/README.md",
 )
+MAX_LINE = 120
+# Rooms that are being rebuilt: each line goes when the room's README is short.
+_REBUILT = pytest.mark.xfail(strict=False, reason="the room is being rebuilt")
+LONG = ("client/README.md", "client/libzdnn/README.md", "server/README.md")
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -45,3 +50,22 @@ def test_block(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch)
 def test_there_are_blocks() -> None:
     """The front door and the client show code."""
     assert {"README.md", "client/README.md", "emulator/README.md"} <= {one for one, _, _ in BLOCKS}
+
+
+def _documents() -> list[object]:
+    """Return the documents of the repository; the changelog has one sentence per line."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = set(listed.stdout.splitlines()) or set(READMES)
+    return [
+        pytest.param(name, marks=_REBUILT if name in LONG else ())
+        for name in sorted(names - {"CHANGELOG.md"})
+    ]
+
+
+@pytest.mark.parametrize("name", _documents())
+def test_lines_are_short(name: str) -> None:
+    """A line outside tables and code has at most 120 characters."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text("utf-8"), flags=re.M | re.S)
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "<details>"))]
+    assert [line for line in lines if len(line) > MAX_LINE] == []

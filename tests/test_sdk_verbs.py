@@ -6,19 +6,31 @@ import inspect
 import pytest
 from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa_emulator import FUNCTIONS, Ztensor
+from nnpa_emulator.function_codes import CODES_OF_FORMAT_0, FunctionCode
+from nnpa_emulator.machine import MACHINES
 from nnpa_emulator.status import Status
 
 pytest.importorskip("grpc_tools", reason="the generator is in the extra `test`")
 
 from sdk import SDKS, Absent, Kind, Sdk, Value, read_contract, render
 from sdk.rendering import camel, comment, pascal
-from sdk.verbs import LIFE
 
 CONTRACT = read_contract()
+# What is generated beside verbs: the function codes of the emulator.
+WITH_VERBS = [sdk for sdk in SDKS if sdk.name != "emulator"]
 VERBS = {verb.name: verb for verb in CONTRACT.verbs}
 ARMS = Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
-# Parameters of the contract that C has not, and the one whose default C has in its count.
-BEYOND_C = {"all_timesteps"}
+# First number of each family, as the comment of Operation.operation has them.
+FAMILIES = {
+    1: "life_cycle",
+    20: "elementwise",
+    40: "activation",
+    50: "normalization",
+    60: "matmul",
+    70: "convolution",
+    80: "recurrent",
+    100: "environment",
+}
 
 
 def test_every_arm_is_a_verb() -> None:
@@ -35,11 +47,53 @@ def test_every_arm_is_a_verb() -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_absence_is_the_librarys(name: str) -> None:
     """A scalar may be left out exactly when the library's parameter has a default."""
-    known = FUNCTIONS[name].parameters
+    signature = FUNCTIONS[name].parameters
     for parameter in VERBS[name].scalars:
-        if parameter.name not in BEYOND_C:
-            optional = known[parameter.name].default is not inspect.Parameter.empty
+        assert (parameter.name not in signature) is parameter.options.beyond_c
+        if not parameter.options.beyond_c:
+            optional = signature[parameter.name].default is not inspect.Parameter.empty
             assert (parameter.absent is not Absent.REQUIRED) is optional, parameter.name
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_options_are_the_emulators(name: str) -> None:
+    """Version, function code and parameter block format are those of the emulator's block."""
+    entry, options = FUNCTIONS[name], VERBS[name].options
+    assert options.since == entry.since
+    scalars = {key.name for key in VERBS[name].parameters if key.options.dlfloat16}
+    if entry.operation is None:
+        assert (options.code, scalars) == ("", set())
+        return
+    assert options.parmblk_format == entry.operation.parmblk_format
+    assert options.code == ("" if entry.chooses else entry.operation.code.name)
+    floats = (float, float | None)
+    assert scalars == {key for key, one in entry.parameters.items() if one.annotation in floats}
+
+
+def test_formats_of_codes_are_the_operations() -> None:
+    """A code's lowest parameter block format is the lowest of the operations that issue it."""
+    codes = next(enum for enum in CONTRACT.enums if enum.name == "NnpaFunctionCode")
+    formats = {code.name: code.parmblk_format for code in codes.constants}
+    issued: dict[str, set[int]] = {}
+    for verb in CONTRACT.verbs:
+        if verb.options.code:
+            issued.setdefault(verb.options.code, set()).add(verb.options.parmblk_format)
+    assert {code: formats[code] for code in issued} == {
+        code: min(numbers) for code, numbers in issued.items()
+    }
+
+
+def test_machines_have_the_codes() -> None:
+    """Telum I has the codes of parameter block format 0, Telum II all of them."""
+    assert set(MACHINES["telum1"].qaf.function_codes()) == CODES_OF_FORMAT_0
+    assert set(MACHINES["telum2"].qaf.function_codes()) == set(FunctionCode)
+
+
+def test_families_have_ranges() -> None:
+    """An arm's number lies in the range of its family."""
+    for verb in CONTRACT.verbs:
+        first = max(number for number in FAMILIES if number <= verb.number)
+        assert verb.family == FAMILIES[first], verb.name
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -49,8 +103,8 @@ def test_outputs_are_the_librarys(name: str) -> None:
     if entry.operation is not None:
         assert [one.name for one in verb.outputs] == list(entry.outputs)
     tensors = [key for key, one in entry.parameters.items() if one.annotation is Ztensor]
-    told = [one.name for one in verb.parameters if one.kind in (Kind.ZTENSOR, Kind.NEW_ZTENSOR)]
-    assert told == tensors
+    kinds = (Kind.ZTENSOR, Kind.NEW_ZTENSOR)
+    assert [one.name for one in verb.parameters if one.kind in kinds] == tensors
 
 
 def test_what_must_be_given() -> None:
@@ -76,8 +130,13 @@ def test_values() -> None:
 
 
 def test_written_by_hand() -> None:
-    """Only the verbs that make and end a ztensor are written by hand, and they exist."""
-    assert {verb.name for verb in CONTRACT.verbs if verb.by_hand} == LIFE
+    """Only the verbs that make and end a ztensor are written by hand."""
+    assert {verb.name for verb in CONTRACT.verbs if verb.by_hand} == {
+        "init_ztensor",
+        "init_quantized_ztensor",
+        "allochelper_ztensor",
+        "free_ztensor_buffer",
+    }
 
 
 def test_enums() -> None:
@@ -92,9 +151,11 @@ def test_enums() -> None:
 
 
 def test_every_verb_is_documented() -> None:
-    """A verb's text begins with its C name, and every parameter has a text."""
+    """A verb's text begins with its C name and one short sentence; every parameter has a text."""
     for verb in CONTRACT.verbs:
         assert verb.doc[0].startswith(f"zdnn_{verb.name}: ")
+        assert verb.summary.endswith("."), verb.summary
+        assert len(verb.summary) <= 90, verb.summary
         assert all(one.doc for one in verb.parameters), verb.name
 
 
@@ -106,10 +167,10 @@ def test_spellings() -> None:
     assert text.splitlines()[-2:] == ["//", "// two"]
 
 
-@pytest.mark.parametrize("sdk", SDKS, ids=[one.name for one in SDKS])
+@pytest.mark.parametrize("sdk", WITH_VERBS, ids=[one.name for one in WITH_VERBS])
 def test_every_verb_is_rendered(sdk: Sdk) -> None:
-    """An SDK's sources name every verb that is not written by hand."""
+    """An SDK's sources name every operation of the machine."""
     rendered = "\n".join(render(sdk, CONTRACT).values())
     for verb in CONTRACT.verbs:
-        if not verb.by_hand:
+        if verb.computes:
             assert pascal(verb.name) in rendered or camel(verb.name) in rendered, verb.name

@@ -117,7 +117,7 @@ def run(vector: Vector, target: Target) -> None:
         library_version=line.get("library", "1.2.0"),
         precheck=line.get("precheck", False),
     )
-    held = {int(key): _ztensor(one) for key, one in line.get("tensors", {}).items()}
+    held = _tensors(line)
     with target(session) as opened:
         for number, step in enumerate(line["steps"]):
             if "machine" in step:
@@ -137,14 +137,33 @@ def _ztensor(line: Json) -> tensors.Ztensor:
     return tensor
 
 
-def _step(session: Session, step: Json, held: dict[int, tensors.Ztensor], where: str) -> None:
+def operations(vector: Vector) -> Iterator[wire.Operation]:
+    """Return a vector's operations, its tensors inline as they are at first."""
+    held = _tensors(vector.line)
+    for step in vector.line["steps"]:
+        if "operation" in step:
+            yield _operation(step, held)[0]
+
+
+def _tensors(line: Json) -> dict[int, tensors.Ztensor]:
+    return {int(key): _ztensor(tensor) for key, tensor in line.get("tensors", {}).items()}
+
+
+def _operation(
+    step: Json, held: Mapping[int, tensors.Ztensor]
+) -> tuple[wire.Operation, dict[str, int]]:
+    """Build the operation of a step; return it and its operands' ids in the vector."""
     operation = json_format.ParseDict(step["operation"], wire.Operation())
     name = operation.WhichOneof("operation")
-    assert name, where
+    assert name, step
     arm = getattr(operation, name)
     if "data" in step:
-        arm.data.extend(little_endian(one) for one in step["data"])
-    names = _inline(arm, held)
+        arm.data.extend(little_endian(array) for array in step["data"])
+    return operation, _inline(arm, held)
+
+
+def _step(session: Session, step: Json, held: dict[int, tensors.Ztensor], where: str) -> None:
+    operation, names = _operation(step, held)
     result = _execute(session, operation)
     if isinstance(result, str) or "error" in step:
         assert result == step.get("error"), f"{where}: {result}"

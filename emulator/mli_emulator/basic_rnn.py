@@ -114,12 +114,12 @@ def _check_shapes(call: Call) -> None:
 
 def _check_types(call: Call) -> None:
     """Constraints 15 and 16."""
-    for number, name, tensor, other, second in (
+    for number, name, tensor, previous, second in (
         (15, "weights", call.weights, "bias", call.bias),
         (16, "in", call.x, "prev_out", call.prev_out),
     ):
         same = tensor.el_type == second.el_type
-        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({other})"
+        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({previous})"
         require(same, f"{_WHERE}_c{number}", _TYPE, f"{name}.el_type", value, limit)
 
 

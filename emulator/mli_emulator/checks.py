@@ -104,14 +104,14 @@ def require_capacity(tensor: Tensor, name: str, needed: int, constraint: str) ->
 
 
 def require_memory(
-    tensor: Tensor, name: str, shape: tuple[int, ...], given: tuple[int, ...], constraint: str
+    tensor: Tensor, name: str, shape: tuple[int, ...], strides: tuple[int, ...], constraint: str
 ) -> int:
     """Require that the memory behind ``data`` holds all that the strides reach: NOT_ENGH_MEM.
 
     The library trusts capacity, which says nothing about half-given strides, and would read past
     the end. Returns the bytes reached.
     """
-    reach = extent(shape, derived_strides(shape, given)) * element_size(tensor.el_type)
+    reach = extent(shape, derived_strides(shape, strides)) * element_size(tensor.el_type)
     size = 0 if tensor.data is None else tensor.data.nbytes
     require(
         size >= reach,
@@ -245,15 +245,15 @@ def require_apart(
     """
     everything = read | written
     for name, (tensor, size) in written.items():
-        for other, (second, second_size) in everything.items():
-            if other == name or frozenset({name, other}) in allowed:
+        for second_name, (second, second_size) in everything.items():
+            if second_name == name or frozenset({name, second_name}) in allowed:
                 continue
             require(
                 not is_shared(tensor, size, second, second_size),
                 constraint,
                 MliStatus.MLI_STATUS_INCOMPATEBLE_TENSORS,
                 name,
-                f"in the memory of {other}",
+                f"in the memory of {second_name}",
                 "apart from it",
             )
 

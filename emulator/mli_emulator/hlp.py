@@ -93,18 +93,18 @@ def _sa_value(params: SaParams, values: tuple[int, ...], idx: int) -> int:
 
 def _format(in_: Tensor | None, constraint: str, options: Options) -> ElParams | ElType:
     """FxParams, SaParams, FP_32, or None for what has no valid data format."""
-    found: ElParams | ElType = None
+    el_params: ElParams | ElType = None
     if in_ is not None and in_.el_type == ElType.MLI_EL_FP_32:
-        found = ElType.MLI_EL_FP_32
+        el_params = ElType.MLI_EL_FP_32
     elif in_ is not None:
         fits = (in_.el_type in FX_TYPES and isinstance(in_.el_params, FxParams)) or (
             in_.el_type in SA_TYPES and isinstance(in_.el_params, SaParams)
         )
-        found = in_.el_params if fits else None
+        el_params = in_.el_params if fits else None
     value = "NULL" if in_ is None else hex(in_.el_type)
     limit = "a type with parameters of its kind"
-    _assert_answerable(found is not None, constraint, "in.el_type", value, limit, options)
-    return found
+    _assert_answerable(el_params is not None, constraint, "in.el_type", value, limit, options)
+    return el_params
 
 
 @listed("hlp_tensor_scale")
@@ -115,10 +115,10 @@ def hlp_tensor_scale(in_: Tensor | None, idx: int = 0, *, options: Options = DEF
 
     (tensor_scale_c1) in has a valid data format: else 0, an abort from ASSERT on
     """
-    found = _format(in_, "tensor_scale_c1", options)
-    if isinstance(found, SaParams):
-        return _sa_value(found, found.scale, idx)
-    return 0 if found is None else 1
+    format_ = _format(in_, "tensor_scale_c1", options)
+    if isinstance(format_, SaParams):
+        return _sa_value(format_, format_.scale, idx)
+    return 0 if format_ is None else 1
 
 
 @listed("hlp_tensor_scale_shift")
@@ -129,10 +129,10 @@ def hlp_tensor_scale_shift(in_: Tensor | None, idx: int = 0, *, options: Options
 
     (tensor_scale_shift_c1) in has a valid data format: else 0, an abort from ASSERT on
     """
-    found = _format(in_, "tensor_scale_shift_c1", options)
-    if isinstance(found, SaParams):
-        return _sa_value(found, found.scale_frac_bits, idx)
-    return found.frac_bits if isinstance(found, FxParams) else 0
+    format_ = _format(in_, "tensor_scale_shift_c1", options)
+    if isinstance(format_, SaParams):
+        return _sa_value(format_, format_.scale_frac_bits, idx)
+    return format_.frac_bits if isinstance(format_, FxParams) else 0
 
 
 @listed("hlp_tensor_zero_offset")
@@ -143,17 +143,17 @@ def hlp_tensor_zero_offset(in_: Tensor | None, idx: int = 0, *, options: Options
 
     (tensor_zero_offset_c1) in has a valid data format: else 0, an abort from ASSERT on
     """
-    found = _format(in_, "tensor_zero_offset_c1", options)
-    return _sa_value(found, found.zero_point, idx) if isinstance(found, SaParams) else 0
+    format_ = _format(in_, "tensor_zero_offset_c1", options)
+    return _sa_value(format_, format_.zero_point, idx) if isinstance(format_, SaParams) else 0
 
 
 def _check_slice(
     shape: tuple[int, ...], cfg: SubTensorCfg
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Constraints 4 to 8; returns offset and size, one entry per dimension."""
-    rank, wanted = len(shape), cfg.sub_tensor_rank
-    rank_ok = 0 <= wanted <= rank
-    require(rank_ok, f"{_WHERE}_c4", _BAD_CFG, "cfg.sub_tensor_rank", wanted, f"in 0..{rank}")
+    rank, sub_rank = len(shape), cfg.sub_tensor_rank
+    rank_ok = 0 <= sub_rank <= rank
+    require(rank_ok, f"{_WHERE}_c4", _BAD_CFG, "cfg.sub_tensor_rank", sub_rank, f"in 0..{rank}")
     offset = (cfg.offset + (0,) * rank)[:rank]
     size = (cfg.size + (0,) * rank)[:rank]
     for d, (start, length, extent) in enumerate(zip(offset, size, shape, strict=True)):
@@ -163,9 +163,11 @@ def _check_slice(
         field, limit = f"cfg.offset[{d}] + cfg.size[{d}]", f"at most {extent}"
         require(end <= extent, f"{_WHERE}_c6", _BAD_CFG, field, end, limit)
     require(all(n > 0 for n in size), f"{_WHERE}_c7", _BAD_CFG, "cfg.size", size, "1 or more")
-    ones, drop = size.count(1), rank - wanted
-    limit = f"at least {drop} to reach sub_tensor_rank {wanted}"
-    require(ones >= drop, f"{_WHERE}_c8", _BAD_CFG, "dimensions of size 1", ones, limit)
+    n_unit_dims, drop = size.count(1), rank - sub_rank
+    limit = f"at least {drop} to reach sub_tensor_rank {sub_rank}"
+    require(
+        n_unit_dims >= drop, f"{_WHERE}_c8", _BAD_CFG, "dimensions of size 1", n_unit_dims, limit
+    )
     return offset, size
 
 

@@ -124,13 +124,13 @@ def _check_layout(call: Call) -> None:
 
 def _check_types(call: Call, cell: Tensor) -> None:
     """Constraints 18 to 20."""
-    for number, name, tensor, other, second in (
+    for number, name, tensor, previous, second in (
         (18, "weights", call.weights, "bias", call.bias),
         (19, "in", call.x, "prev_out", call.prev_out),
         (20, "in", call.x, "cell", cell),
     ):
         same = tensor.el_type == second.el_type
-        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({other})"
+        value, limit = f"{tensor.el_type:#x}", f"{second.el_type:#x} ({previous})"
         require(same, f"{_WHERE}_c{number}", _TYPE, f"{name}.el_type", value, limit)
 
 

@@ -120,11 +120,11 @@ def ignored_out_frac_bits(call: Call, constraint: str) -> tuple[str, ...]:
 
     The manual wants prev_out and out alike; the library computes on, so the status stays OK.
     """
-    found, wanted = frac_bits(call.out), frac_bits(call.prev_out)
-    if call.cfg.act != RnnOutActivation.RNN_ACT_NONE or found == wanted:
+    out_bits, prev_bits = frac_bits(call.out), frac_bits(call.prev_out)
+    if call.cfg.act != RnnOutActivation.RNN_ACT_NONE or out_bits == prev_bits:
         return ()
     field = "out.el_params.fx.frac_bits"
-    return (f"MLI_STATUS_OK ({constraint}): {field} is {found}, must be {wanted} (prev_out)",)
+    return (f"MLI_STATUS_OK ({constraint}): {field} is {out_bits}, must be {prev_bits} (prev_out)",)
 
 
 @dataclass(slots=True)

@@ -149,14 +149,14 @@ def raw_strides(tensor: Tensor, rank: int) -> tuple[int, ...]:
     return (tensor.mem_stride + (0,) * rank)[:rank]
 
 
-def derived_strides(shape: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
+def derived_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Strides with every 0 replaced: innermost 1, else the next stride times the next extent."""
-    strides: list[int] = []
+    derived: list[int] = []
     step = 1
-    for extent, stride in zip(reversed(shape), reversed(given), strict=True):
-        strides.insert(0, stride or step)
-        step = strides[0] * extent
-    return tuple(strides)
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        derived.insert(0, stride or step)
+        step = derived[0] * extent
+    return tuple(derived)
 
 
 def count(tensor: Tensor) -> int:
@@ -170,20 +170,20 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def view(
-    tensor: Tensor, shape: tuple[int, ...], given: tuple[int, ...] = ()
+    tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] = ()
 ) -> npt.NDArray[Any]:  # the element type is known at run time only
     """View the elements in the tensor's own memory; absent or zero strides are derived."""
     dtype = _DTYPES[tensor.el_type]
-    strides = derived_strides(shape, (given + (0,) * len(shape))[: len(shape)])
-    steps = tuple(s * dtype.itemsize for s in strides)
+    elements = derived_strides(shape, (strides + (0,) * len(shape))[: len(shape)])
+    steps = tuple(stride * dtype.itemsize for stride in elements)
     return np.ndarray(shape, dtype, buffer=tensor.data, strides=steps)
 
 
 def integers(
-    tensor: Tensor, shape: tuple[int, ...], given: tuple[int, ...] = ()
+    tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] = ()
 ) -> npt.NDArray[np.integer]:
     """View the elements of an integer tensor."""
-    return view(tensor, shape, given)
+    return view(tensor, shape, strides)
 
 
 def to_array(tensor: Tensor) -> npt.NDArray[Any]:

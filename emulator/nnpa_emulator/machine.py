@@ -18,49 +18,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.function_codes import CODES_OF_FORMAT_0, CODES_OF_FORMAT_1
+from nnpa_emulator.function_codes import FORMAT_0 as FORMAT_0
+from nnpa_emulator.function_codes import FORMAT_1 as FORMAT_1
+from nnpa_emulator.function_codes import FunctionCode as FunctionCode
 from nnpa_emulator.status import Refused, Status
 
-
-class FunctionCode(IntEnum):
-    """`nnpa_function_code` of `zdnn.h`."""
-
-    NNPA_QAF = 0
-    NNPA_ADD = 16
-    NNPA_SUB = 17
-    NNPA_MUL = 18
-    NNPA_DIV = 19
-    NNPA_MIN = 20
-    NNPA_MAX = 21
-    NNPA_LOG = 32
-    NNPA_EXP = 33
-    NNPA_SQRT = 34
-    NNPA_INVSQRT = 35
-    NNPA_RELU = 49
-    NNPA_TANH = 50
-    NNPA_SIGMOID = 51
-    NNPA_SOFTMAX = 52
-    NNPA_GELU = 53
-    NNPA_BATCHNORMALIZATION = 64
-    NNPA_MOMENTS = 65
-    NNPA_LAYERNORM = 66
-    NNPA_NORM = 67
-    NNPA_MAXPOOL2D = 80
-    NNPA_AVGPOOL2D = 81
-    NNPA_LSTMACT = 96
-    NNPA_GRUACT = 97
-    NNPA_CONVOLUTION = 112
-    NNPA_MATMUL_OP = 113
-    NNPA_MATMUL_OP_BCAST23 = 114
-    NNPA_MATMUL_OP_BCAST1 = 115
-    NNPA_TRANSFORM = 240
-    NNPA_REDUCE = 241
-
-
-FORMAT_0, FORMAT_1 = 0, 1
-_TELUM1_CODES = frozenset(
-    (0, *range(16, 22), 32, 33, 49, 50, 51, 52, 64, 80, 81, 96, 97, 112, 113, 114)
-)
-_TELUM2_CODES = _TELUM1_CODES | {34, 35, 53, 65, 66, 67, 115, 240, 241}
+_TELUM1_CODES = CODES_OF_FORMAT_0
+_TELUM2_CODES = CODES_OF_FORMAT_0 | CODES_OF_FORMAT_1
 QAF_BYTES = 256
 _PAGE = 4096
 

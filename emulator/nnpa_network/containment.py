@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger's model may not hold, at whatever depth: data elsewhere, foreign code, bombs.
+"""What an untrusted model may not hold at any depth: external data, foreign code, bombs.
 
 Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
 """
@@ -11,9 +11,9 @@ import onnx
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators are hosted."""
-MOST_TRIPS = 10_000
+MAX_TRIPS = 10_000
 """Most iterations of a Loop."""
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 """Most nodes of a model whose local functions have been inlined."""
 
 
@@ -26,8 +26,8 @@ def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Any]]:
         node = message.name or message.op_type
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for one in [value] if hasattr(value, "ListFields") else value:
-                yield from tensors(one, node)
+            for child in [value] if hasattr(value, "ListFields") else value:
+                yield from tensors(child, node)
 
 
 def fault_of(node: str, tensor: Any) -> str:
@@ -35,7 +35,7 @@ def fault_of(node: str, tensor: Any) -> str:
     if isinstance(tensor, onnx.SparseTensorProto):
         return f"sparse tensors are not hosted, there is one in {node or 'the graph'}"
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-        where = next((one.value for one in tensor.external_data if one.key == "location"), "")
+        where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         title = f"tensor {tensor.name}" if tensor.name else "a tensor"
         return f"{title} lies outside of the model ({where[:80]!r}); external data is refused"
     return ""
@@ -60,17 +60,17 @@ def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a node's subgraphs, at any depth."""
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            for one in graph.node:
-                yield one
-                yield from inner_nodes(one)
+            for child in graph.node:
+                yield child
+                yield from inner_nodes(child)
 
 
 def expanded_nodes(proto: onnx.ModelProto) -> int:
     """Return how many nodes a model has once its functions are inlined.
 
-    It stops counting beyond `MOST_NODES`; ValueError for a function that leads to itself.
+    It stops counting beyond `MAX_NODES`; ValueError for a function that leads to itself.
     """
-    functions = {(one.domain, one.name): one for one in proto.functions}
+    functions = {(function.domain, function.name): function for function in proto.functions}
     sizes: dict[tuple[str, str], int] = {}
     open_now: set[tuple[str, str]] = set()
 
@@ -86,10 +86,10 @@ def expanded_nodes(proto: onnx.ModelProto) -> int:
     def count(nodes: Any) -> int:
         total = 0
         for node in nodes:
-            for one in (node, *inner_nodes(node)):
-                key = one.domain, one.op_type
+            for inner in (node, *inner_nodes(node)):
+                key = inner.domain, inner.op_type
                 total += size(key) if key in functions else 1
-                if total > MOST_NODES:
+                if total > MAX_NODES:
                     return total
         return total
 

@@ -17,6 +17,7 @@ from nnpa_emulator import FUNCTIONS, TensorDesc, Ztensor
 from nnpa_emulator.ztensor import init_quantized_ztensor
 
 Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 ABSENT = 0
 """The id of an optional ONNX input or output that is left out."""
@@ -40,16 +41,16 @@ class Port:
     """
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """An array on the host; -1 in `shape` is a dim that only running the step tells."""
+    """An array on the host; -1 in `shape` is a dim known only at run time."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
 
 
@@ -154,7 +155,7 @@ class Program:
     @property
     def macc(self) -> int:
         """Multiply-accumulates of one run."""
-        return sum(one.macc for one in self.nodes)
+        return sum(node.macc for node in self.nodes)
 
 
 def described(info: TensorInfo) -> Ztensor:

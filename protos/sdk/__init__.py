@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SDKs' generated code: the verbs of the contract, and one set of templates per language."""
 
+from sdk.c import C
+from sdk.docs import DOCS
 from sdk.go import GO
 from sdk.java import JAVA
-from sdk.rendering import ROOT, Messages, Sdk, render
+from sdk.python import EMULATOR, PYTHON
+from sdk.rendering import ROOT, File, Messages, Sdk, render
 from sdk.typescript import TYPESCRIPT
 from sdk.verbs import Absent, Contract, Enum, Kind, Parameter, Value, Verb, read_contract
 
 # Every language whose code `protos/generate.py` makes.
-SDKS: tuple[Sdk, ...] = (GO, JAVA, TYPESCRIPT)
+SDKS: tuple[Sdk, ...] = (C, DOCS, EMULATOR, GO, JAVA, PYTHON, TYPESCRIPT)
 
 __all__ = [
     "ROOT",
@@ -16,6 +19,7 @@ __all__ = [
     "Absent",
     "Contract",
     "Enum",
+    "File",
     "Kind",
     "Messages",
     "Parameter",

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sdk.rendering import ROOT, Messages, Sdk, camel, pascal
+from sdk.rendering import ROOT, File, Messages, Sdk, camel, pascal
 from sdk.verbs import PROTOS
 
 HOME = ROOT / "client" / "go"
@@ -56,7 +56,7 @@ def _write(target: Path) -> None:
 
 def protoc_name(name: str) -> str:
     """Return a name as protoc-gen-go spells it: a small letter behind a digit becomes capital."""
-    return re.sub(r"(?<=\d)[a-z]", lambda found: found[0].upper(), pascal(name))
+    return re.sub(r"(?<=\d)[a-z]", lambda match: match[0].upper(), pascal(name))
 
 
 def argument(name: str) -> str:
@@ -67,11 +67,11 @@ def argument(name: str) -> str:
 GO = Sdk(
     name="go",
     home=HOME,
-    sources={
-        "go.go.j2": "zdnn/verbs.gen.go",
-        "go_constants.go.j2": "zdnn/constants.gen.go",
-        "go_testee.go.j2": "testee/verbs.gen.go",
-    },
+    files=(
+        File("zdnn/verbs.gen.go", "go.go.j2"),
+        File("zdnn/constants.gen.go", "go_constants.go.j2"),
+        File("testee/verbs.gen.go", "go_testee.go.j2"),
+    ),
     filters={"protoc_name": protoc_name, "argument": argument},
     messages=Messages("gen", _missing, _write),
 )

@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from sdk.rendering import ROOT, Sdk, camel, comment, pascal
+from sdk.rendering import ROOT, File, Sdk, camel, comment, pascal
 from sdk.verbs import Absent, Kind, Parameter, Value, Verb
 
 _TYPES = {
@@ -39,9 +39,9 @@ def signature(parameters: Iterable[Parameter], session: bool, numbers: bool = Fa
 
     Many go on lines of their own.
     """
-    ordered = sorted(parameters, key=lambda one: one.kind in (Kind.INT32S, Kind.ARRAYS))
+    ordered = sorted(parameters, key=lambda parameter: parameter.kind in (Kind.INT32S, Kind.ARRAYS))
     written = ["Session session"] if session else []
-    line = ", ".join([*written, *(declared(one, numbers) for one in ordered)])
+    line = ", ".join([*written, *(declared(parameter, numbers) for parameter in ordered)])
     if len(line) <= SHORT:
         return line
     indent = "      "
@@ -52,7 +52,7 @@ def signature(parameters: Iterable[Parameter], session: bool, numbers: bool = Fa
 
 def member(name: str) -> str:
     """Return a field's name in the methods of its message: `conv2d` is `Conv2D`."""
-    return re.sub(r"(?<=[0-9])[a-z]", lambda found: found[0].upper(), pascal(name))
+    return re.sub(r"(?<=[0-9])[a-z]", lambda match: match[0].upper(), pascal(name))
 
 
 def setter(parameter: Parameter, numbers: bool = False) -> str:
@@ -77,17 +77,17 @@ def answer(verb: Verb) -> str:
 
 def javadoc(paragraphs: Iterable[str], indent: str = "  ") -> str:
     """Return paragraphs, and what begins with "@", as the lines between `/**` and `*/`."""
-    first, *rest = (_html(one) for one in paragraphs)
+    first, *rest = (_html(paragraph) for paragraph in paragraphs)
     written = [comment(first, f"{indent} * ")]
     tags = False
-    for one in rest:
-        if not one.startswith("@"):
-            one = f"<p>{one}"
-        if not (tags and one.startswith("@")):
+    for paragraph in rest:
+        if not paragraph.startswith("@"):
+            paragraph = f"<p>{paragraph}"
+        if not (tags and paragraph.startswith("@")):
             written.append(f"{indent} *")
-        tags = one.startswith("@")
+        tags = paragraph.startswith("@")
         hang = f"{indent} *     " if tags else f"{indent} * "
-        written.append(f"{indent} * " + comment(one, hang)[len(hang) :])
+        written.append(f"{indent} * " + comment(paragraph, hang)[len(hang) :])
     return "\n".join(written)
 
 
@@ -99,7 +99,7 @@ def _html(text: str) -> str:
 JAVA = Sdk(
     name="java",
     home=ROOT / "client" / "java",
-    sources={"java.java.j2": "src/main/java/dev/nnpa/Zdnn.java"},
+    files=(File("src/main/java/dev/nnpa/Zdnn.java", "java.java.j2"),),
     filters={
         "signature": signature,
         "setter": setter,

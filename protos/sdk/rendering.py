@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the contract becomes an SDK's source: one template per file, the same model for all."""
+"""How the contract becomes source files: one template per kind of file, the same model for all."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,9 +10,15 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sdk.verbs import Contract
+from sdk.verbs import Contract, Verb
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# How a generated block of a hand-written file begins and ends, by suffix.
+_MARKERS = {
+    ".md": ("<!-- generated: {} -->", "<!-- /generated -->"),
+    ".py": ("# generated: begin {}", "# generated: end"),
+    ".h": ("// generated: begin {}", "// generated: end"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,7 @@ class Messages:
     """Committed messages and stubs of a language.
 
     `folder` below the SDK's home holds nothing else. `missing` returns what this machine lacks to
-    make them, or "". `write` makes them in an empty folder.
+    generate them, or "". `write` generates them in an empty folder.
     """
 
     folder: str
@@ -28,17 +35,31 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file that a template generates, or a block of it between markers with the name `block`.
+
+    `path` is below the SDK's home. `select` chooses the verbs that the template gets; `title` is
+    what the template may call them.
+    """
+
+    path: str
+    template: str
+    block: str = ""
+    select: Callable[[Verb], bool] = lambda _verb: True
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sdk:
     """What is generated for one language.
 
-    `home` is the SDK's folder, `sources` template name to the file below `home` that it makes.
-    `filters` are the language's own filters for its templates. `messages` is None where the
-    language's own build makes them.
+    `home` is the SDK's folder. `filters` are the language's own filters for its templates.
+    `messages` is None where the language's own build generates them.
     """
 
     name: str
     home: Path
-    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: tuple[File, ...]
     filters: Mapping[str, Callable[..., str]] = field(default_factory=dict[str, Callable[..., str]])
     messages: Messages | None = None
 
@@ -58,14 +79,15 @@ def comment(text: str | Iterable[str], prefix: str, width: int = 100) -> str:
     """Wrap one paragraph, or several with an empty comment line between, each line prefixed."""
     paragraphs = [text] if isinstance(text, str) else list(text)
     wrapped = [
-        textwrap.fill(one, width - len(prefix), break_on_hyphens=False) for one in paragraphs
+        textwrap.fill(paragraph, width - len(prefix), break_on_hyphens=False)
+        for paragraph in paragraphs
     ]
     lines = "\n\n".join(wrapped).splitlines()
     return "\n".join(f"{prefix}{line}".rstrip() for line in lines)
 
 
 def render(sdk: Sdk, contract: Contract) -> dict[Path, str]:
-    """Return the sources that an SDK's templates make of the contract, by file."""
+    """Return the sources that an SDK's templates generate from the contract, by file."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
@@ -75,9 +97,27 @@ def render(sdk: Sdk, contract: Contract) -> dict[Path, str]:
     )
     filters: dict[str, Any] = environment.filters
     filters |= {"pascal": pascal, "camel": camel, "comment": comment, **sdk.filters}
-    return {
-        sdk.home / path: environment.get_template(name).render(
-            verbs=contract.verbs, enums=contract.enums
+    texts: dict[Path, str] = {}
+    for file in sdk.files:
+        text = environment.get_template(file.template).render(
+            verbs=[verb for verb in contract.verbs if file.select(verb)],
+            enums=contract.enums,
+            title=file.title,
         )
-        for name, path in sdk.sources.items()
-    }
+        path = sdk.home / file.path
+        if file.block:
+            whole = texts.get(path) or path.read_text(encoding="utf-8")
+            text = _replace_block(whole, file, text)
+        texts[path] = text
+    return texts
+
+
+def _replace_block(whole: str, file: File, text: str) -> str:
+    """Return a hand-written file with the text between the markers of a block replaced."""
+    begin, end = _MARKERS[Path(file.path).suffix]
+    begin = begin.format(file.block)
+    pattern = re.compile(rf"(?<={re.escape(begin)})(\n?).*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(whole)) != 1:
+        raise SystemExit(f"{file.path}: expected one block between {begin!r} and {end!r}")
+    body = text.removesuffix("\n")
+    return pattern.sub(lambda match: f"{match[1]}{body}{match[1]}{end}", whole)

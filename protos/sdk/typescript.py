@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import distribution, version
 from pathlib import Path
 
-from sdk.rendering import ROOT, Messages, Sdk, camel
+from sdk.rendering import ROOT, File, Messages, Sdk, camel
 from sdk.verbs import PROTOS, Absent, Constant, Enum, Kind, Parameter, Value, Verb
 
 HOME = ROOT / "client" / "typescript"
@@ -58,17 +58,18 @@ def signature(verb: Verb) -> str:
     """
     written: list[str] = ["options?: VerbOptions"]
     trailing = True
-    for one in reversed(verb.parameters):
-        if one.absent is Absent.REQUIRED:
+    for parameter in reversed(verb.parameters):
+        name, kind = camel(parameter.name), _type(parameter)
+        if parameter.absent is Absent.REQUIRED:
             trailing = False
-            written.insert(0, f"{camel(one.name)}: {_type(one)}")
+            written.insert(0, f"{name}: {kind}")
         elif trailing:
-            written.insert(0, f"{camel(one.name)}?: {_type(one)}")
+            written.insert(0, f"{name}?: {kind}")
         else:
-            written.insert(0, f"{camel(one.name)}: {_type(one)} | undefined")
+            written.insert(0, f"{name}: {kind} | undefined")
     if not verb.inputs:
         written.insert(0, "session: Session")
-    return "".join(f"\n  {one}," for one in written) + "\n"
+    return "".join(f"\n  {declaration}," for declaration in written) + "\n"
 
 
 def answer(verb: Verb) -> str:
@@ -84,7 +85,7 @@ def answer(verb: Verb) -> str:
 def member(constant: Constant, enum: Enum) -> str:
     """Return a constant as protoc-gen-es names it: without the enum's name where all begin so."""
     prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", enum.name).upper() + "_"
-    shared = all(one.name.startswith(prefix) for one in enum.constants)
+    shared = all(constant.name.startswith(prefix) for constant in enum.constants)
     return f"{enum.name}.{constant.name.removeprefix(prefix) if shared else constant.name}"
 
 
@@ -114,10 +115,10 @@ def argument(parameter: Parameter) -> str:
 TYPESCRIPT = Sdk(
     name="typescript",
     home=HOME,
-    sources={
-        "typescript_constants.ts.j2": "src/constants.gen.ts",
-        "typescript_verbs.ts.j2": "src/verbs.gen.ts",
-    },
+    files=(
+        File("src/constants.gen.ts", "typescript_constants.ts.j2"),
+        File("src/verbs.gen.ts", "typescript_verbs.ts.j2"),
+    ),
     filters={
         "answer": answer,
         "argument": argument,

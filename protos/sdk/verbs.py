@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs that every SDK offers, read from the wire contract and its comments.
+"""The model of the contract from which every SDK's verbs are generated.
 
-A verb is an arm of `Operation`. What the types of a message do not say, its comments do, in words
-that the contract keeps to: "Absent is C's NULL", "Default: all", "Default false", "`new_id` is
-FIELD_INVALID", "result `boolean`", "OperationResult.range".
+A verb is an arm of `Operation`. Names, types and comments come from the messages; what these do not
+say comes from the options of `options.proto`.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,24 +21,10 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     FileDescriptorSet,
 )
+from nnpa.zdnn.v1 import options_pb2 as pb
 
 PROTOS = Path(__file__).resolve().parent.parent
 PACKAGE = "nnpa.zdnn.v1"
-# First number of each family, as the comment of Operation.operation has them.
-FAMILIES = {
-    1: "life cycle",
-    20: "elementwise",
-    40: "activation",
-    50: "normalization and reduction",
-    60: "matmul",
-    70: "pooling and convolution",
-    80: "recurrent",
-    100: "environment",
-}
-# The arms that make and end the SDK's own object; every SDK writes them by hand, with its ztensor.
-LIFE = frozenset(
-    {"init_ztensor", "init_quantized_ztensor", "allochelper_ztensor", "free_ztensor_buffer"}
-)
 
 
 class Kind(StrEnum):
@@ -78,25 +63,52 @@ class Value(StrEnum):
     DATA = "data"
 
 
+_ABSENT = {
+    pb.ABSENCE_UNSPECIFIED: Absent.REQUIRED,
+    pb.ABSENCE_NULL: Absent.NULL,
+    pb.ABSENCE_ALL: Absent.ALL,
+    pb.ABSENCE_FALSE: Absent.FALSE,
+}
+_VALUES = {
+    pb.ANSWER_UNSPECIFIED: Value.NOTHING,
+    pb.ANSWER_BOOLEAN: Value.BOOLEAN,
+    pb.ANSWER_NUMBER: Value.NUMBER,
+    pb.ANSWER_RANGE: Value.RANGE,
+    pb.ANSWER_DATA: Value.DATA,
+}
+_AREAS = {pb.AREA_UNSPECIFIED: "", pb.AREA_SAVE: "save_area", pb.AREA_WORK: "work_area"}
+# The verbs that make and end the SDK's own object; every SDK writes them by hand, with its ztensor.
+_LIFE = frozenset((pb.ACCESS_CREATE, pb.ACCESS_ALLOCATE, pb.ACCESS_FREE))
+_COMPUTING = range(pb.FAMILY_ELEMENTWISE, pb.FAMILY_RECURRENT + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter, in C order.
+    """A parameter, in C order.
 
     `name` is C's, `enum` the name of the type of an enum, or of numbers that stand for one, or "";
-    `output` tells whether the operation writes it, `doc` is its comment in one line.
+    `default` is the constant of that enum that asks for nothing, or "". `area` names the memory
+    that C takes before this parameter, or is "". `doc` is its comment in one line.
     """
 
     name: str
     kind: Kind
     enum: str
-    output: bool
+    default: str
     absent: Absent
+    area: str
     doc: str
+    options: pb.ParameterOptions
+
+    @property
+    def output(self) -> bool:
+        """Whether the operation writes it."""
+        return self.options.access == pb.ACCESS_WRITE
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One arm: `name` is the C function's without "zdnn_", `message` the arm's message.
+    """An arm: `name` is the C function's without "zdnn_", `message` the arm's message.
 
     `doc` is the message's comment in paragraphs, the first of which begins with the C name.
     """
@@ -104,58 +116,103 @@ class Verb:
     name: str
     message: str
     number: int
-    family: str
     doc: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     value: Value
+    options: pb.FunctionOptions
+
+    @property
+    def family(self) -> str:
+        """The family's name in small letters, for example "elementwise"."""
+        return pb.Family.Name(self.options.family).removeprefix("FAMILY_").lower()
+
+    @property
+    def computes(self) -> bool:
+        """Whether the verb is an operation of the machine."""
+        return self.options.family in _COMPUTING
 
     @property
     def by_hand(self) -> bool:
         """Whether every SDK writes this verb with its ztensor, instead of generating it."""
-        return self.name in LIFE
+        return any(parameter.options.access in _LIFE for parameter in self.parameters)
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the comment, without the C name, with a capital letter."""
+        text = self.doc[0].partition(": ")[2]
+        sentence = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
+        return sentence[:1].upper() + sentence[1:]
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The comment without the summary, in paragraphs."""
+        text = self.doc[0].partition(": ")[2]
+        rest = text[len(self.summary) :].strip()
+        return (rest, *self.doc[1:]) if rest else self.doc[1:]
 
     @property
     def inputs(self) -> tuple[Parameter, ...]:
         """The ztensors that must exist before: all but the outputs."""
-        return tuple(one for one in self.parameters if one.kind is Kind.ZTENSOR and not one.output)
+        return tuple(
+            parameter
+            for parameter in self.parameters
+            if parameter.kind is Kind.ZTENSOR and not parameter.output
+        )
 
     @property
     def outputs(self) -> tuple[Parameter, ...]:
-        """The ztensors that the operation writes, of another name than an input's."""
-        return tuple(one for one in self.parameters if one.kind is Kind.ZTENSOR and one.output)
+        """The ztensors that the operation writes."""
+        return tuple(parameter for parameter in self.parameters if parameter.output)
 
     @property
     def scalars(self) -> tuple[Parameter, ...]:
         """What is neither a ztensor nor an array."""
-        others = (Kind.ZTENSOR, Kind.NEW_ZTENSOR, Kind.DESCRIPTOR, Kind.ARRAY, Kind.ARRAYS)
-        return tuple(one for one in self.parameters if one.kind not in others)
+        rest = (Kind.ZTENSOR, Kind.NEW_ZTENSOR, Kind.DESCRIPTOR, Kind.ARRAY, Kind.ARRAYS)
+        return tuple(parameter for parameter in self.parameters if parameter.kind not in rest)
 
     @property
     def arrays(self) -> Parameter | None:
         """The user's array or arrays, of a transform."""
-        return next((one for one in self.parameters if one.kind in (Kind.ARRAY, Kind.ARRAYS)), None)
+        kinds = (Kind.ARRAY, Kind.ARRAYS)
+        return next((parameter for parameter in self.parameters if parameter.kind in kinds), None)
+
+    @property
+    def area(self) -> str:
+        """The memory that C takes and that does not travel: "save_area", "work_area" or ""."""
+        return next((parameter.area for parameter in self.parameters if parameter.area), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value of an enum."""
+    """A value of an enum.
+
+    `parmblk_format` is, of a function code, the lowest format of the parameter block.
+    """
 
     name: str
     number: int
     doc: str
+    parmblk_format: int
 
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """One enum of the contract.
+    """An enum of the contract.
 
-    `zdnn` tells whether names and numbers are zDNN's own; then only zDNN's names are here.
+    `c_name` is its name in zdnn.h; then only zDNN's constants are here. It is "" for our own enums.
+    `module` is the file of the contract that holds it, for example "operation".
     """
 
     name: str
     doc: str
     constants: tuple[Constant, ...]
-    zdnn: bool
+    c_name: str
+    module: str
+
+    @property
+    def zdnn(self) -> bool:
+        """Whether names and numbers are zDNN's own."""
+        return bool(self.c_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +242,26 @@ def descriptor_set() -> FileDescriptorSet:
 
 def read_contract() -> Contract:
     """Read the verbs, by arm number, and the enums, by file and place."""
-    files = {file.name.rpartition("/")[2]: file for file in descriptor_set().file}
-    enums = tuple(one for name in sorted(files) for one in _enums(files[name]))
-    return Contract(tuple(_verbs(files["operation.proto"])), enums)
+    files = {Path(file.name).stem: file for file in descriptor_set().file}
+    enums = tuple(
+        enum for name in sorted(files.keys() - {"options"}) for enum in _enums(name, files[name])
+    )
+    defaults = {
+        enum.name: next(value.name for value in enum.value if value.number == 0)
+        for enum in files["operation"].enum_type
+        if enum.options.Extensions[pb.zdnn_enum].zero_is_default
+    }
+    return Contract(tuple(_verbs(files["operation"], defaults)), enums)
 
 
 def _comments(file: FileDescriptorProto) -> dict[tuple[int, ...], str]:
     """Return the comments before each element, by its path in the descriptor."""
-    places = file.source_code_info.location
-    return {tuple(one.path): one.leading_comments for one in places if one.leading_comments}
+    locations = file.source_code_info.location
+    return {
+        tuple(location.path): location.leading_comments
+        for location in locations
+        if location.leading_comments
+    }
 
 
 def _line(comment: str) -> str:
@@ -201,70 +269,71 @@ def _line(comment: str) -> str:
 
 
 def _paragraphs(comment: str) -> tuple[str, ...]:
-    return tuple(_line(one) for one in re.split(r"\n[ \t]*\n", comment) if one.strip())
+    return tuple(_line(text) for text in re.split(r"\n[ \t]*\n", comment) if text.strip())
 
 
 _MESSAGES = FileDescriptorProto.MESSAGE_TYPE_FIELD_NUMBER
 _FIELDS = DescriptorProto.FIELD_FIELD_NUMBER
 _ENUMS = FileDescriptorProto.ENUM_TYPE_FIELD_NUMBER
-_VALUES = EnumDescriptorProto.VALUE_FIELD_NUMBER
+_ENUM_VALUES = EnumDescriptorProto.VALUE_FIELD_NUMBER
 
 
-def _enums(file: FileDescriptorProto) -> Iterator[Enum]:
-    told = _comments(file)
+def _enums(module: str, file: FileDescriptorProto) -> Iterator[Enum]:
+    comments = _comments(file)
     for place, enum in enumerate(file.enum_type):
+        c_name = enum.options.Extensions[pb.zdnn_enum].c_name
         constants = tuple(
-            Constant(one.name, one.number, _line(told[(_ENUMS, place, _VALUES, index)]))
-            for index, one in enumerate(enum.value)
+            Constant(
+                value.name,
+                value.number,
+                _line(comments[(_ENUMS, place, _ENUM_VALUES, index)]),
+                value.options.Extensions[pb.zdnn_code].parmblk_format,
+            )
+            for index, value in enumerate(enum.value)
+            if not (c_name and value.name.endswith("_UNSPECIFIED"))
         )
-        zdnn = enum.name.startswith("Nnpa") or not _unspecified(constants[0])
-        if zdnn:
-            constants = tuple(one for one in constants if not _unspecified(one))
-        yield Enum(enum.name, _line(told[(_ENUMS, place)]), constants, zdnn)
+        yield Enum(enum.name, _line(comments[(_ENUMS, place)]), constants, c_name, module)
 
 
-def _unspecified(constant: Constant) -> bool:
-    return constant.name.endswith("_UNSPECIFIED")
-
-
-def _verbs(file: FileDescriptorProto) -> Iterator[Verb]:
-    told = _comments(file)
+def _verbs(file: FileDescriptorProto, defaults: Mapping[str, str]) -> Iterator[Verb]:
+    comments = _comments(file)
     places = {message.name: place for place, message in enumerate(file.message_type)}
     arms = file.message_type[places["Operation"]].field
-    for arm in sorted(arms, key=lambda one: one.number):
+    for arm in sorted(arms, key=lambda field: field.number):
         if arm.HasField("oneof_index"):
             place = places[arm.type_name.rpartition(".")[2]]
-            yield _verb(arm, file.message_type[place], place, told)
+            message = file.message_type[place]
+            parameters = tuple(
+                _parameter(field, _line(comments[(_MESSAGES, place, _FIELDS, index)]), defaults)
+                for index, field in enumerate(message.field)
+            )
+            doc = _paragraphs(comments[(_MESSAGES, place)])
+            yield _verb(arm, message, doc, parameters)
 
 
 def _verb(
     arm: FieldDescriptorProto,
     message: DescriptorProto,
-    place: int,
-    told: dict[tuple[int, ...], str],
+    doc: tuple[str, ...],
+    parameters: tuple[Parameter, ...],
 ) -> Verb:
-    family = FAMILIES[max(first for first in FAMILIES if first <= arm.number)]
-    doc = _paragraphs(told[(_MESSAGES, place)])
-    parameters = tuple(
-        _parameter(field, _line(told[(_MESSAGES, place, _FIELDS, index)]))
-        for index, field in enumerate(message.field)
-    )
-    return Verb(arm.name, message.name, arm.number, family, doc, parameters, _value(" ".join(doc)))
+    options = message.options.Extensions[pb.zdnn_function]
+    if options.parmblk_format == 1:
+        doc = (*doc, "Needs Telum II.")
+    value = _VALUES[options.answer]
+    return Verb(arm.name, message.name, arm.number, doc, parameters, value, options)
 
 
-def _value(doc: str) -> Value:
-    found = re.search(r"result `(boolean|number)`|OperationResult\.(range|data)\b", doc)
-    return Value(found[1] or found[2]) if found else Value.NOTHING
-
-
-def _parameter(field: FieldDescriptorProto, doc: str) -> Parameter:
-    kind, name = _kind(field), field.name
-    if kind is Kind.ARRAYS and doc.startswith("One array."):
+def _parameter(field: FieldDescriptorProto, doc: str, defaults: Mapping[str, str]) -> Parameter:
+    kind, options = _kind(field), field.options.Extensions[pb.zdnn_parameter]
+    if kind is Kind.ARRAYS and options.single:
         kind = Kind.ARRAY
-    written = kind is Kind.ZTENSOR and (name == "dest" or "output" in name.split("_"))
-    told = re.search(r"of enum (\w+)", doc) if kind is Kind.INT32S else None
-    enum = told[1] if told else field.type_name.rpartition(".")[2] if kind is Kind.ENUM else ""
-    return Parameter(name, kind, enum, written, _absent(written, doc), doc)
+    enum = field.type_name.rpartition(".")[2] if kind is Kind.ENUM else options.enumeration
+    absent = _ABSENT[options.absence]
+    if options.access == pb.ACCESS_WRITE and not options.must_exist:
+        absent = Absent.CREATED
+    default, area = defaults.get(enum, ""), _AREAS[options.area]
+    return Parameter(field.name, kind, enum, default, absent, area, doc, options)
 
 
 _SCALARS = {
@@ -287,16 +356,3 @@ def _kind(field: FieldDescriptorProto) -> Kind:
         return _MESSAGE_KINDS[field.type_name.rpartition(".")[2]]
     repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
     return (_LISTS if repeated else _SCALARS)[field.type]
-
-
-def _absent(written: bool, doc: str) -> Absent:
-    if written:
-        return Absent.REQUIRED if "`new_id` is FIELD_INVALID" in doc else Absent.CREATED
-    for words, meaning in (
-        ("Absent is C's NULL", Absent.NULL),
-        ("Default: all", Absent.ALL),
-        ("Default false", Absent.FALSE),
-    ):
-        if words in doc:
-            return meaning
-    return Absent.REQUIRED

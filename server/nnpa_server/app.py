@@ -17,6 +17,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
+from nnpa_emulator.kernels import use_reference
 
 from nnpa_server import mli, network, open_inference
 from nnpa_server.accelerator import (
@@ -112,10 +113,10 @@ class Server:
         config, self.models_ready = self.config, threading.Event()
         self.models = Late(
             lambda: open_inference.make_models(
-                config, self.repository, self.metrics, self.models_ready
+                config, self.repository, self.metrics, self.models_ready, config.shortcuts
             )
         )
-        handlers = open_inference.handlers_of(lambda: self.models.made().service)
+        handlers = open_inference.handlers_of(lambda: self.models.made().service, config.shortcuts)
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
@@ -125,6 +126,7 @@ class Server:
             self.store,
             self.repository,
             lambda: None if config.no_model_control else self.models.made().loader,
+            config.shortcuts,
         )
 
     def load_models(self) -> None:
@@ -213,7 +215,7 @@ class Server:
             for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.made().inference.is_quick, _options(self.config)
+            handlers, self._pool, self.models.made().is_quick, _options(self.config)
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
@@ -306,6 +308,8 @@ def _make_way(address: str) -> None:
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
     is_tuned = "process-tuning" in config.shortcuts
+    if "compiled-kernels" not in config.shortcuts:
+        use_reference()
     process.pin_blas()
     if is_tuned:
         process.tune_malloc()

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--awake]`."""
+"""Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--awake]`.
+
+`--show` prints the table of the run that is kept; nothing is measured. `--against REV` measures an
+older commit beside this tree.
+"""
 
 import argparse
 import importlib
-import json
 import pkgutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,44 +14,70 @@ from pathlib import Path
 from rich.console import Console
 
 import tests.bench
-from tests.bench import options as chosen
-from tests.bench import report
+from tests.bench import against
+from tests.bench import options as options_of_rows
 from tests.bench.awake import awake
+from tests.bench.report import ROWS, Report, look_at_machine, measure
 
-LAST = Path(__file__).parent / "last.txt"
+LAST = Path(__file__).parent / "last.json"
+WITHOUT_ROWS = frozenset(("__main__", "against", "awake", "options", "peers", "report"))
 
 
 def main() -> None:
     """Measure, print, and keep what was asked for."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    console = Console(width=160)
+    if arguments.show:
+        Report.from_json(LAST.read_text(encoding="utf-8")).show(console)
+        return
+    options_of_rows.PEERS = arguments.peers
+    header = look_at_machine(arguments.awake)
+    numbers = _rows(parser, arguments.rows)
+    with awake() if arguments.awake else nullcontext():
+        if arguments.against:
+            _compare(console, numbers, arguments)
+            return
+        report = Report(header, measure(numbers))
+    report.show(console)
+    for kept in (LAST if arguments.write else None, arguments.json):
+        if kept is not None:
+            kept.write_text(report.to_json(), encoding="utf-8")
+
+
+def _compare(console: Console, numbers: list[str], arguments: argparse.Namespace) -> None:
+    """Measure an older commit beside this tree; print and keep the comparison."""
+    flags = ["--peers"] if arguments.peers else []
+    rows = [ROWS[number] for number in numbers]
+    cases = against.comparison(rows, arguments.against, arguments.rounds, flags)
+    against.show(console, cases)
+    if arguments.json is not None:
+        arguments.json.write_text(against.to_json(arguments.against, cases), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="row numbers, default all")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
-    parser.add_argument(
-        "--peers", action="store_true", help="make the environments of peers, and measure them"
-    )
-    parser.add_argument(
-        "--awake", action="store_true", help="keep cores from halting, which slows wake-ups of VMs"
-    )
-    parser.add_argument("--write", action="store_true", help=f"keep the output as {LAST.name}")
-    options = parser.parse_args()
-    chosen.PEERS = options.peers
-    top = report.header(options.awake)
+    add = parser.add_argument
+    add("--rows", nargs="+", metavar="ROW", help="row numbers, default all")
+    add("--json", type=Path, metavar="FILE", help="write the figures as JSON")
+    add("--peers", action="store_true", help="make the environments of peers, and measure them")
+    add("--awake", action="store_true", help="keep cores from halting, which slows wake-ups of VMs")
+    add("--write", action="store_true", help=f"keep the figures as {LAST.name}")
+    add("--show", action="store_true", help=f"print the table of {LAST.name}")
+    add("--against", metavar="REV", help="compare with a commit, sides in turns")
+    add("--rounds", type=int, default=5, help="rounds of --against on each side, default 5")
+    return parser
+
+
+def _rows(parser: argparse.ArgumentParser, chosen: list[str] | None) -> list[str]:
+    """Return the rows to measure, in the table's order; a number that there is not ends it."""
     for module in pkgutil.iter_modules(tests.bench.__path__):
-        if module.name not in ("__main__", "awake", "options", "peers", "report"):
+        if module.name not in WITHOUT_ROWS:
             importlib.import_module(f"tests.bench.{module.name}")
-    known = sorted(report.ROWS, key=lambda number: (len(number.rstrip("b")), number))
-    unknown = set(options.rows or ()) - set(known)
-    if unknown:
-        parser.error(f"--rows: {', '.join(sorted(unknown))} not among {', '.join(known)}")
-    with awake() if options.awake else nullcontext():
-        results = report.measure(options.rows or known)
-    console = Console(record=True, width=160)
-    report.show(console, top, results)
-    if options.write:
-        text = "\n".join(line.rstrip() for line in console.export_text().splitlines())
-        LAST.write_text(text + "\n", encoding="utf-8")
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(top, results), indent=1) + "\n", "utf-8")
+    numbers = sorted(ROWS, key=lambda number: (len(number.rstrip("b")), number))
+    if unknown := set(chosen or ()) - set(numbers):
+        parser.error(f"--rows: {', '.join(sorted(unknown))} not among {', '.join(numbers)}")
+    return chosen or numbers
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ def _seconds(work: Work) -> float:
 
 
 @row(
-    "faults", "a list of small operations that no fault meets, over one on a server without faults"
+    "faults",
+    "a list of small operations that no fault meets, over one on a server without faults",
+    grpc=True,
 )
 def hooks() -> list[Figure]:
     """Targets: with faults disabled the hooks are not to be seen; a rule costs its own look."""

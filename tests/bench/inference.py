@@ -156,7 +156,7 @@ def _over(times: dict[str, list[float]], one: str, other: str) -> tuple[float, s
     return value, f"{note}{statistics.median(times[other]) * 1e6:.0f} us"
 
 
-@row("16", "ModelInfer p50, 1x1024 add on sticks, over MLServer (time)")
+@row("16", "ModelInfer p50, 1x1024 add on sticks, over MLServer (time)", grpc=True)
 def over_mlserver() -> list[Figure]:
     """Floors 0.7 and 0.35, moonshots 0.25 and 0.12. The bare echo of the request always."""
     times, figures = _small(), list[Figure]()
@@ -172,7 +172,7 @@ def over_mlserver() -> list[Figure]:
     return figures
 
 
-@row("17", "the same over the KServe SDK (time)")
+@row("17", "the same over the KServe SDK (time)", grpc=True)
 def over_kserve() -> list[Figure]:
     """Floor 0.9, moonshot 0.4."""
     if not options.PEERS:
@@ -202,12 +202,13 @@ def throughput(address: str) -> float:
     return sum(counts) / _SECONDS
 
 
-@row("18", "requests per second at 8 clients over MLServer in one process, and KServe")
+@row("18", "requests per second at 8 clients over MLServer in one process, and KServe", grpc=True)
 def at_eight_clients() -> list[Figure]:
     """Floors 1.5 and 1.0, moonshots 3.0 and 1.8."""
     mine = ours("127.0.0.1:0")[0]
     if not options.PEERS:
-        return [Figure("nnpa", throughput(mine), note=f"requests per second; {_NO_PEERS}")]
+        note = f"requests per second; {_NO_PEERS}"
+        return [Figure("nnpa", throughput(mine), more=True, note=note)]
     figures: list[Figure] = []
     for name, floor, moonshot in (("MLServer p=0", 1.5, 3.0), ("KServe", 1.0, 1.8)):
         _, address = _launch(*_command(name))
@@ -220,7 +221,7 @@ def at_eight_clients() -> list[Figure]:
     return figures
 
 
-@row("19", "ModelInfer with tensors of 1 MiB over MLServer in one process (time)")
+@row("19", "ModelInfer with tensors of 1 MiB over MLServer in one process (time)", grpc=True)
 def large_tensors() -> list[Figure]:
     """Floor 0.3, moonshot 0.05. One row of sticks has 16 times the pages of many."""
     asks: dict[str, Ask] = {
@@ -241,7 +242,7 @@ def large_tensors() -> list[Figure]:
     return figures
 
 
-@row("21b", "start to an open port, kernels cached, over MLServer (time)")
+@row("21b", "start to an open port, kernels cached, over MLServer (time)", grpc=True)
 def start_over_mlserver() -> list[Figure]:
     """Floor 1.0, moonshot 0.5."""
     if not options.PEERS:

@@ -139,7 +139,7 @@ def stickify_numpy() -> list[Figure]:
             partial(stick.stickify, data, desc, buffer),
             7,
         )
-        figures.append(Figure(name(dims), times))
+        figures.append(Figure(name(dims), times, more=True))
     return figures
 
 

@@ -123,7 +123,9 @@ def _library(address: str, transfer: str) -> Generator[ctypes.CDLL]:
         del os.environ[name]
 
 
-@row("12b", "upload, add, download through libzdnn, times a bare echo of the FP32 payload")
+@row(
+    "12b", "upload, add, download through libzdnn, times a bare echo of the FP32 payload", grpc=True
+)
 def through_libzdnn() -> list[Figure]:
     """Time 1, 4 and 64 MiB over a Unix socket: by the wire with the cache, and in shared memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +142,11 @@ def through_libzdnn() -> list[Figure]:
             return figures
 
 
-@row("15b", "100 small operations one after the other through libzdnn, times the Python SDK")
+@row(
+    "15b",
+    "100 small operations one after the other through libzdnn, times the Python SDK",
+    grpc=True,
+)
 def sequence() -> list[Figure]:
     """Time a chain on 32x64 tensors over a Unix socket; Python awaits each, or sends a list."""
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ def _calls(name: str, *flags: str) -> dict[str, Work]:
     }
 
 
-@row("metrics", "a server with --metrics over one without (time)")
+@row("metrics", "a server with --metrics over one without (time)", grpc=True)
 def counting() -> list[Figure]:
     """Target 1.1: counting takes less than a tenth of the smallest operations."""
     on, off = _calls("counting", "--metrics", "127.0.0.1:0"), _calls("silent")

@@ -70,7 +70,11 @@ PROGRAMS = (
 )
 
 
-@row("SDK", "one add, and a list of a hundred, over an echo of as many bytes in the same language")
+@row(
+    "SDK",
+    "one add, and a list of a hundred, over an echo of as many bytes in the same language",
+    grpc=True,
+)
 def latencies() -> list[Figure]:
     """Time every SDK whose tools are here."""
     places = sockets()

@@ -130,7 +130,11 @@ def adds_in(ours: Session, array: npt.NDArray[np.float32]) -> dict[str, Work]:
     return {", one list": listed, ", call by call": call_by_call}
 
 
-@row("12", "upload, add, download by the Python client over a bare chunked-stream echo (time)")
+@row(
+    "12",
+    "upload, add, download by the Python client over a bare chunked-stream echo (time)",
+    grpc=True,
+)
 def chunked() -> list[Figure]:
     """Floor 2.0, moonshot 1.2. Both from array to array, with the same malloc settings."""
     figures: list[Figure] = []
@@ -150,7 +154,7 @@ def chunked() -> list[Figure]:
     return figures
 
 
-@row("13", "the same over the protobuf-bytes echo that a user writes by default (time)")
+@row("13", "the same over the protobuf-bytes echo that a user writes by default (time)", grpc=True)
 def against_protobuf() -> list[Figure]:
     """Floor 0.8, moonshot 0.2."""
     figures: list[Figure] = []
@@ -192,7 +196,7 @@ def program(shape: tuple[int, int]) -> tuple[Client, list[Operation], Work]:
     return client, [op("add", input_a=1, input_b=2, output=3)] * N, alone
 
 
-@row("14", f"program of N={N} ops in one RPC over the same calls made locally (time)")
+@row("14", f"program of N={N} ops in one RPC over the same calls made locally (time)", grpc=True)
 def one_rpc() -> list[Figure]:
     """Floors 1.3, 1.6, 8; moonshots, over the stream, 1.03, 1.1, 2.5."""
     bounds = {"512x1024": (1.3, 1.03), "64x1024": (1.6, 1.1), "32x64": (8.0, 2.5)}
@@ -229,7 +233,7 @@ class Conversation:
         self._queue.put(None)
 
 
-@row("15", f"N={N} in one RPC over {N} pipelined stream messages (time)")
+@row("15", f"N={N} in one RPC over {N} pipelined stream messages (time)", grpc=True)
 def one_rpc_over_messages() -> list[Figure]:
     """Floor 0.3, moonshot 0.04 for 32x64."""
     figures: list[Figure] = []
@@ -256,7 +260,9 @@ def median_call(call: Work, count: int = 60) -> Work:
     return work
 
 
-@row("20", "p50 of a unary call with one 32x64 add over a bare echo of equal bytes (time)")
+@row(
+    "20", "p50 of a unary call with one 32x64 add over a bare echo of equal bytes (time)", grpc=True
+)
 def unary_latency() -> list[Figure]:
     """Floor 2, moonshot 1.15."""
     figures: list[Figure] = []
@@ -291,7 +297,11 @@ def p50_ratio(work: Work, reference: Work, rounds: int = 7, calls: int = 300) ->
     return statistics.median(p50(work) / p50(reference) for _ in range(rounds))
 
 
-@row("21", "start to ready line, kernels cached, over the same of a bare echo server (time)")
+@row(
+    "21",
+    "start to ready line, kernels cached, over the same of a bare echo server (time)",
+    grpc=True,
+)
 def start_to_ready() -> list[Figure]:
     """Reported only: the goal's peer, MLServer, is measured where it is installed."""
 
@@ -313,7 +323,7 @@ def start_to_ready() -> list[Figure]:
     return [Figure("nnpa-server / echo", value, note=f"{ours:.2f} s")]
 
 
-@row("growth", "cost with much over cost with little (time): flat is 1")
+@row("growth", "cost with much over cost with little (time): flat is 1", grpc=True)
 def growth() -> list[Figure]:
     """Floor 1.3 each: Execute does not look at what it does not use."""
     address = server(sockets()[0])

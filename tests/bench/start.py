@@ -40,7 +40,11 @@ def _seconds(call: Callable[[str], None], module: str, *arguments: str) -> float
         process.communicate(timeout=60)
 
 
-@row("start", "start to first zdnn_add, kernels cached, over a bare server's to first echo (time)")
+@row(
+    "start",
+    "start to first zdnn_add, kernels cached, over a bare server's to first echo (time)",
+    grpc=True,
+)
 def start_to_add() -> list[Figure]:
     """Target 4. The first start, which may compile, does not count; clients are imported."""
     socket = f"unix:{directory()}"

@@ -44,7 +44,9 @@ def _traced(address: str, client: Client) -> None:
     assert client.stub.UpdateSession(request).trace == recording.name
 
 
-@row("trace", "a session that is recorded, without contents, over one that is not (time)")
+@row(
+    "trace", "a session that is recorded, without contents, over one that is not (time)", grpc=True
+)
 def recording() -> list[Figure]:
     """Target 1.1: recording takes less than a tenth of a program of 100 operations."""
     address = start_warm("--listen", f"unix:{directory()}/trace")
@@ -79,7 +81,9 @@ def _list(host: AcceleratorService, session: str, count: int) -> Work:
     return lambda: host.execute(listed, Waiting())
 
 
-@row("trace-off", "a session that is not recorded, over a server that cannot record (CPU)")
+@row(
+    "trace-off", "a session that is not recorded, over a server that cannot record (CPU)", grpc=True
+)
 def silent() -> list[Figure]:
     """Target 1.02: nothing that could be measured; medians of many turns, in this process."""
     store = Store(Limits())

@@ -8,16 +8,27 @@ from typing import Any
 
 import pytest
 from nnpa_client import Session
+from nnpa_client._shortcuts import with_shortcuts
 from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.config import Endpoint
+from nnpa_client.config import Endpoint, plain_shortcuts
 from nnpa_client.options import session_options
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 from tests.client.server_process import serving
+from tests.server.process import PLAIN
 
 Open = Callable[..., Session]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_clients() -> Iterator[None]:
+    """With NNPA_TEST_PLAIN all clients, and the servers that they start, are plain."""
+    with pytest.MonkeyPatch.context() as patch:
+        if PLAIN:
+            patch.setenv("ZDNN_PLAIN", "1")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +54,7 @@ def make_transport(request: pytest.FixtureRequest) -> Callable[[], Transport]:
         held: Store = request.getfixturevalue("store")
         return lambda: InProcessTransport(held)
     target: str = request.getfixturevalue("server_target")
-    return lambda: GrpcTransport(Endpoint(target))
+    return lambda: with_shortcuts(GrpcTransport(Endpoint(target)), plain_shortcuts())
 
 
 @pytest.fixture

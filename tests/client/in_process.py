@@ -2,14 +2,12 @@
 """The client's transport without a network: it calls the server's service directly."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from nnpa.mli.v1 import mli_pb2
-from nnpa.zdnn.v1 import accelerator_pb2 as pb
-from nnpa.zdnn.v1 import trace_pb2
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
-from nnpa_client import _apart as apart
-from nnpa_client._chunks import Download, Upload
+from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR
+from nnpa_client._shortcuts import out_of_band_arrays
+from nnpa_client._transport import Method, Received, Request, Response, Sent
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 from nnpa_server.accelerator import TraceService
 from nnpa_server.accelerator.service import AcceleratorService
@@ -68,9 +66,12 @@ class InProcessTransport:
     def __init__(self, store: Store) -> None:
         self.calls = 0
         self._service = AcceleratorService(store)
-        self._traces = TraceService(self._service.traces)
-        self._mli = MliService(Limits(), calls=1)
-        self._networks = make_service(store, Repository(4), None)
+        self._services: dict[str, object] = {
+            "nnpa.zdnn.v1.AcceleratorService": self._service,
+            "nnpa.zdnn.v1.TraceService": TraceService(self._service.traces),
+            "nnpa.mli.v1.MliService": MliService(Limits(), calls=1),
+            "nnpa.network.v1.NetworkService": make_service(store, Repository(4), None),
+        }
 
     def _call(self, method: Callable[..., Answer], request: object) -> Answer:
         self.calls += 1
@@ -79,66 +80,41 @@ class InProcessTransport:
         except Exception as error:
             raise as_client_error(error) from error
 
-    def list_machines(self, request: pb.ListMachinesRequest) -> pb.ListMachinesResponse:
-        """List one page of machines."""
-        return self._call(self._service.ListMachines, request)
+    def _handler(self, path: str) -> Callable[..., Any]:
+        service, name = path.removeprefix("/").split("/")
+        handler: Callable[..., Any] = getattr(self._services[service], name)
+        return handler
 
-    def get_machine(self, request: pb.GetMachineRequest) -> pb.Machine:
-        """Get one machine by name or alias."""
-        return self._call(self._service.GetMachine, request)
+    def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
+        """Send one message, and return the answer."""
+        if isinstance(request, Request):
+            return cast("Received", self.execute(request))
+        copied = type(request).FromString(method.serialize(request))  # type: ignore[attr-defined] # a message
+        answer: Received = self._call(self._handler(method.path), copied)
+        return answer
 
-    def create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
-        """Create a session."""
-        return self._call(self._service.CreateSession, request)
-
-    def get_session(self, request: pb.GetSessionRequest) -> pb.Session:
-        """Get a session with its present use."""
-        return self._call(self._service.GetSession, request)
-
-    def update_session(self, request: pb.UpdateSessionRequest) -> pb.Session:
-        """Change options of a session."""
-        return self._call(self._service.UpdateSession, request)
-
-    def delete_session(self, request: pb.DeleteSessionRequest) -> None:
-        """Delete a session with its tensors."""
-        self._call(self._service.DeleteSession, request)
-
-    def execute(self, listed: apart.Listed) -> apart.Answered:
+    def execute(self, request: Request) -> Response:
         """Run operations in order."""
-        answered = self._call(self._service.execute, server.parse(apart.serialize(listed)))
-        return apart.parse(server.serialize(answered))
+        parsed = server.parse(out_of_band_arrays.serialize(request))
+        answered = self._call(self._service.execute, parsed)
+        return out_of_band_arrays.parse(server.serialize(answered))
 
-    def write_tensor(self, parts: Iterable[Upload]) -> pb.WriteTensorResponse:
-        """Fill a tensor: a header, then chunks."""
-        uploads = (part if isinstance(part, memoryview) else _parsed(part) for part in parts)
-        return self._call(self._service.WriteTensor, uploads)
+    def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
+        """Send messages, and return the answer to all of them."""
+        parts: Iterable[object] = requests
+        if method is WRITE_TENSOR:
+            parts = (parse_write(method.serialize(part)) for part in requests)
+        answer: Received = self._call(self._handler(method.path), iter(parts))
+        return answer
 
-    def read_tensor(self, request: pb.ReadTensorRequest) -> Iterator[Download]:
-        """Read a tensor: a header, then chunks."""
-        try:
-            yield from self._service.read_parts(request, Waiting())
-        except Exception as error:
-            raise as_client_error(error) from error
+    def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
+        """Send one message, and return its answers."""
+        handler = self._handler(method.path)
+        if method is READ_TENSOR:
+            return self._received(self._service.read_parts(cast("Any", request), Waiting()))
+        return self._received(self._call(handler, request))
 
-    def list_tensors(self, request: pb.ListTensorsRequest) -> pb.ListTensorsResponse:
-        """List one page of a session's tensors."""
-        return self._call(self._service.ListTensors, request)
-
-    def run_kernel(self, request: mli_pb2.RunKernelRequest) -> mli_pb2.RunKernelResponse:
-        """Run MLI kernels in order."""
-        copy = mli_pb2.RunKernelRequest.FromString(request.SerializeToString())
-        return self._call(self._mli.RunKernel, copy)
-
-    def list_kernels(self, request: mli_pb2.ListKernelsRequest) -> mli_pb2.ListKernelsResponse:
-        """List one page of MLI kernels."""
-        return self._call(self._mli.ListKernels, request)
-
-    def network(self, method: str, request: Any) -> Any:
-        """Call a method of NetworkService; streams are iterators of messages."""
-        answer: Any = self._call(getattr(self._networks, method), request)
-        return self._streamed(answer) if hasattr(answer, "__next__") else answer
-
-    def _streamed(self, stream: Any) -> Iterator[Any]:
+    def _received(self, stream: Any) -> Iterator[Any]:
         try:
             yield from stream
         except GeneratorExit:
@@ -147,17 +123,5 @@ class InProcessTransport:
         except Exception as error:
             raise as_client_error(error) from error
 
-    def record_trace(self, request: trace_pb2.RecordTraceRequest) -> Iterator[Any]:
-        """Open a trace: its name, then its records until it ends."""
-        return self._streamed(self._call(self._traces.RecordTrace, request))
-
-    def end_trace(self, request: trace_pb2.EndTraceRequest) -> None:
-        """End a trace."""
-        self._call(self._traces.EndTrace, request)
-
     def close(self) -> None:
         """Do nothing: there is no connection."""
-
-
-def _parsed(message: pb.WriteTensorRequest) -> Upload:
-    return parse_write(message.SerializeToString())

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from tests.server.process import PLAIN_FLAGS
+
 _READY = "nnpa-server listening on "
 
 
 @contextmanager
 def serving(listen: Sequence[str], *flags: str) -> Generator[list[str]]:
     """Run a server, yield the addresses of its ready lines, and end it."""
-    command = [sys.executable, "-m", "nnpa_server", "--exit-with-parent", *flags]
+    command = [sys.executable, "-m", "nnpa_server", "--exit-with-parent", *PLAIN_FLAGS, *flags]
     for address in listen:
         command += ["--listen", address]
     with subprocess.Popen(

@@ -3,33 +3,12 @@
 
 import numpy as np
 from nnpa_client import Session, zdnn
-from nnpa_client._apart import Copies
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
 from tests.client.in_process import InProcessTransport
 
 KIB = 1024
-
-
-def test_memory_of_copies_is_used_again_when_it_was_released() -> None:
-    """A copy keeps its contents until `release`; then its memory serves the next one."""
-    copies = Copies()
-    first, second = copies.copy(memoryview(b"a" * 100)), copies.copy(memoryview(b"b" * 50))
-    assert bytes(first) == b"a" * 100
-    copies.release()
-    third = copies.copy(memoryview(b"c" * 80))
-    assert bytes(first[:80]) == bytes(third) == b"c" * 80
-    assert bytes(second) == b"b" * 50
-
-
-def test_the_memory_that_stays_is_bounded() -> None:
-    """Memory beyond LARGEST bytes is not kept for later: a copy of that size is a new one."""
-    copies = Copies()
-    old = copies.copy(memoryview(bytes(Copies.LARGEST + 1)))
-    copies.release()
-    copies.copy(memoryview(b"x" * (Copies.LARGEST + 1)))
-    assert old[0] == 0
 
 
 def test_arrays_that_change_after_the_call_were_sent_as_they_were() -> None:

@@ -30,8 +30,8 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._apart import Answered, Listed
 from nnpa_client._guest import NOTHING_HAS_RUN
+from nnpa_client._transport import Request, Response
 from nnpa_client.errors import ADVICE
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -288,9 +288,9 @@ def test_indexes_count_the_callers_operations(session: Session) -> None:
 class Talking(InProcessTransport):
     """A transport whose answers carry what the library would print."""
 
-    def execute(self, listed: Listed) -> Answered:
+    def execute(self, request: Request) -> Response:
         """Run operations; add a line on each stream to the last answer."""
-        answer = super().execute(listed)
+        answer = super().execute(request)
         for stream, text in ((DIAGNOSTIC_STREAM_STDOUT, "out"), (DIAGNOSTIC_STREAM_STDERR, "err")):
             answer.results[-1].diagnostics.append(Diagnostic(stream=stream, text=text))
         return answer

@@ -15,8 +15,9 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     WriteTensorHeader,
     WriteTensorRequest,
 )
-from nnpa_client import _transport
-from nnpa_client._chunks import parse_read, serialize_write
+from nnpa_client._shortcuts.out_of_band_arrays import parse_download, serialize_upload
+from nnpa_client._shortcuts.wrapper import TransportWrapper
+from nnpa_client._transport import GrpcTransport, Transport
 
 SOURCES = sorted(Path(nnpa_client.__file__).parent.rglob("*.py"))
 
@@ -42,11 +43,19 @@ def test_only_config_reads_the_environment(path: Path) -> None:
 
 
 def test_the_seam_is_whole() -> None:
-    """The gRPC transport has every method of the seam, under the same signature."""
-    for name, method in vars(_transport.Transport).items():
-        if not name.startswith("_") and callable(method):
-            ours = inspect.signature(getattr(_transport.GrpcTransport, name))
-            assert list(ours.parameters) == list(inspect.signature(method).parameters), name
+    """The gRPC transport and each shortcut have every method of the seam, alike."""
+    methods = {name: method for name, method in vars(Transport).items() if name[0] != "_"}
+    assert methods.keys() == {"target", "unary", "send_stream", "receive_stream", "close"}
+    for name, method in methods.items():
+        if callable(method):
+            expected = list(inspect.signature(method).parameters)
+            for kind in (GrpcTransport, *all_subclasses(TransportWrapper)):
+                assert list(inspect.signature(getattr(kind, name)).parameters) == expected, kind
+
+
+def all_subclasses(kind: type) -> set[type]:
+    """Return a class and what is derived from it."""
+    return {kind}.union(*map(all_subclasses, kind.__subclasses__()))
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 16383, 16384, 1 << 20])
@@ -54,9 +63,9 @@ def test_chunks_are_what_protobuf_writes(size: int) -> None:
     """A chunk framed by hand is the message that protobuf would make, both ways."""
     data = bytes(range(256)) * (size // 256 + 1)
     chunk = data[:size]
-    written = serialize_write(memoryview(chunk))
+    written = serialize_upload(memoryview(chunk))
     assert written == WriteTensorRequest(chunk=chunk).SerializeToString()
-    read = parse_read(ReadTensorResponse(chunk=chunk).SerializeToString())
+    read = parse_download(ReadTensorResponse(chunk=chunk).SerializeToString())
     assert isinstance(read, memoryview)
     assert read == chunk
 
@@ -64,11 +73,11 @@ def test_chunks_are_what_protobuf_writes(size: int) -> None:
 def test_headers_are_messages() -> None:
     """Headers, and what is no plain chunk, go through protobuf."""
     header = WriteTensorRequest(header=WriteTensorHeader(session="sessions/x"))
-    assert WriteTensorRequest.FromString(serialize_write(header)) == header
+    assert WriteTensorRequest.FromString(serialize_upload(header)) == header
     answer = ReadTensorResponse(header=ReadTensorHeader(total_bytes=5))
-    assert parse_read(answer.SerializeToString()) == answer
+    assert parse_download(answer.SerializeToString()) == answer
     twice = ReadTensorResponse(chunk=b"ab").SerializeToString() * 2
-    assert parse_read(twice) == ReadTensorResponse(chunk=b"ab")
+    assert parse_download(twice) == ReadTensorResponse(chunk=b"ab")
 
 
 _IMPORT_EACH_FIRST = """

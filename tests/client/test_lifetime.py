@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from nnpa.zdnn.v1.accelerator_pb2 import WriteTensorResponse
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
-from nnpa_client._apart import Answered, Listed
-from nnpa_client._chunks import Upload
+from nnpa_client._transport import Method, Received, Request, Response, Sent
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
@@ -83,16 +81,16 @@ class Losing(InProcessTransport):
 
     lose = False
 
-    def execute(self, listed: Listed) -> Answered:
+    def execute(self, request: Request) -> Response:
         """Run operations, and lose the answer when told to."""
-        answer = super().execute(listed)
+        answer = super().execute(request)
         if self.lose:
             raise TransportError("UNAVAILABLE", "connection lost.")
         return answer
 
-    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
-        """Fill a tensor, and lose the answer when told to."""
-        answer = super().write_tensor(parts)
+    def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
+        """Send messages, and lose the answer when told to."""
+        answer = super().send_stream(method, requests)
         if self.lose:
             raise TransportError("UNAVAILABLE", "connection lost.")
         return answer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa_client import NetworkError, Session, TransportError, ZdnnWarning, network
 from nnpa_client.network import Buffer, Format, NetworkParams, Options
-from nnpa_network import buffer_format
+from nnpa_network.client_api import buffer_format
 
 from tests.network.small_models import (
     BIAS,

@@ -32,7 +32,7 @@ from nnpa_client import (
     connect,
     zdnn,
 )
-from nnpa_client._apart import Answered, Listed
+from nnpa_client._transport import Method, Received, Request, Response, Sent
 from nnpa_client.networks import NETWORKS, held_out
 from nnpa_server.sessions.store import Store
 
@@ -246,14 +246,14 @@ class Blocked(InProcessTransport):
         self.arrived, self.released = threading.Event(), threading.Event()
         self.blocks = ""
 
-    def execute(self, listed: Listed) -> Answered:
+    def execute(self, request: Request) -> Response:
         """Run operations; the first list with the operation that blocks waits before."""
-        names = [one.WhichOneof("operation") for one in listed.message.operations]
+        names = [one.WhichOneof("operation") for one in request.message.operations]
         if self.blocks in names:
             self.blocks = ""
             self.arrived.set()
             assert self.released.wait(30)
-        return super().execute(listed)
+        return super().execute(request)
 
 
 @pytest.mark.parametrize(
@@ -406,12 +406,12 @@ def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.Monk
     transport = InProcessTransport(store)
     execute = transport.execute
 
-    def noting(listed: Listed) -> Answered:
-        sent.extend(listed.message.operations)
-        return execute(listed)
+    def noting(request: Request) -> Response:
+        sent.extend(request.message.operations)
+        return execute(request)
 
     monkeypatch.setattr(transport, "execute", noting)
-    monkeypatch.setattr("nnpa_client._sanitizer.Watch.flying", None)
+    monkeypatch.setattr("nnpa_client._sanitizer.Watch.in_flight", None)
     with Session(transport) as session:
         a = session.ztensor(ONES)
         zdnn.add(a, allocated(session, 2, 3))
@@ -427,14 +427,15 @@ def test_without_the_flag_nothing_is_told(store: Store, monkeypatch: pytest.Monk
 def test_a_server_that_cannot(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not know the flag is refused, and its session deleted."""
     transport = InProcessTransport(store)
-    create = transport.create_session
+    unary = transport.unary
 
-    def older(request: accelerator_pb2.CreateSessionRequest) -> accelerator_pb2.Session:
-        made = create(request)
-        made.sanitize = False
-        return made
+    def older(method: Method[Sent, Received], request: Sent) -> Received:
+        answer = unary(method, request)
+        if isinstance(answer, accelerator_pb2.Session):
+            answer.sanitize = False
+        return answer
 
-    monkeypatch.setattr(transport, "create_session", older)
+    monkeypatch.setattr(transport, "unary", older)
     before = store.names()
     with pytest.raises(NnpaError, match=re.escape("sanitize: nnpa-server")):
         Session(transport, accelerator_pb2.Session(sanitize=True))

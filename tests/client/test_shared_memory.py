@@ -14,6 +14,7 @@ from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
 
 from tests.client.server_process import serving
 
+pytestmark = pytest.mark.shortcut
 Floats = npt.NDArray[np.float32]
 OBJECTS = Path("/dev/shm")
 
@@ -123,7 +124,7 @@ def test_no_storage(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_such_folder(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without /dev/shm has sessions all the same."""
-    monkeypatch.setattr("nnpa_client._shared._OBJECTS", "/no/such/folder")
+    monkeypatch.setattr("nnpa_client._shortcuts.shared_memory._OBJECTS", "/no/such/folder")
     with connect(target) as session:
         assert not session.status().HasField("shared_memory")
         assert np.array_equal(session.ztensor(values(1024)).numpy(), values(1024))

@@ -1,79 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to a server: TCP, Unix sockets, TLS, mutual TLS."""
 
-import datetime
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from nnpa_client import Session, TransportError, connect, list_machines, zdnn
 from nnpa_client.config import Endpoint, endpoint
 
+from tests.certificates import issue
 from tests.client.server_process import serving
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
-    """A certificate and its key, as files and as objects."""
+class Files:
+    """Where a certificate and its key are."""
 
     certificate: Path
     key: Path
-    signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-
-
-def party(folder: Path, name: str, issuer: Party | None = None) -> Party:
-    """Make a key and a certificate for localhost, signed by an issuer or by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer = issuer.signer if issuer is not None else None
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signer[0].subject if signer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(signer[1] if signer else key, hashes.SHA256())
-    )
-    made = Party(folder / f"{name}.crt", folder / f"{name}.key", (certificate, key))
-    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    made.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return made
 
 
 @dataclass(frozen=True, slots=True)
 class Parties:
     """A certificate authority, a server and a client that it vouches for."""
 
-    ca: Party
-    server: Party
-    client: Party
+    ca: Files
+    server: Files
+    client: Files
 
 
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
     """Certificates for tests that use TLS."""
     folder = tmp_path_factory.mktemp("tls")
-    ca = party(folder, "ca")
-    return Parties(ca, party(folder, "server", ca), party(folder, "client", ca))
+    ca = issue("ca")
+    parties = {"ca": ca, "server": issue("server", ca), "client": issue("client", ca)}
+    return Parties(**{name: Files(*party.write(folder, name)) for name, party in parties.items()})
 
 
 @pytest.fixture(scope="module")

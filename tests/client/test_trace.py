@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnpa_client import Session, connect, trace, zdnn
+from nnpa_client._methods import CREATE_SESSION
 from nnpa_client._server import PrivateServer
-from nnpa_client._transport import GrpcTransport
+from nnpa_client._transport import GrpcTransport, Method
 from nnpa_client._ulp import codes_of, values_of
 from nnpa_client.cli import main
 from nnpa_client.config import Endpoint, Recorder, program_environment, recorder
@@ -296,13 +297,14 @@ def test_a_file_cannot_name_memory(recorded: trace.Trace, session: Session) -> N
         options.name = "sessions/somebody-elses"
         options.fault_rules.add(operation="add", status="ZDNN_EXCEEDS_MDIS")
     asked: list[Any] = []
-    create = session.transport.create_session
+    unary = session.transport.unary
 
-    def noted(request: Any) -> Any:
-        asked.append(request.session)
-        return create(request)
+    def noted(method: Method[Any, Any], request: Any) -> Any:
+        if method is CREATE_SESSION:
+            asked.append(request.session)
+        return unary(method, request)
 
-    with mock.patch.object(session.transport, "create_session", noted):
+    with mock.patch.object(session.transport, "unary", noted):
         found, _ = trace.replay(recorded, session.transport)
     assert found.is_equal
     (options,) = asked

@@ -12,7 +12,7 @@ from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.tensor_pb2 import Ztensor as Structure
 from nnpa.zdnn.v1.tensor_pb2 import ZtensorInfo
 from nnpa_client import Session, Ztensor, constants, zdnn
-from nnpa_client._apart import Answered, Listed
+from nnpa_client._transport import Request, Response
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
@@ -96,13 +96,13 @@ class Recording(InProcessTransport):
         self.operations: list[Operation] = []
         self.record = False
 
-    def execute(self, listed: Listed) -> Answered:
+    def execute(self, request: Request) -> Response:
         """Note the operations; before `record` is set, run them."""
         if not self.record:
-            return super().execute(listed)
-        operations = listed.message.operations
+            return super().execute(request)
+        operations = request.message.operations
         self.operations.extend(operations)
-        return Answered([OperationResult(outputs=_outputs(one)) for one in operations])
+        return Response([OperationResult(outputs=_outputs(one)) for one in operations])
 
 
 def _outputs(operation: Operation) -> list[ZtensorInfo]:
@@ -264,10 +264,10 @@ class Counting(InProcessTransport):
         super().__init__(Store(Limits()))
         self.lists: list[int] = []
 
-    def execute(self, listed: Listed) -> Answered:
+    def execute(self, request: Request) -> Response:
         """Note how long a list is, and run it."""
-        self.lists.append(len(listed.message.operations))
-        return super().execute(listed)
+        self.lists.append(len(request.message.operations))
+        return super().execute(request)
 
 
 @pytest.mark.parametrize("columns", [64, 1 << 15])

@@ -207,7 +207,9 @@ def test_lists_of_known_failures_need_reasons(
     monkeypatch.setattr(testees, "KNOWN_FAILING", tmp_path)
     (tmp_path / "c.txt").write_text("# a comment\n\nadd/new_output: C has none\n")
     assert testees.known_failing("c") == {"add/new_output": "C has none"}
-    for text in ("add/new_output\n", "add/a: b\nadd/a: c\n"):
+    (tmp_path / "c.txt").write_text("*/new_output: C has none\n")
+    assert {"add/new_output", "exp/new_output"} <= testees.known_failing("c").keys()
+    for text in ("add/new_output\n", "add/a: b\nadd/a: c\n", "*/no_such_vector: c\n"):
         (tmp_path / "c.txt").write_text(text)
         with pytest.raises(AssertionError):
             testees.known_failing("c")

@@ -196,11 +196,12 @@ def _result(name: str, outcome: Outcome, arguments: Mapping[str, Any]) -> wire.O
             result.boolean = outcome.value
         case int():
             result.number = outcome.value
+        case np.ndarray():  # before the pair: since NumPy 2.5 an array matches sequence patterns
+            result.data = outcome.value.tobytes()
         case (float() as least, float() as greatest):
             result.range.min, result.range.max = least, greatest
-        case array:
-            assert isinstance(array, np.ndarray)
-            result.data = array.tobytes()
+        case _:
+            raise AssertionError(f"{name} answers {outcome.value!r}")
     for operand in FUNCTIONS[name].tensors:
         info = result.outputs.add(operand=operand)
         info.ztensor.CopyFrom(_message(arguments[operand]))

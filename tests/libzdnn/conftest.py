@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library of these sources, and a server for the programs that use it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.libzdnn)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_stage() -> None:
+    """Have all programs go without shortcuts in the plain stage, and this process if it is one."""
+    if toolchain.PLAIN:
+        os.environ["ZDNN_PLAIN"] = "1"
 
 
 @pytest.fixture(scope="session")

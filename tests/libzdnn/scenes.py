@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from nnpa.zdnn.v1 import options_pb2 as options
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
+from nnpa.zdnn.v1.operation_pb2 import Operation
 
 Dims = tuple[int, int, int, int]
 SIZES = (1, 2, 3, 5, 33, 64, 65)
@@ -223,10 +225,21 @@ def _recurrent(random: Random, gates: int) -> Scene:
     return Scene(operands, {"direction": direction})
 
 
+def _of_family(family: options.Family.ValueType, first: str) -> list[str]:
+    """Return the operations of a family whose first operand has a name."""
+    return [
+        arm.name
+        for arm in Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
+        if (message := arm.message_type)
+        and message.GetOptions().Extensions[options.zdnn_function].family == family
+        and message.fields[0].name == first
+    ]
+
+
 MAKERS: Mapping[str, Callable[[Random], Scene]] = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "min", "max"), _binary),
-    **dict.fromkeys(("log", "exp", "sqrt", "invsqrt", "relu", "leaky_relu"), _unary),
-    **dict.fromkeys(("tanh", "sigmoid", "gelu"), _unary),
+    **dict.fromkeys(_of_family(options.FAMILY_ELEMENTWISE, "input_a"), _binary),
+    **dict.fromkeys(_of_family(options.FAMILY_ELEMENTWISE, "input"), _unary),
+    **dict.fromkeys(_of_family(options.FAMILY_ACTIVATION, "input"), _unary),
     **dict.fromkeys(("softmax", "softmax_mask"), _softmax),
     **dict.fromkeys(("avgpool2d", "maxpool2d"), _pool),
     "batchnorm": _batchnorm,

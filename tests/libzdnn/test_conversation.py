@@ -2,12 +2,9 @@
 """How the operations of a session travel: in turn over one stream, or each by itself."""
 
 import json
-import os
-import re
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +16,12 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
 from tests.libzdnn import toolchain
+from tests.libzdnn.served_calls import served_calls
 from tests.libzdnn.toolchain import Prefix
-from tests.server.process import ServerProcess, serving, wait_until
+from tests.server.process import serving, wait_until
 from tests.server.wire import Client, begun, load, op
 
+pytestmark = pytest.mark.shortcut
 Listen = tuple[str, ...]
 PROGRAMS = Path(__file__).parent / "programs"
 SUM_OPERATIONS = 4
@@ -39,10 +38,9 @@ class Turns:
     """A process of the program."""
 
     def __init__(self, program: Path, address: str, **environment: str) -> None:
-        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
         self.process = subprocess.Popen(
             [str(program)],
-            env={**clean, "ZDNN_SERVER": address, **environment},
+            env=toolchain.environment(ZDNN_SERVER=address, **environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -83,24 +81,13 @@ def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Listen:
     return (*flags, "--shared-memory") if request.param == "sharing" else flags
 
 
-def _calls(server: ServerProcess) -> Counter[tuple[str, str]]:
-    """End a server; return how many calls of each method had lines of each status, "*" for any.
-
-    A stream is one call with one id, however many lines it has.
-    """
-    server.stop()
-    lines = re.findall(r"method=(\w+) .*?status=(\w+) .*?id=(\w+)", server.log_text())
-    told = {(method, one, call) for method, status, call in lines for one in (status, "*")}
-    return Counter((method, status) for method, status, _ in told)
-
-
 def test_operations_share_a_stream(program: Path, tmp_path: Path, listen: Listen) -> None:
     """A session's operations go over one stream, which ends well before the session does."""
     with serving(tmp_path, *listen) as server:
         with _turns(program, server.address) as turns:
             assert [turns.ask("sum") for _ in range(5)] == ["right"] * 5
             assert turns.end() == ""
-        calls = _calls(server)
+        calls = served_calls(server)
     methods = ("CreateSession", "ExecuteStream", "DeleteSession")
     assert calls == {(one, status): 1 for one in methods for status in ("OK", "*")}
 
@@ -113,7 +100,7 @@ def test_one_call_speaks_and_others_go_by_themselves(
     toolchain.compiled(PROGRAMS / "threads.c", threads, prefix, "-std=gnu11", "-pthread")
     with serving(tmp_path, *listen) as server:
         printed = toolchain.run([str(threads)], ZDNN_SERVER=server.address)
-        calls = _calls(server)
+        calls = served_calls(server)
     assert printed == "right, threads 1, 1\n"
     assert (calls["ExecuteStream", "*"], calls["ExecuteStream", "OK"]) == (1, 1)
     assert 0 < calls["Execute", "OK"] < 161 * SUM_OPERATIONS
@@ -130,7 +117,7 @@ def test_server_restarted_between_calls(program: Path, tmp_path: Path, listen: L
         with serving(tmp_path, *listen) as second:
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
-            calls = _calls(second)
+            calls = served_calls(second)
     assert (calls["ExecuteStream", "SESSION_NOT_FOUND"], calls["ExecuteStream", "*"]) == (1, 2)
     assert calls["Execute", "*"] == 0
 
@@ -144,7 +131,7 @@ def test_stream_that_idled_too_long(program: Path, tmp_path: Path, listen: Liste
             wait_until(lambda: "status=CANCELLED" in server.log_text())
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
-        calls = _calls(server)
+        calls = served_calls(server)
     assert calls["ExecuteStream", "SESSION_NOT_FOUND"] == 1
     assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"], calls["Execute", "*"]) == (
         2,
@@ -161,7 +148,7 @@ def test_stream_is_left_in_time(program: Path, tmp_path: Path, listen: Listen) -
             time.sleep(4.2)
             assert turns.ask("sum") == "right"
             assert turns.end() == ""
-        calls = _calls(server)
+        calls = served_calls(server)
     streams = (calls["ExecuteStream", "OK"], calls["ExecuteStream", "*"])
     assert (streams, calls["CreateSession", "*"], calls["Execute", "*"]) == ((2, 2), 1, 0)
 
@@ -173,7 +160,7 @@ def test_program_check_ends_the_stream_only(program: Path, tmp_path: Path, liste
             said = [turns.ask(word) for word in ("sum", "clash", "clash", "sum")]
             assert said == ["right", "a program check", "a program check", "right"]
             assert turns.end().count("PROGRAM_CHECK") == 2
-        calls = _calls(server)
+        calls = served_calls(server)
     assert calls["ExecuteStream", "PROGRAM_CHECK"] == 2
     assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"], calls["Execute", "*"]) == (
         1,
@@ -213,7 +200,7 @@ def test_server_without_a_stream_to_spare(program: Path, tmp_path: Path, listen:
                 assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert [turns.ask("sum") for _ in range(2)] == ["right"] * 2
             assert turns.end() == ""
-        calls = _calls(server)
+        calls = served_calls(server)
     assert (calls["ExecuteStream", "CALL_QUOTA_EXCEEDED"], calls["ExecuteStream", "*"]) == (1, 3)
     assert calls["Execute", "OK"] == 4 * SUM_OPERATIONS
 
@@ -240,7 +227,7 @@ def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Lis
             server.process.terminate()
             wait_until(lambda: "draining, for at most" in server.log_text())  # not the path
             assert turns.ask("sum") == "wrong"
-        calls = _calls(server)
+        calls = served_calls(server)
         errors = turns.end()
     assert "no server at" in errors
     assert "shutting down" in errors
@@ -250,7 +237,7 @@ def test_draining_server_is_no_server(program: Path, tmp_path: Path, listen: Lis
     )
 
 
-def test_faults_meet_single_calls(program: Path, tmp_path: Path, listen: Listen) -> None:
+def test_faults_meet_singleserved_calls(program: Path, tmp_path: Path, listen: Listen) -> None:
     """Where faults are injected each operation is a call by itself, so that one can be lost."""
     rules = tmp_path / "rules.json"
     rules.write_text(
@@ -260,6 +247,6 @@ def test_faults_meet_single_calls(program: Path, tmp_path: Path, listen: Listen)
         with _turns(program, server.address, ZDNN_FAULTS=str(rules)) as turns:
             assert [turns.ask("sum") for _ in range(3)] == ["right", "wrong", "right"]
             assert turns.end().count("zdnn_add: connection lost") == 1
-        calls = _calls(server)
+        calls = served_calls(server)
     streams = int("--shared-memory" in listen)  # what brings the memory
     assert (calls["CreateSession", "*"], calls["ExecuteStream", "*"]) == (1, streams)

@@ -2,7 +2,6 @@
 """Faults in C programs: the rules of ZDNN_FAULTS, every effect that C can see."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -57,11 +56,10 @@ def run(program: Path, allowing: str, tmp_path: Path) -> Run:
     ) -> "subprocess.CompletedProcess[str]":
         path = tmp_path / "rules.yaml"
         path.write_text(text or json.dumps({"rules": rules}))
-        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
         variables = {"ZDNN_SERVER": server, "ZDNN_FAULTS": str(path), "ZDNN_LOGLEVEL": "off"}
         return subprocess.run(
             [str(program), str(adds)],
-            env={**clean, **variables, **more},
+            env=toolchain.environment(**variables | more),
             capture_output=True,
             text=True,
             timeout=60,

@@ -36,10 +36,8 @@ def compile_program(prefix: Prefix, tmp_path: Path) -> Compile:
 
 
 def _run(program: list[str], **environment: str) -> "subprocess.CompletedProcess[str]":
-    clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
-    return subprocess.run(
-        program, env={**clean, **environment}, capture_output=True, text=True, timeout=120
-    )
+    variables = toolchain.environment(**environment)
+    return subprocess.run(program, env=variables, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("flags", [(), SANITIZERS])

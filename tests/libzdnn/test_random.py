@@ -19,7 +19,8 @@ from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa_client import TransportError
-from nnpa_client._apart import Listed
+from nnpa_client._methods import CREATE_SESSION
+from nnpa_client._transport import EXECUTE, Request
 from nnpa_client.status import status_name
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
@@ -27,10 +28,13 @@ from nnpa_server.sessions.store import Store
 from tests.client.in_process import InProcessTransport
 from tests.libzdnn.binding import PAGE, CZtensor, Memory, Program, desc_of
 from tests.libzdnn.scenes import MAKERS, Scene, Shape
-from tests.libzdnn.toolchain import TRANSFERS, Prefix
+from tests.libzdnn.toolchain import PLAIN, TRANSFERS, Prefix
 
 ARENA_PAGES = 48
 STEPS = 10
+SHORTCUTS = ("stream", "plain-socket", "content-cache", "shared-memory")
+PLAIN_NAMES = ("1",) if PLAIN else ("0", *SHORTCUTS, "1")
+"""What sequences go without: ZDNN_PLAIN."""
 SIZES = (1, 1, 2, 3, 33, 64, 65)
 OTHERS = (
     *("reshape_ztensor", "getrange_ztensor", "transform_ztensor", "transform_origtensor"),
@@ -263,13 +267,13 @@ class Oracle:
             precheck=precheck, program_check_action=accelerator.PROGRAM_CHECK_ACTION_STATUS
         )
         request = accelerator.CreateSessionRequest(session=options)
-        self._name = self._transport.create_session(request).name
+        self._name = self._transport.unary(CREATE_SESSION, request).name
 
     def answer(self, operation: wire.Operation) -> wire.OperationResult | int:
         """Return the result, or the status that stands for having none."""
         request = accelerator.ExecuteRequest(session=self._name, operations=[operation])
         try:
-            return self._transport.execute(Listed(request)).whole()[0]
+            return self._transport.unary(EXECUTE, Request(request)).whole()[0]
         except TransportError as error:
             return WITHOUT_ANSWER[error.reason]
 
@@ -297,7 +301,9 @@ def _run(
 ) -> None:
     random, precheck = Random(seed), seed % 2 == 1
     transfer = TRANSFERS[seed // 2 % len(TRANSFERS)]
-    program.configure(ZDNN_ENABLE_PRECHECK=str(precheck).lower(), ZDNN_TRANSFER=transfer)
+    plain = PLAIN_NAMES[seed // 2 // len(TRANSFERS) % len(PLAIN_NAMES)]
+    options = {"ZDNN_ENABLE_PRECHECK": str(precheck).lower(), "ZDNN_TRANSFER": transfer}
+    program.configure(**options, ZDNN_PLAIN=plain)
     sequence = Sequence(random, program, oracles[precheck], met)
     for _ in range(STEPS):
         sequence.step()

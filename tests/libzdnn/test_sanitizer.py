@@ -33,11 +33,10 @@ def run(program: Path, server: str) -> Run:
     """A function that runs the program, sanitized unless it is told otherwise."""
 
     def running(what: str, sanitize: str = "1", **more: str) -> "subprocess.CompletedProcess[str]":
-        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
         variables = {"ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off", "ZDNN_SANITIZE": sanitize}
         return subprocess.run(
             [str(program), what],
-            env={**clean, **variables, **more},
+            env=toolchain.environment(**variables | more),
             capture_output=True,
             text=True,
             timeout=120,

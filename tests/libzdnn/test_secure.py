@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that ask for more than an address: ZDNN_TLS_CA, _CERT, _KEY and ZDNN_TOKEN."""
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,10 @@ from nnpa_server.accelerator import AcceleratorService, add_to
 from nnpa_server.config import Limits
 from nnpa_server.sessions.store import Store
 
+from tests.certificates import Party, issue
 from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import Prefix
 from tests.server.process import serving
-from tests.server.test_process import Pem, issue
 
 PROGRAMS = Path(__file__).parent / "programs"
 ANY_PORT = ("--listen", "127.0.0.1:0")
@@ -37,26 +36,28 @@ def ask(prefix: Prefix, tmp_path: Path) -> Ask:
     program = toolchain.compiled(source, tmp_path / "once", prefix, "-std=gnu11")
 
     def run(server: str, **variables: object) -> "subprocess.CompletedProcess[str]":
-        clean = {key: one for key, one in os.environ.items() if not key.startswith("ZDNN_")}
         texts = {f"ZDNN_{key}": str(one) for key, one in variables.items()}
         return subprocess.run(
-            [program, "1"], env={**clean, "ZDNN_SERVER": server, "ZDNN_LOGLEVEL": "off", **texts},
-            input="\n", capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            [program, "1"],
+            env=toolchain.environment(ZDNN_SERVER=server, ZDNN_LOGLEVEL="off", **texts),
+            input="\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     return run
 
 
 @pytest.fixture
-def pems(tmp_path: Path) -> dict[str, Pem]:
+def parties(tmp_path: Path) -> dict[str, Party]:
     """A CA, a server and a client that it signed, and a CA of somebody else, as files."""
-    authority, stranger = issue("nnpa test CA"), issue("another CA")
-    made = {"ca": authority[0], "other": stranger[0]}
-    made |= {name: issue(name, authority)[0] for name in ("server", "client")}
-    for name, pem in made.items():
-        (tmp_path / f"{name}.crt").write_bytes(pem.certificate)
-        (tmp_path / f"{name}.key").write_bytes(pem.key)
-    return made
+    ca = issue("nnpa test CA")
+    parties = {"ca": ca, "other": issue("another CA")}
+    parties |= {name: issue(name, ca) for name in ("server", "client")}
+    for name, party in parties.items():
+        party.write(tmp_path, name)
+    return parties
 
 
 def _refused(answer: "subprocess.CompletedProcess[str]", *words: str) -> None:
@@ -67,7 +68,7 @@ def _refused(answer: "subprocess.CompletedProcess[str]", *words: str) -> None:
     assert all(word in line for word in words for line in lines), answer.stderr
 
 
-@pytest.mark.usefixtures("pems")
+@pytest.mark.usefixtures("parties")
 def test_tls(ask: Ask, tmp_path: Path) -> None:
     """With ZDNN_TLS_CA the channel is TLS; who trusts another CA, or none, gets no answer."""
     tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
@@ -80,7 +81,7 @@ def test_tls(ask: Ask, tmp_path: Path) -> None:
         _refused(ask(server.address), server.address)
 
 
-@pytest.mark.usefixtures("pems")
+@pytest.mark.usefixtures("parties")
 def test_mutual_tls(ask: Ask, tmp_path: Path) -> None:
     """With ZDNN_TLS_CERT and ZDNN_TLS_KEY a server that asks for certificates lets a program in."""
     tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
@@ -116,12 +117,12 @@ class Doorkeeper(_ServerInterceptor):
 
 
 @pytest.fixture
-def guarded(pems: dict[str, Pem]) -> Iterator[str]:
+def guarded(parties: dict[str, Party]) -> Iterator[str]:
     """The address of the service behind TLS and a token."""
     pool, store = ThreadPoolExecutor(4), Store(Limits())
     server = grpc.server(pool, interceptors=[Doorkeeper()])
     add_to(server, AcceleratorService(store))
-    pair = (pems["server"].key, pems["server"].certificate)
+    pair = (parties["server"].key, parties["server"].certificate)
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     server.start()
     yield f"127.0.0.1:{port}"

@@ -14,6 +14,7 @@ from tests.libzdnn.toolchain import TRANSFERS, Prefix
 from tests.server.process import serving
 from tests.server.test_metrics import sample, scrape
 
+pytestmark = pytest.mark.shortcut
 PROGRAMS = Path(__file__).parent / "programs"
 MIB = 1 << 20
 ROWS, ROUNDS = 512, 12

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "client/libzdnn"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nnpa-libzdnn"
 CARGO_TARGET = _CACHE / "target"
-TRANSFERS = ("sticks", "cache", "shm")
+PLAIN = bool(os.environ.get("NNPA_TEST_PLAIN"))
+"""Whether this is the plain stage, in which programs use no shortcut."""
+TRANSFERS = ("sticks",) if PLAIN else ("sticks", "cache", "shm")
 """How sticks may travel: ZDNN_TRANSFER. The first is the oracle of the others."""
 _BUILD_SECONDS = 1800
 _KEPT = 3
@@ -89,10 +91,10 @@ def installed() -> Prefix:
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (prefix / "done").exists():
-            environment = {**os.environ, "CARGO_TARGET_DIR": str(CARGO_TARGET)}
+            target = {**os.environ, "CARGO_TARGET_DIR": str(CARGO_TARGET)}
             command = ["make", "-C", str(LIBRARY), "install", f"PREFIX={prefix}"]
             made = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS
+                command, env=target, capture_output=True, text=True, timeout=_BUILD_SECONDS
             )
             assert made.returncode == 0, made.stderr[-4000:]
             (prefix / "done").touch()
@@ -109,10 +111,20 @@ def compiled(
     return program
 
 
-def run(command: Sequence[str], **environment: str) -> str:
+def environment(**variables: str) -> dict[str, str]:
+    """Return this process's environment with only these variables of the library.
+
+    In the plain stage ZDNN_PLAIN is one more.
+    """
+    plain = {"ZDNN_PLAIN": "1"} if PLAIN else {}
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("ZDNN_")}
+    return {**clean, **plain, **variables}
+
+
+def run(command: Sequence[str], **variables: str) -> str:
     """Run a command that must succeed without a word on stderr; return its output."""
     answer = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120
     )
     assert answer.returncode == 0, f"{command}: {answer.returncode}\n{answer.stderr}"
     assert answer.stderr == "", answer.stderr

@@ -3,6 +3,7 @@
 
 `claimed.txt` holds the names that run on the accelerator as a whole; `listed.tsv` the cases of
 mapped operators that do not pass, each with its reason. All other cases of mapped operators pass.
+Both say for which versions of onnx and onnxruntime a line holds.
 Source: onnx.backend.test, node cases.
 """
 
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 import onnx
 from nnpa_network.operators import OPERATORS
 from onnx import numpy_helper
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).parent
 RTOL, ATOL = 0.05, 0.01  # what the compiler for the machine is tested with
@@ -88,13 +91,31 @@ def _freeze(model: onnx.ModelProto, name: str, feeds: Sequence[dict[str, Any]]) 
 
 def claimed() -> list[str]:
     """Return the names that must run on the accelerator as a whole."""
-    return (HERE / "claimed.txt").read_text().split()
+    return [name for name, *_ in _rows("claimed.txt", versions=1)]
 
 
 def listed() -> dict[str, str]:
     """Return the names that do not pass, with the reasons."""
-    lines = (HERE / "listed.tsv").read_text().splitlines()
-    return dict(line.split("\t", 1) for line in lines if line and not line.startswith("#"))
+    return {name: reason for name, _, reason in _rows("listed.tsv", versions=1)}
+
+
+def _rows(file: str, versions: int) -> list[list[str]]:
+    """Return the rows of a list that are about the installed versions.
+
+    Column `versions` says which: "any", nothing, or requirements such as "onnx>=1.23".
+    """
+    lines = (HERE / file).read_text().splitlines()
+    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
+    return [row for row in rows if len(row) <= versions or _is_installed(row[versions])]
+
+
+def _is_installed(requirements: str) -> bool:
+    if requirements == "any":
+        return True
+    return all(
+        requirement.specifier.contains(version(requirement.name), prereleases=True)
+        for requirement in map(Requirement, requirements.split())
+    )
 
 
 def compare(got: Sequence[Any], wanted: Sequence[Any]) -> None:

@@ -10,9 +10,9 @@ import onnx
 import onnx.parser
 import onnxruntime
 from nnpa_emulator import Guest, find_machine
-from nnpa_network.executor import Result
-from nnpa_network.onnx_import import ImportOptions, OnnxModel, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.program import Node
+from nnpa_network.running.results import Result
 
 Array = npt.NDArray[Any]
 

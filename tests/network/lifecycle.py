@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from nnpa_emulator import Guest, find_machine
-from nnpa_network.buffer_format import Buffer, Format, FormatFlag
-from nnpa_network.creation import Caller, NetworkParams, Options, Provenance
-from nnpa_network.errors import AiError
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.report import Version
-from nnpa_network.runtime import Network
+from nnpa_network.client_api.buffer_format import Buffer, Format, FormatFlag
+from nnpa_network.client_api.creation import Caller, NetworkParams, Options, Provenance
+from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.network import Network
+from nnpa_network.client_api.report import Version
+from nnpa_network.importing.onnx_plan import OnnxPlan
 from onnx import ModelProto
 
 from tests.network.small_models import dense

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from nnpa_emulator import Guest, find_machine
-from nnpa_network.accuracy import as_json, as_text, measure
-from nnpa_network.accuracy_page import as_html
-from nnpa_network.metrics import ULP_LABELS, Agreement, Tally, ulps
-from nnpa_network.onnx_import import ImportOptions, import_onnx
-from nnpa_network.probe import probe
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ModelRefused
+from nnpa_network.reporting.accuracy import as_json, as_text, measure
+from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally, ulps
+from nnpa_network.reporting.probe import probe
 
 from tests.network import real_models
 from tests.network.hosting import Array, normal, text_model

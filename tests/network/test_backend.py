@@ -9,9 +9,9 @@ import pytest
 from nnpa_client import Session, connect
 from nnpa_client.network import Options
 from nnpa_emulator import Guest, find_machine
-from nnpa_network.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.lowering.placement import ACCELERATOR
 from nnpa_network.operators import OPERATORS
-from nnpa_network.placement import ACCELERATOR
 
 from tests.network.backend_cases import Case, cases, claimed, compare, listed
 

@@ -157,7 +157,7 @@ def test_refused(kind: str) -> None:
 def test_quota() -> None:
     """Initializers beyond the limit are refused before they are unpacked."""
     with pytest.raises(ModelRefused, match="initializers take more than 1000 bytes"):
-        load(models.tagger(), most_bytes=1000)
+        load(models.tagger(), max_bytes=1000)
 
 
 def test_refusal_is_one_line() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from nnpa_emulator import Guest, find_machine
-from nnpa_network import host
-from nnpa_network.executor import Executor
-from nnpa_network.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ArrayInfo, HostStep, ModelRefused, Port, Program
+from nnpa_network.running import host
+from nnpa_network.running.executor import Executor
 from onnx import TensorProto, helper, numpy_helper
 
 FLOATS = np.dtype(np.float32)
@@ -146,7 +146,7 @@ def test_sticks_that_follow_from_shapes_are_let_go() -> None:
     ]
     graph = helper.make_graph(nodes, "shapes", ends[:1], ends[1:])
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    options = ImportOptions(most_programs=2)
+    options = ImportOptions(max_programs=2)
     model = import_onnx(data.SerializeToString(), Guest(find_machine("telum1")), options)
     for size in range(1, 9):
         model.executor({"x": (size, 4)})

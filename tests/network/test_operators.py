@@ -4,6 +4,7 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from nnpa_network.program import AcceleratorStep, HostStep, ModelRefused
 
@@ -137,7 +138,10 @@ def test_any_axis(axis: int, op: str) -> None:
     assert placed[0].device == "accelerator"
 
 
-@pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 20, 24, 26, 28])
+NEWEST = onnx.defs.onnx_opset_version()
+
+
+@pytest.mark.parametrize("opset", sorted({7, 9, 11, 13, 17, 20, 24, NEWEST - 2, NEWEST}))
 def test_opset_range(opset: int) -> None:
     """From opset 7 to the newest a model means what its opset says."""
     body = (
@@ -147,7 +151,7 @@ def test_opset_range(opset: int) -> None:
     model, feeds = text_model(body, opset), {"x": normal(2, 3, 4)}
     hosted = load(model)
     (got,) = hosted.run(feeds).outputs.values()
-    wanted = reference(text_model(body, min(opset, 26)), feeds)[0]
+    wanted = reference(text_model(body, min(opset, 20)), feeds)[0]
     np.testing.assert_allclose(got, wanted, rtol=0.05, atol=0.01)
     assert {one.device for one in nodes(hosted, feeds)} <= {"accelerator", "folded"}
 
@@ -155,8 +159,9 @@ def test_opset_range(opset: int) -> None:
 def test_opset_newer_than_the_host() -> None:
     """An operator newer than the host is refused by name, if it must go there."""
     body = "g (float[2,2] x) => (float[2,2] y) { e = Exp(x) y = Cast <to = 1> (e) }"
-    with pytest.raises(ModelRefused, match=r"node Cast_1: Cast: Cast of opset 28: opset \d+ is"):
-        load(text_model(body, 28)).specialise()
+    refusal = rf"node Cast_1: Cast: Cast of opset {NEWEST}: opset \d+ is"
+    with pytest.raises(ModelRefused, match=refusal):
+        load(text_model(body, NEWEST)).specialise()
 
 
 def test_qdq_model() -> None:

@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, Guest, find_machine
 from nnpa_emulator.machine import page_memory
-from nnpa_network.executor import Executor, NodeEvent, StepFailed
-from nnpa_network.onnx_import import import_onnx
-from nnpa_network.operators import OPERATORS
-from nnpa_network.operators.table import markdown
-from nnpa_network.placement import (
+from nnpa_network.importing.onnx_import import import_onnx
+from nnpa_network.lowering.placement import (
     compare_baseline,
     placement_report,
     read_placement,
     write_baseline,
     write_placement,
 )
+from nnpa_network.operators import OPERATORS
+from nnpa_network.operators.table import markdown
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.observed import NodeEvent
+from nnpa_network.running.results import StepFailed
 
 from tests.network import real_models
 from tests.network.hosting import agree, load, nodes, normal, text_model
@@ -143,7 +145,7 @@ def test_a_run_time_shape_blocks_its_node() -> None:
 
 def test_programs_are_cached_and_bounded() -> None:
     """The same shapes give the same program; the oldest of too many shapes is forgotten."""
-    hosted = load(text_model(CHAIN), most_programs=2)
+    hosted = load(text_model(CHAIN), max_programs=2)
     first = hosted.specialise({"x": (1, 4)})
     assert hosted.specialise({"x": (1, 4)}) is first
     for size in (2, 3):
@@ -244,7 +246,7 @@ def test_macc() -> None:
 def test_the_documented_table_is_the_table() -> None:
     """The table of operators in emulator/README.md is the one that the rules make."""
     text = (Path(__file__).parents[2] / "emulator" / "README.md").read_text()
-    start, end = "markdown -->\n", "<!-- end of operators -->"
+    start, end = "markdown -->\n", "<!-- /generated -->"
     assert text.split(start, 1)[1].split(end, 1)[0] == markdown()
 
 

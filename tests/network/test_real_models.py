@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from nnpa_network.placement import (
+from nnpa_network.lowering.placement import (
     compare_baseline,
     placement_report,
     write_baseline,

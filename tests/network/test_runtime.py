@@ -2,7 +2,7 @@
 """The life of a network: create, init, get_error, get_info, destroy.
 
 Rows of the error matrix: X-CUBE-AI 7.0 public headers for names and numbers; the pairs that ST does
-not document are the ones that `nnpa_network.runtime` states.
+not document are the ones that `nnpa_network.client_api.network` states.
 """
 
 import itertools
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_network.buffer_format import Buffer, Format, FormatFlag
-from nnpa_network.creation import Caller, NetworkParams, Options
-from nnpa_network.errors import NO_ERROR, ErrorLatch, NetworkRefused
-from nnpa_network.instances import INVALID_HANDLE, NOT_RUN, Instances
-from nnpa_network.plan import Plan
-from nnpa_network.report import TYPE_SIGNATURES, Version
-from nnpa_network.runtime import Network
+from nnpa_network.client_api.buffer_format import Buffer, Format, FormatFlag
+from nnpa_network.client_api.creation import Caller, NetworkParams, Options
+from nnpa_network.client_api.errors import NO_ERROR, ErrorLatch, NetworkRefused
+from nnpa_network.client_api.instances import INVALID_HANDLE, NOT_RUN, Instances
+from nnpa_network.client_api.network import Network
+from nnpa_network.client_api.report import TYPE_SIGNATURES, Version
+from nnpa_network.importing.plan import Plan
 
 from tests.network.lifecycle import (
     DEFAULT_WEIGHTS,

@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from nnpa_network.bhwc import IoTensor, io_tensor, native_format
-from nnpa_network.buffer_format import Format, MetaInfo
+from nnpa_network.client_api.bhwc import IoTensor, io_tensor, native_format
+from nnpa_network.client_api.buffer_format import Format, MetaInfo
 from nnpa_network.program import Port
 
 FLOAT = np.dtype(np.float32)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_network import buffer_format as bf
-from nnpa_network.buffer_format import Format, FormatFlag, FormatType
+from nnpa_network.client_api import buffer_format as bf
+from nnpa_network.client_api.buffer_format import Format, FormatFlag, FormatType
 
 # name, word, type, sign, float, bits, fbits
 PREDEFINED = (

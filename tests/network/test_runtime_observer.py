@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_network.creation import NetworkParams
-from nnpa_network.observer import Event, EventFlag, EventQueue, Observer, layer_type
+from nnpa_network.client_api.creation import NetworkParams
+from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer, layer_type
 
 from tests.network.lifecycle import (
     DEFAULT_WEIGHTS,

@@ -2,7 +2,7 @@
 """Running a network: what is computed, what is refused, and where data lies.
 
 Rows of the error matrix: X-CUBE-AI 7.0 public headers for names and numbers; the pairs that ST does
-not document are the ones that `nnpa_network.runtime` states.
+not document are the ones that `nnpa_network.client_api.network` states.
 """
 
 import threading
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa_emulator import Guest, find_machine
-from nnpa_network.activations import Activations
-from nnpa_network.buffer_format import Buffer, Format, FormatFlag, MetaInfo
-from nnpa_network.creation import NetworkParams, Options
-from nnpa_network.plan import ProgramPlan
-from nnpa_network.runtime import Network
+from nnpa_network.client_api.activations import Activations
+from nnpa_network.client_api.buffer_format import Buffer, Format, FormatFlag, MetaInfo
+from nnpa_network.client_api.creation import NetworkParams, Options
+from nnpa_network.client_api.network import Network
+from nnpa_network.importing.plan import ProgramPlan
 
 from tests.network.lifecycle import (
     DEFAULT_WEIGHTS,

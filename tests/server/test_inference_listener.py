@@ -54,7 +54,7 @@ def test_quick_requests_run_on_the_loop(
     caller: Caller, threads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of a kind runs in a thread, the next ones, which then are known, on the loop."""
-    monkeypatch.setattr("nnpa_server.open_inference.inference._QUICK", 60_000_000_000)
+    monkeypatch.setattr("nnpa_server.open_inference.request_cache.QUICK_NS", 60_000_000_000)
     answers = [caller.infer("dense", x=X)["y"] for _ in range(20)]
     assert all(np.array_equal(one, answers[0]) for one in answers)
     assert threads[0].startswith("call")
@@ -65,7 +65,7 @@ def test_slow_requests_run_in_threads(
     caller: Caller, threads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What took as long as others should not wait never runs on the loop."""
-    monkeypatch.setattr("nnpa_server.open_inference.inference._QUICK", 0)
+    monkeypatch.setattr("nnpa_server.open_inference.request_cache.QUICK_NS", 0)
     for _ in range(5):
         caller.infer("dense", x=X)
     assert all(one.startswith("call") for one in threads)

@@ -25,9 +25,9 @@ from nnpa_server.__main__ import main
 from nnpa_server.sessions.metrics import BOUNDS, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.certificates import issue
 from tests.server.onnx_models import Caller, dense, request
 from tests.server.process import PATIENCE, ServerProcess, serving
-from tests.server.test_process import issue
 from tests.server.wire import Client, init, load, op, refused
 
 CODE = grpc.StatusCode
@@ -195,11 +195,9 @@ def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
     """A certificate of another CA, none, and no TLS at all: no call, and one count each."""
     ours, other = issue("our CA"), issue("another CA")
     for name, issuer in (("server", ours), ("stranger", other)):
-        pem = issue(name, issuer)[0]
-        (tmp_path / f"{name}.crt").write_bytes(pem.certificate)
-        (tmp_path / f"{name}.key").write_bytes(pem.key)
-    (tmp_path / "ca.crt").write_bytes(ours[0].certificate)
-    ca = ours[0].certificate
+        issue(name, issuer).write(tmp_path, name)
+    ours.write(tmp_path, "ca")
+    ca = ours.certificate
     stranger = ((tmp_path / "stranger.key").read_bytes(), (tmp_path / "stranger.crt").read_bytes())
     files = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--tls-client-ca", "ca.crt")
     flags = tuple(one if one.startswith("--") else f"{tmp_path}/{one}" for one in files)
@@ -230,12 +228,10 @@ def test_beyond_loopback_only_when_asked() -> None:
 def test_metrics_over_tls(tmp_path: Path) -> None:
     """Where others can reach the metrics, they are served with the server's certificate."""
     ca = issue("our CA")
-    pem = issue("server", ca)[0]
-    (tmp_path / "server.crt").write_bytes(pem.certificate)
-    (tmp_path / "server.key").write_bytes(pem.key)
+    issue("server", ca).write(tmp_path, "server")
     flags = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
     listen = ("--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0")
-    context = ssl.create_default_context(cadata=ca[0].certificate.decode())
+    context = ssl.create_default_context(cadata=ca.certificate.decode())
     with serving(tmp_path, *listen, *flags) as server:
         text = server.log_text().replace("0.0.0.0", "127.0.0.1")
         server.log.write_text(text)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
-from nnpa_client import _apart as client
+from nnpa_client._shortcuts import out_of_band_arrays as client
+from nnpa_client._transport import Request
 from nnpa_server.rpc import codec as server
-from nnpa_server.rpc.wire_fields import delimited
+from nnpa_wire.fields import delimited
 
 LARGE = server.APART
 arrays = st.lists(st.sampled_from((0, 1, 127, 128, LARGE - 1, LARGE, LARGE + 7)), max_size=4)
@@ -64,7 +65,7 @@ def test_protobuf_reads_what_a_client_writes(lists: list[tuple[str, list[int], b
     for index in views:
         one = apart.operations[index]
         getattr(one, one.WhichOneof("operation") or "").ClearField("data")
-    listed = client.Listed(apart, {index: one for index, one in views.items() if one})
+    listed = Request(apart, {index: one for index, one in views.items() if one})
     assert pb.ExecuteRequest.FromString(client.serialize(listed)) == request
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process: ready line, sockets, TLS, health, reflection, draining, logs, exit codes."""
 
-import datetime
-import ipaddress
 import json
 import os
 import signal
@@ -11,23 +9,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
+from tests.certificates import Party, issue
 from tests.server.conftest import CONFIG, Running
 from tests.server.process import PATIENCE, serving, wait_until
 from tests.server.wire import Client, begun, load, op, read_error, refused
@@ -139,55 +134,17 @@ def test_insecure_beyond_loopback_is_a_choice(tmp_path: Path) -> None:
         round_trip(grpc.insecure_channel(f"127.0.0.1:{port}"))
 
 
-@dataclass(frozen=True)
-class Pem:
-    """A certificate and its key, as PEM."""
-
-    certificate: bytes
-    key: bytes
-
-
-def issue(name: str, issuer: tuple[Pem, ec.EllipticCurvePrivateKey] | None = None) -> Any:
-    """Issue a certificate for `name` on 127.0.0.1, signed by itself without an issuer."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer, issuer_name = key, subject
-    if issuer is not None:
-        signer = issuer[1]
-        issuer_name = x509.load_pem_x509_certificate(issuer[0].certificate).subject
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer_name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .sign(signer, hashes.SHA256())
-    )
-    form = serialization.Encoding.PEM
-    private = key.private_bytes(
-        form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Pem(certificate.public_bytes(form), private), key
-
-
 @pytest.fixture
-def certificates(tmp_path: Path) -> dict[str, Pem]:
+def certificates(tmp_path: Path) -> dict[str, Party]:
     """A CA, a server and a client that it signed; the files lie in tmp_path."""
-    authority = issue("nnpa test CA")
-    made = {"ca": authority[0]} | {name: issue(name, authority)[0] for name in ("server", "client")}
-    for name, pem in made.items():
-        (tmp_path / f"{name}.crt").write_bytes(pem.certificate)
-        (tmp_path / f"{name}.key").write_bytes(pem.key)
-    return made
+    ca = issue("nnpa test CA")
+    parties = {"ca": ca, "server": issue("server", ca), "client": issue("client", ca)}
+    for name, party in parties.items():
+        party.write(tmp_path, name)
+    return parties
 
 
-def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Pem]) -> None:
+def test_tls_and_mutual_tls(tmp_path: Path, certificates: dict[str, Party]) -> None:
     """TLS serves who trusts the CA; with a client CA only who shows its certificate."""
     tls = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
     ca, client = certificates["ca"].certificate, certificates["client"]

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
-from nnpa_server.open_inference.messages import cut
+from nnpa_server.open_inference.raw_views import parse
 from nnpa_server.rpc import codec as apart
 
 from tests.server.onnx_models import MIB, binary, identity, model, offering, refusal, request
@@ -39,7 +39,7 @@ def _point(tensor: pb.ModelInferRequest.InferInputTensor, size: int) -> None:
 def test_a_request_of_nothing_but_fields() -> None:
     """A request with more fields than any has is refused before they take memory and time."""
     with pytest.raises(DecodeError, match="more than 16384 fields"):
-        cut(b"\x3a\x00" * (1 << 24))
+        parse(b"\x3a\x00" * (1 << 24))
 
 
 @pytest.mark.parametrize("inner", [False, True])

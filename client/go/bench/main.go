@@ -40,9 +40,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: bench SERVER ECHO")
 		os.Exit(2)
 	}
-	told, err := measure(context.Background(), os.Args[1], os.Args[2])
+	result, err := measure(context.Background(), os.Args[1], os.Args[2])
 	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(told)
+		err = json.NewEncoder(os.Stdout).Encode(result)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-func measure(ctx context.Context, server, echo string) (told *figures, err error) {
+func measure(ctx context.Context, server, echo string) (medians *figures, err error) {
 	s, err := zdnn.Connect(ctx, server, zdnn.Options{})
 	if err != nil {
 		return nil, err
@@ -73,13 +73,13 @@ func measure(ctx context.Context, server, echo string) (told *figures, err error
 		})
 		return err
 	}
-	told = &figures{}
-	if told.Add, told.AddEcho, err = pair(add, echoing(ctx, bare, requestBytes(s, 1))); err != nil {
+	medians = &figures{}
+	if medians.Add, medians.AddEcho, err = pair(add, echoing(ctx, bare, requestBytes(s, 1))); err != nil {
 		return nil, err
 	}
 	back := echoing(ctx, bare, requestBytes(s, listed))
-	told.Pipeline, told.PipelineEcho, err = pair(list, back)
-	return told, err
+	medians.Pipeline, medians.PipelineEcho, err = pair(list, back)
+	return medians, err
 }
 
 // adding returns what adds two ztensors into a third.
@@ -109,10 +109,10 @@ func echoing(ctx context.Context, bare *grpc.ClientConn, size int) func() error 
 func requestBytes(s *zdnn.Session, count int) int {
 	ref := &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_Id{Id: 1}}
 	add := &zdnnv1.Add{InputA: ref, InputB: ref, Output: ref}
-	one := &zdnnv1.Operation{Operation: &zdnnv1.Operation_Add{Add: add}}
+	operation := &zdnnv1.Operation{Operation: &zdnnv1.Operation_Add{Add: add}}
 	request := &zdnnv1.ExecuteRequest{Session: s.Message().Name}
 	for range count {
-		request.Operations = append(request.Operations, one)
+		request.Operations = append(request.Operations, operation)
 	}
 	return proto.Size(request)
 }
@@ -121,9 +121,9 @@ func requestBytes(s *zdnn.Session, count int) int {
 func pair(work, reference func() error) (float64, float64, error) {
 	var times [2][]float64
 	for repetition := range repetitions + repetitions/10 { // the first tenth warms up
-		for i, one := range []func() error{work, reference} {
+		for i, timed := range []func() error{work, reference} {
 			began := time.Now()
-			if err := one(); err != nil {
+			if err := timed(); err != nil {
 				return 0, 0, err
 			}
 			if repetition >= repetitions/10 {
@@ -131,8 +131,8 @@ func pair(work, reference func() error) (float64, float64, error) {
 			}
 		}
 	}
-	for _, one := range times {
-		slices.Sort(one)
+	for _, samples := range times {
+		slices.Sort(samples)
 	}
 	return times[0][repetitions/2], times[1][repetitions/2], nil
 }

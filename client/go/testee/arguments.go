@@ -22,16 +22,16 @@ type arguments struct {
 	out             []byte
 }
 
-// read decodes an argument, if it is there, and keeps the first problem.
+// read decodes an argument, if present, and keeps the first problem.
 func (a *arguments) read(name string, into any) bool {
-	raw, there := a.given[name]
-	if there && a.problem == nil {
+	raw, present := a.given[name]
+	if present && a.problem == nil {
 		a.problem = json.Unmarshal(raw, into)
 	}
-	return there
+	return present
 }
 
-// number returns an argument that is a number or an enum, 0 when it is not there.
+// number returns an argument that is a number or an enum, 0 when absent.
 func number[N ~int32 | ~uint32](a *arguments, name string) N {
 	var value N
 	a.read(name, &value)
@@ -66,16 +66,16 @@ func (a *arguments) float(name string) float32 {
 	return 0
 }
 
-// pointer returns nil for an argument that is not there.
+// pointer returns nil for an absent argument.
 func (a *arguments) pointer(name string) *float32 {
-	if _, there := a.given[name]; !there {
+	if _, present := a.given[name]; !present {
 		return nil
 	}
 	value := a.float(name)
 	return &value
 }
 
-// count returns C's count, which is as many as there are when it is not there.
+// count returns C's count, by default the number of elements.
 func (a *arguments) count() int32 {
 	var count int32
 	if a.read("count", &count) {
@@ -102,9 +102,9 @@ func (a *arguments) ztensor(name string) *zdnn.Ztensor {
 }
 
 func (a *arguments) descriptor(name string) *zdnn.TensorDesc {
-	var told descriptor
-	a.read(name, &told)
-	return told.message()
+	var desc descriptor
+	a.read(name, &desc)
+	return desc.message()
 }
 
 // array returns the user's one array.

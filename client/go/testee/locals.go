@@ -13,25 +13,25 @@ import (
 	"nnpa.dev/nnpa/zdnn"
 )
 
-// locals are the functions that ask nobody, by C's names.
+// locals are the functions that need no server, by C's names.
 var locals = map[string]func(*arguments) (any, error){
 	"init_pre_transformed_desc": func(a *arguments) (any, error) {
 		var sizes []uint32
 		a.read("dims", &sizes)
 		layout, kind := number[zdnn.DataLayouts](a, "layout"), number[zdnn.DataTypes](a, "type")
-		return told(zdnn.InitPreTransformedDesc(layout, kind, sizes...))
+		return fields(zdnn.InitPreTransformedDesc(layout, kind, sizes...))
 	},
 	"generate_transformed_desc": func(a *arguments) (any, error) {
-		return told(zdnn.GenerateTransformedDesc(a.descriptor("pre_transformed_desc")))
+		return fields(zdnn.GenerateTransformedDesc(a.descriptor("pre_transformed_desc")))
 	},
 	"generate_quantized_transformed_desc": func(a *arguments) (any, error) {
 		pre := a.descriptor("pre_transformed_desc")
 		kind := number[zdnn.QuantizedTransformTypes](a, "transform_type")
-		return told(zdnn.GenerateQuantizedTransformedDesc(pre, kind))
+		return fields(zdnn.GenerateQuantizedTransformedDesc(pre, kind))
 	},
 	"generate_transformed_desc_concatenated": func(a *arguments) (any, error) {
 		pre, info := a.descriptor("pre_transformed_desc"), number[zdnn.ConcatInfo](a, "info")
-		return told(zdnn.GenerateTransformedDescConcatenated(pre, info))
+		return fields(zdnn.GenerateTransformedDescConcatenated(pre, info))
 	},
 	"getsize_ztensor": func(a *arguments) (any, error) {
 		return zdnn.GetsizeZtensor(a.descriptor("transformed_desc")), nil
@@ -51,7 +51,7 @@ func types(a *arguments) (zdnn.DataTypes, zdnn.DataTypes) {
 	return number[zdnn.DataTypes](a, "transformed_type"), number[zdnn.DataTypes](a, "pre_transformed_type")
 }
 
-func told(desc *zdnn.TensorDesc, err error) (any, error) {
+func fields(desc *zdnn.TensorDesc, err error) (any, error) {
 	return plain(desc), err
 }
 

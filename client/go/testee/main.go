@@ -16,7 +16,7 @@ import (
 )
 
 // longestFrame bounds what a frame may announce.
-const longestFrame = 1 << 28
+const maxFrame = 1 << 28
 
 type request struct {
 	File   string `json:"file"`
@@ -37,38 +37,38 @@ func main() {
 func serve(input io.Reader, output io.Writer, target string) error {
 	source := bufio.NewReader(input)
 	for {
-		var asked request
-		if err := receive(source, &asked); errors.Is(err, io.EOF) {
+		var req request
+		if err := receive(source, &req); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		told, err := answerOf(context.Background(), target, &asked)
+		reply, err := answerOf(context.Background(), target, &req)
 		if err != nil {
 			return err
 		}
-		told["name"] = asked.Vector.Name
-		if err := send(output, told); err != nil {
+		reply["name"] = req.Vector.Name
+		if err := send(output, reply); err != nil {
 			return err
 		}
 	}
 }
 
-func answerOf(ctx context.Context, target string, asked *request) (answer, error) {
-	if asked.Local != "" {
-		told, err := callLocal(ctx, target, asked.Local, asked.Vector.Arguments)
+func answerOf(ctx context.Context, target string, req *request) (answer, error) {
+	if req.Local != "" {
+		reply, err := callLocal(ctx, target, req.Local, req.Vector.Arguments)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", asked.Local, err)
+			return nil, fmt.Errorf("%s: %w", req.Local, err)
 		}
-		told["local"] = asked.Local
-		return told, nil
+		reply["local"] = req.Local
+		return reply, nil
 	}
-	told, err := runVector(ctx, target, &asked.Vector)
+	reply, err := runVector(ctx, target, &req.Vector)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", asked.File, asked.Vector.Name, err)
+		return nil, fmt.Errorf("%s/%s: %w", req.File, req.Vector.Name, err)
 	}
-	told["file"] = asked.File
-	return told, nil
+	reply["file"] = req.File
+	return reply, nil
 }
 
 func receive(source io.Reader, into *request) error {
@@ -77,8 +77,8 @@ func receive(source io.Reader, into *request) error {
 		return err
 	}
 	size := binary.LittleEndian.Uint32(header[:])
-	if size > longestFrame {
-		return fmt.Errorf("frame: %d bytes, expected at most %d", size, longestFrame)
+	if size > maxFrame {
+		return fmt.Errorf("frame: %d bytes, expected at most %d", size, maxFrame)
 	}
 	raw := make([]byte, size)
 	if _, err := io.ReadFull(source, raw); err != nil {
@@ -87,8 +87,8 @@ func receive(source io.Reader, into *request) error {
 	return json.Unmarshal(raw, into)
 }
 
-func send(output io.Writer, told answer) error {
-	raw, err := json.Marshal(told)
+func send(output io.Writer, reply answer) error {
+	raw, err := json.Marshal(reply)
 	if err != nil {
 		return err
 	}

@@ -51,8 +51,8 @@ type program struct {
 
 // shifted returns the name of the first flag that says that a buffer is not on 4 KiB.
 func shifted(steps []step) string {
-	for _, one := range steps {
-		for name := range one.Operation {
+	for _, step := range steps {
+		for name := range step.Operation {
 			if strings.HasSuffix(name, "_misaligned") {
 				return name
 			}
@@ -62,7 +62,7 @@ func shifted(steps []step) string {
 }
 
 // runVector runs one vector in a session of its own.
-func runVector(ctx context.Context, target string, line *vector) (told answer, err error) {
+func runVector(ctx context.Context, target string, line *vector) (reply answer, err error) {
 	if name := shifted(line.Steps); name != "" {
 		return answer{"skipped": name + ": the SDK's buffers are the server's, on 4 KiB"}, nil
 	}
@@ -86,39 +86,39 @@ func runVector(ctx context.Context, target string, line *vector) (told answer, e
 	return answer{"steps": steps}, err
 }
 
-func (p *program) steps(ctx context.Context, line *vector) (told []answer, err error) {
-	told = []answer{}
-	for id, one := range line.Tensors {
-		if p.named[id], err = p.put(ctx, &one); err != nil {
+func (p *program) steps(ctx context.Context, line *vector) (answers []answer, err error) {
+	answers = []answer{}
+	for id, tensor := range line.Tensors {
+		if p.named[id], err = p.put(ctx, &tensor); err != nil {
 			return nil, err
 		}
 	}
 	for i := range line.Steps {
-		one, err := p.step(ctx, &line.Steps[i])
+		stepAnswer, err := p.step(ctx, &line.Steps[i])
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		told = append(told, one)
+		answers = append(answers, stepAnswer)
 	}
-	return told, nil
+	return answers, nil
 }
 
-func (p *program) put(ctx context.Context, one *structure) (*zdnn.Ztensor, error) {
+func (p *program) put(ctx context.Context, tensor *structure) (*zdnn.Ztensor, error) {
 	var sticks []byte
-	if one.Memory != nil {
+	if tensor.Memory != nil {
 		var err error
-		if sticks, err = bytesOf(*one.Memory); err != nil {
+		if sticks, err = bytesOf(*tensor.Memory); err != nil {
 			return nil, err
 		}
 	}
 	return p.session.PutZtensor(ctx, &zdnnv1.Ztensor{
-		PreTransformedDesc: one.Pre.message(), TransformedDesc: one.Transformed.message(),
-		BufferSize: &one.BufferSize, IsTransformed: one.IsTransformed,
-		RecScale: one.RecScale, Offset: one.Offset,
+		PreTransformedDesc: tensor.Pre.message(), TransformedDesc: tensor.Transformed.message(),
+		BufferSize: &tensor.BufferSize, IsTransformed: tensor.IsTransformed,
+		RecScale: tensor.RecScale, Offset: tensor.Offset,
 	}, sticks)
 }
 
-// step makes one call, or moves the guest, and tells what can be seen of it.
+// step makes one call, or moves the guest, and returns what can be observed.
 func (p *program) step(ctx context.Context, line *step) (answer, error) {
 	if line.MachineSpec != nil {
 		spec := &zdnn.MachineSpec{}
@@ -151,7 +151,7 @@ func (p *program) call(ctx context.Context, name string, a *arguments) (answer, 
 	if a.problem != nil {
 		return nil, a.problem
 	}
-	told := answer{}
+	reply := answer{}
 	var refused *zdnn.ZdnnError
 	var check *zdnn.ProgramCheck
 	var transport *zdnn.TransportError
@@ -161,31 +161,31 @@ func (p *program) call(ctx context.Context, name string, a *arguments) (answer, 
 	case errors.As(err, &transport):
 		return answer{"error": transport.Reason}, nil
 	case errors.As(err, &refused):
-		refuse(told, refused)
+		refuse(reply, refused)
 		a.out = refused.Result.GetData()
 	case err != nil:
 		return nil, err
 	case p.warning != nil:
-		told["status"] = uint32(p.warning.Status)
-		explain(told, p.warning.Violation)
+		reply["status"] = uint32(p.warning.Status)
+		explain(reply, p.warning.Violation)
 	case a.value != nil:
-		told["value"] = a.value
+		reply["value"] = a.value
 	case name == "getrange_ztensor":
 		least, greatest := math.Float32bits(a.least), math.Float32bits(a.greatest)
-		told["range"] = []string{fmt.Sprintf("%08X", least), fmt.Sprintf("%08X", greatest)}
-		told["status"] = 0
+		reply["range"] = []string{fmt.Sprintf("%08X", least), fmt.Sprintf("%08X", greatest)}
+		reply["status"] = 0
 	default:
-		told["status"] = 0
+		reply["status"] = 0
 	}
-	return told, p.look(ctx, name, a, told)
+	return reply, p.look(ctx, name, a, reply)
 }
 
-func refuse(told answer, refused *zdnn.ZdnnError) {
-	told["status"] = uint32(refused.Status)
+func refuse(reply answer, refused *zdnn.ZdnnError) {
+	reply["status"] = uint32(refused.Status)
 	if refused.Refusal != nil {
-		told["refusal"] = refused.Refusal.Constraint
+		reply["refusal"] = refused.Refusal.Constraint
 	}
-	explain(told, refused.Violation)
+	explain(reply, refused.Violation)
 }
 
 // run calls the verb. The init verbs and what goes with a ztensor's life are called here by name.
@@ -217,17 +217,17 @@ func (p *program) run(ctx context.Context, name string, a *arguments) (err error
 	return err
 }
 
-// look tells what the program sees afterwards of arrays, flags and ztensors.
-func (p *program) look(ctx context.Context, name string, a *arguments, told answer) error {
+// look adds what the program observes afterwards of arrays, flags and ztensors.
+func (p *program) look(ctx context.Context, name string, a *arguments, reply answer) error {
 	flagged := a.ztensor("ztensor")
 	if flagged != nil && a.out != nil {
-		told["data_out"] = wordsOf(a.out, cellBytes(flagged.PreTransformedDesc().GetType()))
+		reply["data_out"] = wordsOf(a.out, cellBytes(flagged.PreTransformedDesc().GetType()))
 	}
 	if flagged == nil {
 		flagged = a.ztensor("dest")
 	}
 	if flagged != nil && (strings.HasPrefix(name, "transform_") || name == "reshape_ztensor") {
-		told["fp_flags"] = flags(flagged.Flags())
+		reply["fp_flags"] = flags(flagged.Flags())
 	}
 	outputs := answer{}
 	for _, operand := range []string{
@@ -246,7 +246,7 @@ func (p *program) look(ctx context.Context, name string, a *arguments, told answ
 		}
 		outputs[operand] = seen
 	}
-	told["outputs"] = outputs
+	reply["outputs"] = outputs
 	return nil
 }
 
@@ -265,37 +265,37 @@ func see(ctx context.Context, z *zdnn.Ztensor) (answer, error) {
 
 func flags(raised zdnn.FpFlags) []string {
 	names := []string{}
-	for _, one := range []zdnn.FpFlags{
+	for _, flag := range []zdnn.FpFlags{
 		zdnn.FP_FLAGS_INVALID, zdnn.FP_FLAGS_OVERFLOW, zdnn.FP_FLAGS_UNDERFLOW,
 	} {
-		if raised&one != 0 {
-			names = append(names, strings.TrimPrefix(one.String(), "FP_FLAGS_"))
+		if raised&flag != 0 {
+			names = append(names, strings.TrimPrefix(flag.String(), "FP_FLAGS_"))
 		}
 	}
 	return names
 }
 
-func explain(told answer, violation *zdnnv1.RangeViolation) {
+func explain(reply answer, violation *zdnnv1.RangeViolation) {
 	if violation == nil {
 		return
 	}
 	operands := answer{}
 	for _, operand := range violation.Operands {
 		elements := [][]any{}
-		for _, one := range operand.Elements {
+		for _, violating := range operand.Elements {
 			element := []any{}
-			for _, index := range one.Index {
+			for _, index := range violating.Index {
 				element = append(element, index)
 			}
-			element = append(element, fmt.Sprintf("%04X", one.Code))
-			for _, value := range one.OperandValues {
+			element = append(element, fmt.Sprintf("%04X", violating.Code))
+			for _, value := range violating.OperandValues {
 				element = append(element, jsonFloat(value))
 			}
 			elements = append(elements, element)
 		}
 		operands[operand.Operand] = elements
 	}
-	told["violation"] = operands
+	reply["violation"] = operands
 }
 
 // jsonFloat returns a number as proto JSON has it.

@@ -95,7 +95,7 @@ const ACCUMULATE_FP32 = zdnnv1.Accumulate_ACCUMULATE_FP32
 // Slower.
 const ACCUMULATE_FP64 = zdnnv1.Accumulate_ACCUMULATE_FP64
 
-// PoolPadding: Paddings of pooling and convolution: zdnn_pool_padding.
+// PoolPadding: Paddings of pooling and convolution.
 type PoolPadding = zdnnv1.PoolPadding
 
 // VALID_PADDING: Windows lie inside the input.
@@ -104,7 +104,7 @@ const VALID_PADDING = zdnnv1.PoolPadding_VALID_PADDING
 // SAME_PADDING: The output has ceil(input / stride) elements; the input is padded.
 const SAME_PADDING = zdnnv1.PoolPadding_SAME_PADDING
 
-// MatmulOps: Operations of matmul_op, matmul_transpose_op and quantized_matmul_op: zdnn_matmul_ops.
+// MatmulOps: Operations of matmul_op, matmul_transpose_op and quantized_matmul_op.
 type MatmulOps = zdnnv1.MatmulOps
 
 // MATMUL_OP_ADDITION: Product plus input_c.
@@ -128,7 +128,7 @@ const MATMUL_OP_LESSER_EQUAL = zdnnv1.MatmulOps_MATMUL_OP_LESSER_EQUAL
 // MATMUL_OP_LESSER: 1.0 where lesser.
 const MATMUL_OP_LESSER = zdnnv1.MatmulOps_MATMUL_OP_LESSER
 
-// MatmulBcastOps: Operations of matmul_bcast_op: zdnn_matmul_bcast_ops.
+// MatmulBcastOps: Operations of matmul_bcast_op.
 type MatmulBcastOps = zdnnv1.MatmulBcastOps
 
 // MATMUL_BCAST_OP_ADDITION: Product plus input_c.
@@ -152,7 +152,7 @@ const MATMUL_BCAST_OP_LESSER_EQUAL = zdnnv1.MatmulBcastOps_MATMUL_BCAST_OP_LESSE
 // MATMUL_BCAST_OP_LESSER: 1.0 where lesser.
 const MATMUL_BCAST_OP_LESSER = zdnnv1.MatmulBcastOps_MATMUL_BCAST_OP_LESSER
 
-// SoftmaxAct: What follows softmax: zdnn_softmax_act.
+// SoftmaxAct: What follows softmax.
 type SoftmaxAct = zdnnv1.SoftmaxAct
 
 // SOFTMAX_ACT_NONE: Nothing.
@@ -161,7 +161,7 @@ const SOFTMAX_ACT_NONE = zdnnv1.SoftmaxAct_SOFTMAX_ACT_NONE
 // SOFTMAX_ACT_LOG: Natural logarithm.
 const SOFTMAX_ACT_LOG = zdnnv1.SoftmaxAct_SOFTMAX_ACT_LOG
 
-// Conv2dAct: What follows conv2d: zdnn_conv2d_act.
+// Conv2dAct: What follows conv2d.
 type Conv2dAct = zdnnv1.Conv2DAct
 
 // CONV2D_ACT_NONE: Nothing.
@@ -170,7 +170,7 @@ const CONV2D_ACT_NONE = zdnnv1.Conv2DAct_CONV2D_ACT_NONE
 // CONV2D_ACT_RELU: As relu, with clipping_value.
 const CONV2D_ACT_RELU = zdnnv1.Conv2DAct_CONV2D_ACT_RELU
 
-// ReduceOps: Operations of reduce: zdnn_reduce_ops.
+// ReduceOps: Operations of reduce.
 type ReduceOps = zdnnv1.ReduceOps
 
 // REDUCE_OP_MINIMUM: Least value.
@@ -185,7 +185,7 @@ const REDUCE_OP_MAXIMUM = zdnnv1.ReduceOps_REDUCE_OP_MAXIMUM
 // REDUCE_OP_MAXIMUM_IDX: First position of the greatest value, 0-based.
 const REDUCE_OP_MAXIMUM_IDX = zdnnv1.ReduceOps_REDUCE_OP_MAXIMUM_IDX
 
-// MomentsBessel: Divisors of the variance: zdnn_moments_bessel.
+// MomentsBessel: Divisors of the variance.
 type MomentsBessel = zdnnv1.MomentsBessel
 
 // MOMENTS_BESSEL_POPULATION: Number of elements.
@@ -194,7 +194,7 @@ const MOMENTS_BESSEL_POPULATION = zdnnv1.MomentsBessel_MOMENTS_BESSEL_POPULATION
 // MOMENTS_BESSEL_SAMPLE: Number of elements less one.
 const MOMENTS_BESSEL_SAMPLE = zdnnv1.MomentsBessel_MOMENTS_BESSEL_SAMPLE
 
-// LstmGruDirection: Directions of recurrent layers: lstm_gru_direction.
+// LstmGruDirection: Directions of recurrent layers.
 type LstmGruDirection = zdnnv1.LstmGruDirection
 
 // FWD: First timestep to last.
@@ -300,7 +300,7 @@ const NNPA_TRANSFORM = zdnnv1.NnpaFunctionCode_NNPA_TRANSFORM
 // NNPA_REDUCE: zdnn_reduce.
 const NNPA_REDUCE = zdnnv1.NnpaFunctionCode_NNPA_REDUCE
 
-// NnpaParmblkFormat: Formats of the NNPA parameter block: nnpa_parmblk_format.
+// NnpaParmblkFormat: Formats of the NNPA parameter block.
 type NnpaParmblkFormat = zdnnv1.NnpaParmblkFormat
 
 // NNPA_PARMBLKFORMAT_0: Functions of zDNN 1.0.
@@ -309,7 +309,7 @@ const NNPA_PARMBLKFORMAT_0 = zdnnv1.NnpaParmblkFormat_NNPA_PARMBLKFORMAT_0
 // NNPA_PARMBLKFORMAT_1: Functions new in zDNN 1.1.
 const NNPA_PARMBLKFORMAT_1 = zdnnv1.NnpaParmblkFormat_NNPA_PARMBLKFORMAT_1
 
-// NnpaDataType: Types of the NNPA instruction: nnpa_data_type.
+// NnpaDataType: Types of the NNPA instruction.
 type NnpaDataType = zdnnv1.NnpaDataType
 
 // NNPA_DATATYPE_1: DLFLOAT16.
@@ -324,7 +324,7 @@ const NNPA_8_BIT_BINARY_INT = zdnnv1.NnpaDataType_NNPA_8_BIT_BINARY_INT
 // NNPA_32_BIT_BINARY_INT: 32-bit signed integer.
 const NNPA_32_BIT_BINARY_INT = zdnnv1.NnpaDataType_NNPA_32_BIT_BINARY_INT
 
-// NnpaLayoutFormat: Layout formats of the NNPA instruction: nnpa_layout_format.
+// NnpaLayoutFormat: Layout formats of the NNPA instruction.
 type NnpaLayoutFormat = zdnnv1.NnpaLayoutFormat
 
 // NNPA_LAYOUTFMT_4DFEATURE: 4D-feature.
@@ -339,7 +339,7 @@ const NNPA_LAYOUTFMT_4DWEIGHTS = zdnnv1.NnpaLayoutFormat_NNPA_LAYOUTFMT_4DWEIGHT
 // NNPA_LAYOUTFMT_4DGENERIC: 4D-generic.
 const NNPA_LAYOUTFMT_4DGENERIC = zdnnv1.NnpaLayoutFormat_NNPA_LAYOUTFMT_4DGENERIC
 
-// NnpaBfpFormat: Formats that DLFLOAT16 converts from and to: nnpa_bfp_format.
+// NnpaBfpFormat: Formats that DLFLOAT16 converts from and to.
 type NnpaBfpFormat = zdnnv1.NnpaBfpFormat
 
 // NNPA_BFPFMT_TINY: IEEE 16-bit.

@@ -12,7 +12,7 @@ import (
 // TensorDesc is zdnn_tensor_desc: fields Layout, Format, Type, Dim4 to Dim1, as the wire has them.
 type TensorDesc = zdnnv1.TensorDesc
 
-// ranks tells how many dims a layout has; concatenated layouts, which no user array has, have none.
+// ranks holds the number of dims of a layout; concatenated layouts, which no user array has, have none.
 var ranks = map[DataLayouts]int{
 	ZDNN_1D: 1, ZDNN_2D: 2, ZDNN_2DS: 2, ZDNN_3D: 3, ZDNN_3DS: 3,
 	ZDNN_4D: 4, ZDNN_4DS: 4, ZDNN_NHWC: 4, ZDNN_NCHW: 4, ZDNN_HWCK: 4,
@@ -108,8 +108,8 @@ func isFloat(kind DataTypes) bool {
 func GenerateTransformedDesc(preTfrmdDesc *TensorDesc) (*TensorDesc, error) {
 	const op = "generate_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, known := place(preTfrmdDesc)
-	if !known {
+	placed, ok := place(preTfrmdDesc)
+	if !ok {
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1)
 	}
 	target := ZDNN_DLFLOAT16
@@ -134,8 +134,8 @@ func GenerateQuantizedTransformedDesc(
 ) (*TensorDesc, error) {
 	const op = "generate_quantized_transformed_desc"
 	layout, kind := preTfrmdDesc.GetLayout(), preTfrmdDesc.GetType()
-	placed, known := placePlain(preTfrmdDesc)
-	if !known {
+	placed, ok := placePlain(preTfrmdDesc)
+	if !ok {
 		const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC"
 		return nil, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1)
 	}
@@ -210,17 +210,17 @@ func concatenatedGates(rnn ConcatInfo, halves bool) (DataLayouts, uint32) {
 // concatenatedRows returns dim4 and dim2 of a concatenated tensor, after the checks of usage and
 // layout.
 func concatenatedRows(op string, pre *TensorDesc, info ConcatInfo) (uint32, uint32, error) {
-	wanted, stack, rows := ZDNN_3DS, pre.GetDim3(), pre.GetDim2()
+	expected, stack, rows := ZDNN_3DS, pre.GetDim3(), pre.GetDim2()
 	switch usage := CONCAT_USAGE(info); usage {
 	case USAGE_BIASES, USAGE_HIDDEN_BIASES:
-		wanted, stack, rows = ZDNN_2DS, pre.GetDim2(), 1
+		expected, stack, rows = ZDNN_2DS, pre.GetDim2(), 1
 	case USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS:
 	default:
 		value := fmt.Sprintf("usage 0x%X", uint32(usage))
 		return 0, 0, refuse(ZDNN_INVALID_CONCAT_INFO, op, "info", value, "a USAGE_ number", 3)
 	}
-	if layout := pre.GetLayout(); layout != wanted {
-		limit := wanted.String()
+	if layout := pre.GetLayout(); layout != expected {
+		limit := expected.String()
 		return 0, 0, refuse(ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 3)
 	}
 	return stack, rows, nil
@@ -244,7 +244,7 @@ func GetsizeZtensor(tfrmdDesc *TensorDesc) uint64 {
 	return uint64(tfrmdDesc.GetDim4()) * uint64(tfrmdDesc.GetDim3()) * pages * 4096
 }
 
-// IsQuantizedZtensor tells whether a ztensor carries a scale: its rec_scale is not 0.
+// IsQuantizedZtensor reports whether a ztensor carries a scale: its rec_scale is not 0.
 // Source: zDNN API Reference 1.2.0, zdnn_is_quantized_ztensor.
 func IsQuantizedZtensor(ztensor *Ztensor) bool {
 	return ztensor.RecScale() != 0
@@ -282,24 +282,24 @@ var smallestInt8 = map[DataTypes]any{
 	FP32: float32(-128), FP16: Float16(0xD800), BFLOAT: BFloat16(0xC300), INT8: int8(math.MinInt8),
 }
 
-func limit(op string, transformedType, preTransformedType DataTypes, least bool) (any, error) {
-	byType, known := limits[transformedType]
-	if !known {
+func limit(op string, transformedType, preTransformedType DataTypes, smallest bool) (any, error) {
+	byType, ok := limits[transformedType]
+	if !ok {
 		const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32"
 		return nil, refuse(ZDNN_INVALID_TYPE, op, "transformed_type", transformedType, allowed, 1)
 	}
-	greatest, known := byType[preTransformedType]
-	if !known {
+	largest, ok := byType[preTransformedType]
+	if !ok {
 		const field, allowed = "pre_transformed_type", "a type that becomes transformed_type"
 		return nil, refuse(ZDNN_INVALID_TYPE, op, field, preTransformedType, allowed, 2)
 	}
 	switch {
-	case !least:
-		return greatest, nil
+	case !smallest:
+		return largest, nil
 	case transformedType == ZDNN_BINARY_INT8:
 		return smallestInt8[preTransformedType], nil
 	}
-	switch value := greatest.(type) {
+	switch value := largest.(type) {
 	case float32:
 		return -value, nil
 	case Float16:

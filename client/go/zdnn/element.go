@@ -14,7 +14,7 @@ type Float16 uint16
 // BFloat16 holds the bits of a bfloat16 number, zDNN's BFLOAT.
 type BFloat16 uint16
 
-// Element is what user arrays are made of: zDNN's pre-transformed types FP32, FP16, BFLOAT, INT8
+// Element is an element of user arrays: zDNN's pre-transformed types FP32, FP16, BFLOAT, INT8
 // and INT32, and byte for an array of any type as its little-endian bytes.
 type Element interface {
 	float32 | Float16 | BFloat16 | int8 | int32 | byte
@@ -48,7 +48,7 @@ func typeOf[T Element]() (DataTypes, bool) {
 
 // checkType compares the elements of an array with what the user's descriptor says.
 func checkType[T Element](field string, desc *TensorDesc) error {
-	if kind, told := typeOf[T](); told && desc != nil && kind != desc.GetType() {
+	if kind, typed := typeOf[T](); typed && desc != nil && kind != desc.GetType() {
 		return fmt.Errorf("%s: elements of type %v, the descriptor says %v", field, kind, desc.GetType())
 	}
 	return nil

@@ -26,9 +26,9 @@ type ZdnnError struct {
 	Message string
 	// Op is the C function without its prefix.
 	Op string
-	// Refusal tells field, value, limit and constraint; may be nil.
+	// Refusal has field, value, limit and constraint; may be nil.
 	Refusal *zdnnv1.Refusal
-	// Violation tells which elements are not numbers; may be nil.
+	// Violation has the elements that are not numbers; may be nil.
 	Violation *zdnnv1.RangeViolation
 	// OperationIndex is the call's place in a pipeline, 0-based; -1 outside of one.
 	OperationIndex int
@@ -51,8 +51,8 @@ func (e *ZdnnError) Error() string {
 		fmt.Fprintf(&text, "operation %d, ", e.OperationIndex)
 	}
 	fmt.Fprintf(&text, "zdnn_%s: ", e.Op)
-	if told := e.Refusal.GetText(); told != "" {
-		text.WriteString(told)
+	if serverText := e.Refusal.GetText(); serverText != "" {
+		text.WriteString(serverText)
 	} else {
 		text.WriteString(e.Message)
 		if r := e.Refusal; r != nil {
@@ -71,7 +71,7 @@ type ZdnnWarning struct {
 	Name, Message string
 	// Op is the C function without its prefix.
 	Op string
-	// Violation tells which elements are not numbers; may be nil.
+	// Violation has the elements that are not numbers; may be nil.
 	Violation *zdnnv1.RangeViolation
 	// Result is the whole answer.
 	Result *zdnnv1.OperationResult
@@ -133,7 +133,7 @@ func (e *TransportError) Error() string {
 // Unwrap returns gRPC's error.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// Is tells that a deadline that passed on the way is context.DeadlineExceeded, and so on.
+// Is matches context.DeadlineExceeded and context.Canceled by the gRPC code.
 func (e *TransportError) Is(target error) bool {
 	return e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
 		e.Code == codes.Canceled && target == context.Canceled
@@ -198,28 +198,28 @@ func ExplainError(err error) error {
 	if err == nil {
 		return nil
 	}
-	told := status.Convert(err)
-	if told.Code() == codes.Unknown {
-		told = status.FromContextError(err)
+	rpc := status.Convert(err)
+	if rpc.Code() == codes.Unknown {
+		rpc = status.FromContextError(err)
 	}
 	var info errdetails.ErrorInfo
-	for _, detail := range told.Details() {
-		if one, is := detail.(*errdetails.ErrorInfo); is && one.Domain == "nnpa" {
-			info.Reason, info.Metadata = one.Reason, one.Metadata
+	for _, detail := range rpc.Details() {
+		if reported, is := detail.(*errdetails.ErrorInfo); is && reported.Domain == "nnpa" {
+			info.Reason, info.Metadata = reported.Reason, reported.Metadata
 		}
 	}
 	if info.Reason == "PROGRAM_CHECK" {
-		return newProgramCheck(told.Message(), info.Metadata)
+		return newProgramCheck(rpc.Message(), info.Metadata)
 	}
-	advice, known := reasonAdvice[info.Reason]
-	if !known {
-		advice, known = codeAdvice[told.Code()]
+	advice, ok := reasonAdvice[info.Reason]
+	if !ok {
+		advice, ok = codeAdvice[rpc.Code()]
 	}
-	if !known {
+	if !ok {
 		advice = "Report this with its message."
 	}
 	return &TransportError{
-		Code: told.Code(), Reason: info.Reason, Message: told.Message(), Metadata: info.Metadata,
+		Code: rpc.Code(), Reason: info.Reason, Message: rpc.Message(), Metadata: info.Metadata,
 		Advice: advice, Err: err,
 	}
 }
@@ -260,11 +260,11 @@ func explainViolation(violation *zdnnv1.RangeViolation) string {
 
 var indexed = regexp.MustCompile(`operations\[(\d+)\]`)
 
-// renumber does not count the operations before that the caller did not ask for.
+// renumber lowers operation indices by the operations that the client put before the caller's.
 func renumber(err error, before int) error {
 	shift := func(text string) string {
-		return indexed.ReplaceAllStringFunc(text, func(found string) string {
-			number, _ := strconv.Atoi(indexed.FindStringSubmatch(found)[1])
+		return indexed.ReplaceAllStringFunc(text, func(position string) string {
+			number, _ := strconv.Atoi(indexed.FindStringSubmatch(position)[1])
 			return fmt.Sprintf("operations[%d]", number-before)
 		})
 	}

@@ -29,12 +29,12 @@ type call struct {
 	read func(*zdnnv1.OperationResult) error
 }
 
-// converts tells whether the function clears the thread's IEEE flags and may raise them.
+// converts reports whether the function clears the thread's IEEE flags and may raise them.
 func (c *call) converts() bool {
 	return strings.HasPrefix(c.name, "transform_") || c.name == "reshape_ztensor"
 }
 
-// nothingHasRun are the reasons of errors that the server finds before anything of a list has run.
+// nothingHasRun holds the reasons of errors after which no operation of the list has run.
 var nothingHasRun = map[string]bool{
 	"CALL_QUOTA_EXCEEDED": true, "FIELD_INVALID": true, "FIELD_UNSPECIFIED": true,
 	"FUNCTION_NOT_IMPLEMENTED": true, "FUNCTION_NOT_IN_LIBRARY": true, "OPERATION_UNKNOWN": true,
@@ -42,8 +42,8 @@ var nothingHasRun = map[string]bool{
 	"TENSOR_NOT_FOUND": true, "TOKEN_INVALID": true,
 }
 
-// adopt remembers a tensor that now has a buffer, and to free that when it is not used any more.
-func (s *Session) adopt(z *Ztensor) {
+// track frees the buffer of a tensor when the tensor becomes unreachable.
+func (s *Session) track(z *Ztensor) {
 	if z.id == 0 || z.tracked || z.structure == nil || z.structure.NullBuffer {
 		return
 	}
@@ -51,7 +51,7 @@ func (s *Session) adopt(z *Ztensor) {
 	z.dropped, z.tracked = runtime.AddCleanup(z, s.drop, z.id), true
 }
 
-// drop notes, on the collector's goroutine, that a tensor is not used any more.
+// drop queues an unreachable tensor to be freed; it runs on the collector's goroutine.
 func (s *Session) drop(id uint64) {
 	s.droppedLock.Lock()
 	defer s.droppedLock.Unlock()
@@ -61,16 +61,16 @@ func (s *Session) drop(id uint64) {
 func (s *Session) takeDropped() []uint64 {
 	s.droppedLock.Lock()
 	defer s.droppedLock.Unlock()
-	taken := s.dropped
+	ids := s.dropped
 	s.dropped = nil
-	for _, id := range taken {
+	for _, id := range ids {
 		delete(s.living, id)
 	}
-	return taken
+	return ids
 }
 
-// forget notes that the server has forgotten a tensor; the object keeps its structure.
-func (s *Session) forget(z *Ztensor) {
+// untrack stops tracking a tensor that the server has freed; the object keeps its structure.
+func (s *Session) untrack(z *Ztensor) {
 	delete(s.living, z.id)
 	if z.tracked {
 		z.dropped.Stop()
@@ -86,8 +86,8 @@ func (s *Session) submit(ctx context.Context, calls ...*call) error {
 		return s.run(ctx, calls)
 	}
 	size := 0
-	for _, one := range calls {
-		size += proto.Size(one.operation)
+	for _, queued := range calls {
+		size += proto.Size(queued.operation)
 	}
 	if s.queuedBytes+size > int(s.message.GetLimits().GetMaxMessageBytes()/2) {
 		if err := s.flush(ctx); err != nil {
@@ -99,13 +99,13 @@ func (s *Session) submit(ctx context.Context, calls ...*call) error {
 }
 
 // ask runs a call, with what is queued before it, and returns its answer.
-func (s *Session) ask(ctx context.Context, asked *call) (*zdnnv1.OperationResult, error) {
+func (s *Session) ask(ctx context.Context, question *call) (*zdnnv1.OperationResult, error) {
 	var answer *zdnnv1.OperationResult
-	asked.read = func(result *zdnnv1.OperationResult) error {
+	question.read = func(result *zdnnv1.OperationResult) error {
 		answer = result
 		return nil
 	}
-	err := s.submit(ctx, asked)
+	err := s.submit(ctx, question)
 	return answer, errors.Join(err, s.flush(ctx))
 }
 
@@ -121,31 +121,31 @@ func (s *Session) flush(ctx context.Context) error {
 
 func (s *Session) run(ctx context.Context, calls []*call) error {
 	operations := make([]*zdnnv1.Operation, len(calls))
-	for i, one := range calls {
-		operations[i] = one.operation
+	for i, queued := range calls {
+		operations[i] = queued.operation
 	}
 	results, err := s.execute(ctx, operations)
 	if err != nil {
-		voidAll(calls, "the call that makes it failed")
+		invalidateAll(calls, "the call that makes it failed")
 		return err
 	}
-	voidAll(calls[len(results):], "the list of operations ended before")
-	done, inList := len(s.results), s.pipelines > 0
+	invalidateAll(calls[len(results):], "the list of operations ended before")
+	before, inList := len(s.results), s.pipelines > 0
 	if inList {
 		s.results = append(s.results, results...)
 	}
 	var first error
 	for i, result := range results {
-		if err := s.settle(calls[i], result); first == nil {
+		if err := s.applyResult(calls[i], result); first == nil {
 			first = err
 		}
 	}
 	for i, result := range results {
 		index := -1
 		if inList {
-			index = done + i
+			index = before + i
 		}
-		if err := s.judge(calls[i], result, index); first == nil || !isWarned(err) && err != nil {
+		if err := s.raiseForStatus(calls[i], result, index); first == nil || !isWarned(err) && err != nil {
 			first = err
 		}
 	}
@@ -178,7 +178,7 @@ func (s *Session) execute(
 		}
 		return s.execute(ctx, operations)
 	}
-	s.doubtAfter(ctx, failure)
+	s.markUncertain(ctx, failure)
 	return nil, renumber(failure, len(freed))
 }
 
@@ -205,9 +205,9 @@ func lostTensor(err error) (uint64, bool) {
 	return id, err == nil
 }
 
-// doubtAfter asks what has run after an error that leaves it open: at once, or, when the caller's
-// time is over, before the next call.
-func (s *Session) doubtAfter(ctx context.Context, failure error) {
+// markUncertain reconciles after an error that does not say what has run: at once, or, when the
+// context has ended, before the next call.
+func (s *Session) markUncertain(ctx context.Context, failure error) {
 	var transport *TransportError
 	if errors.As(failure, &transport) && nothingHasRun[transport.Reason] {
 		return
@@ -218,7 +218,7 @@ func (s *Session) doubtAfter(ctx context.Context, failure error) {
 	}
 }
 
-// reconcile takes over what the server says of the session's tensors.
+// reconcile replaces the state of the session's tensors by the server's.
 func (s *Session) reconcile(ctx context.Context) error {
 	infos, err := s.ListTensors(ctx)
 	if err != nil {
@@ -235,52 +235,52 @@ func (s *Session) reconcile(ctx context.Context) error {
 	}
 	for id, held := range s.living {
 		if z := held.Value(); z != nil && present[id] != nil {
-			z.settle(present[id].Ztensor)
+			z.update(present[id].Ztensor)
 		}
 	}
 	s.uncertain = false
 	return nil
 }
 
-// settle takes over what one answer says of ztensors, and hands it to who wants to read it.
-func (s *Session) settle(done *call, result *zdnnv1.OperationResult) error {
+// applyResult updates the call's ztensors from its result, and hands the result to call.read.
+func (s *Session) applyResult(c *call, result *zdnnv1.OperationResult) error {
 	code := ZdnnStatus(result.ZdnnStatus)
 	for _, info := range result.Outputs {
-		if z := done.tensors[info.Operand]; z != nil {
-			z.settle(info.Ztensor)
+		if z := c.tensors[info.Operand]; z != nil {
+			z.update(info.Ztensor)
 		}
 	}
-	for _, z := range done.creates {
+	for _, z := range c.creates {
 		if code != ZDNN_OK && !isWarning(code) {
-			z.void("zdnn_" + done.name + " failed")
+			z.invalidate("zdnn_" + c.name + " failed")
 		}
 	}
-	for operand, z := range done.tensors {
-		s.adopt(z)
-		if done.converts() && (operand == "ztensor" || operand == "dest") {
+	for operand, z := range c.tensors {
+		s.track(z)
+		if c.converts() && (operand == "ztensor" || operand == "dest") {
 			z.flags = FpFlags(result.FpFlags)
 		}
 	}
 	for _, line := range result.Diagnostics {
-		s.logger.Debug(line.Text, "op", done.name, "stream", line.Stream.String())
+		s.logger.Debug(line.Text, "op", c.name, "stream", line.Stream.String())
 	}
-	if done.read != nil {
-		return done.read(result)
+	if c.read != nil {
+		return c.read(result)
 	}
 	return nil
 }
 
-// judge returns the error of an error status, and what Options.Warn makes of a warning.
-func (s *Session) judge(done *call, result *zdnnv1.OperationResult, index int) error {
+// raiseForStatus returns the error of an error status, or of a warning that Options.Warn refuses.
+func (s *Session) raiseForStatus(c *call, result *zdnnv1.OperationResult, index int) error {
 	code := ZdnnStatus(result.ZdnnStatus)
 	switch {
 	case code == ZDNN_OK:
 		return nil
 	case !isWarning(code):
-		return newZdnnError(done.name, index, result)
+		return newZdnnError(c.name, index, result)
 	}
 	warning := &ZdnnWarning{
-		Status: code, Name: statusName(code), Message: GetStatusMessage(code), Op: done.name,
+		Status: code, Name: statusName(code), Message: GetStatusMessage(code), Op: c.name,
 		Violation: result.RangeViolation, Result: result,
 	}
 	if s.warn == nil {
@@ -293,10 +293,10 @@ func (s *Session) judge(done *call, result *zdnnv1.OperationResult, index int) e
 	return nil
 }
 
-func voidAll(calls []*call, reason string) {
-	for _, one := range calls {
-		for _, z := range one.creates {
-			z.void(reason)
+func invalidateAll(calls []*call, reason string) {
+	for _, queued := range calls {
+		for _, z := range queued.creates {
+			z.invalidate(reason)
 		}
 	}
 }

@@ -66,22 +66,22 @@ func TestRenumber(t *testing.T) {
 
 // An answer in chunks that cut elements fills the array all the same; more than announced is an error.
 func TestSinkOfUnevenChunks(t *testing.T) {
-	s := &sink[int32]{most: 12}
+	s := &sink[int32]{maxBytes: 12}
 	if err := s.expect(12); err != nil {
 		t.Fatal(err)
 	}
 	for _, chunk := range [][]byte{{1, 0, 0, 0, 2}, {0}, {0, 0, 3, 0, 0, 0}} {
-		if err := s.take(chunk); err != nil {
+		if err := s.add(chunk); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if s.array[0] != 1 || s.array[1] != 2 || s.array[2] != 3 {
 		t.Error(s.array)
 	}
-	if s.take([]byte{9}) == nil {
+	if s.add([]byte{9}) == nil {
 		t.Error("a byte more than announced")
 	}
-	if (&sink[int32]{most: 12}).expect(16) == nil {
+	if (&sink[int32]{maxBytes: 12}).expect(16) == nil {
 		t.Error("more than the descriptor allows")
 	}
 }

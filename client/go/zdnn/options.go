@@ -21,13 +21,13 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// MachineSpec chooses a machine or makes one, with limits of its own.
+// MachineSpec chooses a machine, or describes a custom one.
 type MachineSpec = zdnnv1.MachineSpec
 
 // Options say how to reach a server and what session to open there. The zero value is a Telum II
 // with zDNN 1.2.0, as a release build, on an unencrypted connection.
 type Options struct {
-	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec makes one.
+	// Machine is a machine's name or alias, for example "telum1" or "z16"; MachineSpec describes a custom one.
 	// At most one of them.
 	Machine     string
 	MachineSpec *MachineSpec
@@ -54,7 +54,7 @@ type Options struct {
 	// DialOptions are gRPC's, after those that the fields above make.
 	DialOptions []grpc.DialOption
 
-	// Warn is told of every warning; what it returns becomes the error of the verb, or of the
+	// Warn is called with every warning; what it returns becomes the error of the verb, or of the
 	// pipeline, whose outputs are valid all the same. Default: a line in Logger, and no error.
 	Warn func(*ZdnnWarning) error
 	// Logger gets warnings, and what the library prints, as debugging lines. Default: slog.Default().

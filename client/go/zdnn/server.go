@@ -39,23 +39,23 @@ func startServer(ctx context.Context) (*privateServer, error) {
 		return nil, err
 	}
 	listen := "unix:" + filepath.Join(folder, "nnpa.sock")
-	command, told := exec.Command("nnpa-server", "--listen", listen, "--exit-with-parent"), &bytes.Buffer{}
-	command.Stderr = told
+	command, log := exec.Command("nnpa-server", "--listen", listen, "--exit-with-parent"), &bytes.Buffer{}
+	command.Stderr = log
 	input, inputErr := command.StdinPipe()
 	output, outputErr := command.StdoutPipe()
 	if err := errors.Join(inputErr, outputErr, command.Start()); err != nil {
 		return nil, errors.Join(fmt.Errorf("private server: %w", err), os.RemoveAll(folder))
 	}
 	own := &privateServer{folder: folder, input: input, process: command}
-	giveUp := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
-	defer giveUp()
+	stopWatching := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
+	defer stopWatching()
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if target, ready := strings.CutPrefix(line, serverReady); err == nil && ready {
 		own.target = strings.TrimSpace(target)
 		return own, nil
 	}
 	stopped := own.stop()
-	lines := strings.Split(strings.TrimSpace(told.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	last := strings.Join(lines[max(0, len(lines)-3):], " / ")
 	return nil, errors.Join(fmt.Errorf("private server: ended early: %s", last), ctx.Err(), stopped)
 }
@@ -72,7 +72,7 @@ func (p *privateServer) stop() error {
 	var code *exec.ExitError
 	err := p.process.Wait()
 	if errors.As(err, &code) {
-		err = nil // ended by a signal, as asked
+		err = nil // ended by our signal
 	}
 	return errors.Join(err, os.RemoveAll(p.folder))
 }

@@ -5,7 +5,7 @@
 //
 // A status that is an error is a *ZdnnError; a warning goes to Options.Warn; operands that would
 // end the program on the machine are a *ProgramCheck; everything between here and the accelerator
-// is a *TransportError. Descriptors, sizes, limits and status texts are local and ask nobody.
+// is a *TransportError. Descriptors, sizes, limits and status texts are local and need no server.
 package zdnn
 
 import (
@@ -83,7 +83,7 @@ func NewSession(
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	wanted := options.session()
+	opened := options.session()
 	if options.Machine != "" {
 		if options.MachineSpec != nil {
 			return nil, errors.New("Machine, MachineSpec: both given, expected at most one")
@@ -92,9 +92,9 @@ func NewSession(
 		if err != nil {
 			return nil, err
 		}
-		wanted.MachineSpec = spec
+		opened.MachineSpec = spec
 	}
-	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: wanted})
+	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: opened})
 	if err != nil {
 		return nil, ExplainError(err)
 	}
@@ -111,11 +111,11 @@ func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, e
 	return &MachineSpec{Model: machine.Model}, nil
 }
 
-// Message returns the session as the server last told it: machine, limits, options. It is not to be
+// Message returns the session as the server last described it: machine, limits, options. It is not to be
 // changed.
 func (s *Session) Message() *zdnnv1.Session { return s.message }
 
-// Conn returns the connection, for other APIs of the server; nil if NewSession made the session.
+// Conn returns the connection, for other APIs of the server; nil for a session of NewSession.
 func (s *Session) Conn() *grpc.ClientConn { return s.conn }
 
 // NewID returns an id that no tensor of the session has had, for Execute.
@@ -196,7 +196,7 @@ func libraryVersion(text string) uint32 {
 // Pipeline runs body, whose verbs queue, and sends them as one list when it ends; it returns their
 // answers. Outputs exist when the list has run, and may be used at once. A verb whose value is
 // needed at once (an array without a buffer, a query) sends what is queued so far. The first error
-// ends the list: ZdnnError.OperationIndex tells its place, what follows has not run. When body
+// ends the list: ZdnnError.OperationIndex is its index, what follows has not run. When body
 // returns an error, what is queued does not run. Pipelines may nest; the outer one runs.
 func (s *Session) Pipeline(
 	ctx context.Context, body func() error,
@@ -210,7 +210,7 @@ func (s *Session) Pipeline(
 		if s.pipelines > 0 {
 			return
 		}
-		voidAll(s.queue, "its pipeline was left by an error")
+		invalidateAll(s.queue, "its pipeline was left by an error")
 		s.queue, s.queuedBytes = nil, 0
 		results, s.results = s.results, nil
 	}()
@@ -220,7 +220,7 @@ func (s *Session) Pipeline(
 	return nil, s.flush(ctx)
 }
 
-// Execute runs operations of the wire contract as they are, and returns their answers unjudged.
+// Execute runs operations of the wire contract as they are, and returns their answers, errors included.
 // What an open pipeline has queued runs before. Take ids for new tensors from NewID.
 func (s *Session) Execute(
 	ctx context.Context, operations ...*zdnnv1.Operation,
@@ -231,7 +231,7 @@ func (s *Session) Execute(
 	return s.execute(ctx, operations)
 }
 
-// Target returns the server's address, for other sessions on it; "" if NewSession made the session.
+// Target returns the server's address, for other sessions on it; "" for a session of NewSession.
 func (s *Session) Target() string {
 	if s.conn == nil {
 		return ""
@@ -239,7 +239,7 @@ func (s *Session) Target() string {
 	return s.conn.Target()
 }
 
-// Close deletes the session with its ztensors, and ends what Connect made: the connection, and a
+// Close deletes the session with its ztensors, and ends what Connect opened: the connection, and a
 // private server. It may be repeated.
 func (s *Session) Close() error {
 	if s.closed {

@@ -65,7 +65,7 @@ var statusTexts = map[ZdnnStatus]string{
 // give "(Status string is not defined.)".
 // Source: zDNN API Reference 1.2.0, zdnn_get_status_message.
 func GetStatusMessage(status ZdnnStatus) string {
-	if text, known := statusTexts[status]; known {
+	if text, ok := statusTexts[status]; ok {
 		return fmt.Sprintf("%v: %s", status, text)
 	}
 	if status >= ZDNN_FUNC_RC_F000 && status <= ZDNN_FUNC_RC_F009 {
@@ -76,7 +76,7 @@ func GetStatusMessage(status ZdnnStatus) string {
 
 // statusName returns zDNN's name of a status, or its hexadecimal number when it has none.
 func statusName(status ZdnnStatus) string {
-	if _, known := zdnnv1.ZdnnStatus_name[int32(status)]; known {
+	if _, ok := zdnnv1.ZdnnStatus_name[int32(status)]; ok {
 		return status.String()
 	}
 	return fmt.Sprintf("0x%08X", uint32(status))

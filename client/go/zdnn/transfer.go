@@ -18,13 +18,13 @@ import (
 const (
 	chunkBytes = 1 << 20
 	// Above this, chunks are faster than one message, on a local connection; client/README.md.
-	inlineBytes = 1 << 19
+	maxInlineBytes = 1 << 19
 )
 
-// travelsInline tells whether data of a ztensor go with the operation instead of in chunks.
+// travelsInline reports whether data of a ztensor go with the operation instead of in chunks.
 func (z *Ztensor) travelsInline(size float64) bool {
-	most := min(inlineBytes, z.session.message.GetLimits().GetMaxInlineBytes())
-	return z.id == 0 || size <= float64(most)
+	limit := min(maxInlineBytes, z.session.message.GetLimits().GetMaxInlineBytes())
+	return z.id == 0 || size <= float64(limit)
 }
 
 // transform sends user arrays to a transform; build puts them, or nothing, into its operation.
@@ -46,33 +46,33 @@ func transform[T Element](
 		arrays = append(arrays, bytesOf(array))
 		total += len(array) * sizeOf[T]()
 	}
-	done := v.call(build(ref, nil))
+	c := v.call(build(ref, nil))
 	switch {
 	case z.id == 0:
-		return z.session.submit(ctx, done)
+		return z.session.submit(ctx, c)
 	case z.travelsInline(float64(total)):
 		for i, array := range arrays { // a pipeline sends them later
 			arrays[i] = bytes.Clone(array)
 		}
-		done.operation = build(ref, arrays)
-		return z.session.submit(ctx, done)
+		c.operation = build(ref, arrays)
+		return z.session.submit(ctx, c)
 	}
-	return z.session.writeArrays(ctx, done, arrays)
+	return z.session.writeArrays(ctx, c, arrays)
 }
 
 // writeArrays streams the arrays of a transform that has left them out.
-func (s *Session) writeArrays(ctx context.Context, done *call, arrays [][]byte) error {
-	header := &zdnnv1.WriteArrays{Operation: done.operation}
+func (s *Session) writeArrays(ctx context.Context, c *call, arrays [][]byte) error {
+	header := &zdnnv1.WriteArrays{Operation: c.operation}
 	for _, array := range arrays {
 		header.ArrayBytes = append(header.ArrayBytes, uint64(len(array)))
 	}
 	target := &zdnnv1.WriteTensorHeader_Arrays{Arrays: header}
-	return s.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, arrays)
+	return s.write(ctx, c, &zdnnv1.WriteTensorHeader{Target: target}, arrays)
 }
 
-// write streams a header and chunks, and judges the answer.
+// write streams a header and chunks, and returns the error of the answer's status.
 func (s *Session) write(
-	ctx context.Context, done *call, header *zdnnv1.WriteTensorHeader, arrays [][]byte,
+	ctx context.Context, c *call, header *zdnnv1.WriteTensorHeader, arrays [][]byte,
 ) error {
 	if err := s.flush(ctx); err != nil && !isWarned(err) {
 		return err
@@ -80,12 +80,12 @@ func (s *Session) write(
 	header.Session = s.message.Name
 	answer, err := s.upload(ctx, header, arrays)
 	if err != nil {
-		voidAll([]*call{done}, "the call that makes it failed")
+		invalidateAll([]*call{c}, "the call that makes it failed")
 		failure := ExplainError(err)
-		s.doubtAfter(ctx, failure)
+		s.markUncertain(ctx, failure)
 		return failure
 	}
-	return errors.Join(s.settle(done, answer.Result), s.judge(done, answer.Result, -1))
+	return errors.Join(s.applyResult(c, answer.Result), s.raiseForStatus(c, answer.Result, -1))
 }
 
 func (s *Session) upload(
@@ -107,7 +107,7 @@ func (s *Session) upload(
 			})
 		}
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the answer is there already
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the answer has arrived
 		return nil, err
 	}
 	return stream.CloseAndRecv()
@@ -141,47 +141,47 @@ func fetch[T Element](
 	if err := checkType[T]("outBuf", z.structure.GetPreTransformedDesc()); err != nil {
 		return nil, err
 	}
-	done := v.call(build(ref))
-	sink := &sink[T]{array: outBuf, most: float64(len(outBuf) * sizeOf[T]())}
+	c := v.call(build(ref))
+	sink := &sink[T]{array: outBuf, maxBytes: float64(len(outBuf) * sizeOf[T]())}
 	if outBuf == nil {
-		sink.most = z.denseBytes(sizeOf[T]())
+		sink.maxBytes = z.denseBytes(sizeOf[T]())
 	}
-	if !z.travelsInline(sink.most) {
-		source := &zdnnv1.ReadTensorRequest_Operation{Operation: done.operation}
-		err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+	if !z.travelsInline(sink.maxBytes) {
+		source := &zdnnv1.ReadTensorRequest_Operation{Operation: c.operation}
+		err := z.session.read(ctx, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
 		return sink.array, err
 	}
-	done.read = sink.takeAnswer
-	err := z.session.submit(ctx, done)
+	c.read = sink.addAnswer
+	err := z.session.submit(ctx, c)
 	if outBuf == nil {
 		err = errors.Join(err, z.session.flush(ctx))
 	}
 	return sink.array, err
 }
 
-// sink is where chunks land: an array of the announced size, the caller's own if there is one.
+// sink collects chunks in an array of the announced size: the caller's, or a new one.
 type sink[T Element] struct {
-	array []T
-	most  float64
-	raw   []byte
-	total int
+	array    []T
+	maxBytes float64
+	raw      []byte
+	total    int
 }
 
-// takeAnswer copies the array that came with an answer, if one did.
-func (s *sink[T]) takeAnswer(result *zdnnv1.OperationResult) error {
-	data, told := result.Value.(*zdnnv1.OperationResult_Data)
-	if !told {
+// addAnswer copies the array of an answer, if it has one.
+func (s *sink[T]) addAnswer(result *zdnnv1.OperationResult) error {
+	data, present := result.Value.(*zdnnv1.OperationResult_Data)
+	if !present {
 		return nil
 	}
 	if err := s.expect(uint64(len(data.Data))); err != nil {
 		return err
 	}
-	return s.take(data.Data)
+	return s.add(data.Data)
 }
 
 type chunks interface {
 	expect(total uint64) error
-	take(chunk []byte) error
+	add(chunk []byte) error
 }
 
 // expect prepares for an array of as many bytes, which a descriptor allows.
@@ -190,8 +190,8 @@ func (s *sink[T]) expect(total uint64) error {
 	switch {
 	case s.array != nil && uint64(len(s.array))*size != total:
 		return fmt.Errorf("outBuf: %d bytes, expected %d", uint64(len(s.array))*size, total)
-	case float64(total) > s.most || total > math.MaxInt:
-		return fmt.Errorf("answer: %d bytes, expected at most %.0f", total, s.most)
+	case float64(total) > s.maxBytes || total > math.MaxInt:
+		return fmt.Errorf("answer: %d bytes, expected at most %.0f", total, s.maxBytes)
 	case total%size != 0:
 		return fmt.Errorf("answer: %d bytes, expected a multiple of %d", total, size)
 	case s.array == nil:
@@ -201,8 +201,8 @@ func (s *sink[T]) expect(total uint64) error {
 	return nil
 }
 
-// take copies the next bytes; those of a split element wait for its rest.
-func (s *sink[T]) take(chunk []byte) error {
+// add copies a chunk; the bytes of a split element wait for the next chunk.
+func (s *sink[T]) add(chunk []byte) error {
 	size, at := sizeOf[T](), (len(s.array)*sizeOf[T]()-s.total)/sizeOf[T]()
 	if len(chunk) > s.total-len(s.raw) {
 		return fmt.Errorf("answer: %d bytes more than announced", len(chunk)-s.total+len(s.raw))
@@ -216,9 +216,9 @@ func (s *sink[T]) take(chunk []byte) error {
 	return nil
 }
 
-// read streams a tensor into a sink, then judges the status that came first.
+// read streams a tensor into a sink, then returns the error of the status that came first.
 func (s *Session) read(
-	ctx context.Context, done *call, request *zdnnv1.ReadTensorRequest, into chunks,
+	ctx context.Context, c *call, request *zdnnv1.ReadTensorRequest, into chunks,
 ) error {
 	if err := s.flush(ctx); err != nil && !isWarned(err) {
 		return err
@@ -234,7 +234,7 @@ func (s *Session) read(
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return errors.Join(s.settle(done, result), s.judge(done, result, -1))
+			return errors.Join(s.applyResult(c, result), s.raiseForStatus(c, result, -1))
 		}
 		if err != nil {
 			return ExplainError(err)
@@ -242,7 +242,7 @@ func (s *Session) read(
 		header := part.GetHeader()
 		switch {
 		case header == nil:
-			err = into.take(part.GetChunk())
+			err = into.add(part.GetChunk())
 		case header.TotalBytes > 0:
 			err = into.expect(header.TotalBytes)
 		}
@@ -259,12 +259,12 @@ func (s *Session) read(
 // bytes that an IBM Z machine has.
 func (z *Ztensor) ReadSticks(ctx context.Context, order ByteOrder) ([]byte, error) {
 	source := &zdnnv1.ReadTensorRequest_Sticks{Sticks: &zdnnv1.ReadSticks{Id: z.id, ByteOrder: order}}
-	done := &call{name: "read_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
-	sink := &sink[byte]{most: math.Inf(1)}
+	c := &call{name: "read_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
+	sink := &sink[byte]{maxBytes: math.Inf(1)}
 	if z.structure != nil {
-		sink.most = float64(GetsizeZtensor(z.structure.TransformedDesc))
+		sink.maxBytes = float64(GetsizeZtensor(z.structure.TransformedDesc))
 	}
-	err := z.session.read(ctx, done, &zdnnv1.ReadTensorRequest{Source: source}, sink)
+	err := z.session.read(ctx, c, &zdnnv1.ReadTensorRequest{Source: source}, sink)
 	return sink.array, err
 }
 
@@ -275,11 +275,11 @@ func (z *Ztensor) WriteSticks(
 	target := &zdnnv1.WriteTensorHeader_Sticks{Sticks: &zdnnv1.WriteSticks{
 		Id: z.id, TotalBytes: uint64(len(sticks)), ByteOrder: order, IsTransformed: &isTransformed,
 	}}
-	done := &call{name: "write_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
-	return z.session.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
+	c := &call{name: "write_sticks", tensors: map[string]*Ztensor{"ztensor": z}}
+	return z.session.write(ctx, c, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
 }
 
-// PutZtensor puts a ztensor into the session as it stands, unchecked: the structure that another
+// PutZtensor copies a ztensor into the session, unchecked: the structure that another
 // session or a machine has written, and its sticks, little-endian; nil is NULL.
 func (s *Session) PutZtensor(
 	ctx context.Context, structure *zdnnv1.Ztensor, sticks []byte,
@@ -290,10 +290,10 @@ func (s *Session) PutZtensor(
 	target := &zdnnv1.WriteTensorHeader_Sticks{Sticks: &zdnnv1.WriteSticks{
 		Id: z.id, NewZtensor: sent, TotalBytes: uint64(len(sticks)),
 	}}
-	done := &call{
+	c := &call{
 		name: "put_ztensor", tensors: map[string]*Ztensor{"ztensor": z}, creates: []*Ztensor{z},
 	}
-	err := s.write(ctx, done, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
+	err := s.write(ctx, c, &zdnnv1.WriteTensorHeader{Target: target}, [][]byte{sticks})
 	if err != nil {
 		return nil, err
 	}

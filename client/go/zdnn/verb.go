@@ -10,7 +10,7 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// verb is one operation under way: its ztensors by C parameter name, and the first thing wrong.
+// verb builds the call of one operation: its ztensors by C parameter name, and its first error.
 type verb struct {
 	name    string
 	session *Session
@@ -20,7 +20,7 @@ type verb struct {
 	err     error
 }
 
-// input names an operand that exists; the first one tells the session.
+// input returns the reference of an operand; the first operand sets the session.
 func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	if v.err != nil {
 		return nil
@@ -44,13 +44,13 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	return ref
 }
 
-// given names an output that must exist.
+// given returns the reference of an output that must exist.
 func (v *verb) given(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	v.outputs = append(v.outputs, z)
 	return v.input(operand, z)
 }
 
-// output names an output, or a new ztensor, whose descriptors the server derives, when it is nil.
+// output returns the reference of an output; for nil, of a new ztensor that the server describes.
 func (v *verb) output(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	if z != nil || v.err != nil {
 		return v.given(operand, z)
@@ -99,7 +99,7 @@ func (v *verb) ask(ctx context.Context, operation *zdnnv1.Operation) (*zdnnv1.Op
 	return v.session.ask(ctx, v.call(operation))
 }
 
-// warned is what Options.Warn made of a warning: an error beside valid outputs.
+// warned wraps the error that Options.Warn returned: outputs are valid nevertheless.
 type warned struct{ error }
 
 func (w warned) Unwrap() error { return w.error }

@@ -11,7 +11,9 @@ import (
 )
 
 // ResetZtensor is zdnn_reset_ztensor: makes a transformed ztensor transformable again. Data, scale
-// and offset stay. Status: always ZDNN_OK.
+// and offset stay.
+//
+// Status: always ZDNN_OK.
 //
 // ztensor: The ztensor.
 func ResetZtensor(ctx context.Context, ztensor *Ztensor) error {
@@ -49,9 +51,9 @@ func TransformZtensor[T Element](ctx context.Context, ztensor *Ztensor, data ...
 	return transform(ctx, "transform_ztensor", ztensor, data, build)
 }
 
-// TransformZtensorWithSaturation is zdnn_transform_ztensor_with_saturation: as TransformZtensor,
-// finite values beyond the DLFLOAT16 range are clamped to its limits. One array; concatenated
-// layouts are ZDNN_INVALID_LAYOUT.
+// TransformZtensorWithSaturation is zdnn_transform_ztensor_with_saturation: converts as
+// zdnn_transform_ztensor, and clamps finite values to DLFLOAT16. One array; concatenated layouts
+// are ZDNN_INVALID_LAYOUT.
 //
 // ztensor: The ztensor to fill.
 //
@@ -68,7 +70,9 @@ func TransformZtensorWithSaturation[T Element](ctx context.Context, ztensor *Zte
 }
 
 // TransformQuantizedZtensor is zdnn_transform_quantized_ztensor: converts user data to a quantized
-// ztensor. Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
+// ztensor.
+//
+// Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
 // ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE,
 // ZDNN_UNAVAILABLE_FUNCTION (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or
 // offset not usable), and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
@@ -98,11 +102,13 @@ func TransformQuantizedZtensor[T Element](ctx context.Context, ztensor *Ztensor,
 	return transform(ctx, "transform_quantized_ztensor", ztensor, [][]T{data}, build)
 }
 
-// TransformOrigtensor is zdnn_transform_origtensor: converts sticks back to a dense user array,
-// OperationResult.data. May be repeated. If the answer exceeds Session.limits.max_inline_bytes,
-// MESSAGE_TOO_LARGE: use ReadTensor. Statuses, in this order: ZDNN_INVALID_FORMAT,
-// ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER,
-// ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
+// TransformOrigtensor is zdnn_transform_origtensor: converts sticks back to a dense user array. May
+// be repeated. If the answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use
+// ReadTensor.
+//
+// Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+// ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
+// warning ZDNN_ELEMENT_RANGE_VIOLATION.
 //
 // ztensor: The ztensor to read; must be transformed.
 //
@@ -119,6 +125,7 @@ func TransformOrigtensor[T Element](ctx context.Context, ztensor *Ztensor, outBu
 }
 
 // ReshapeZtensor is zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another.
+//
 // Statuses, in this order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed
 // dimensions), ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and
 // TransformZtensor where the data must pass through them.
@@ -135,9 +142,10 @@ func ReshapeZtensor(ctx context.Context, src *Ztensor, dest *Ztensor) (*Ztensor,
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_ReshapeZtensor{ReshapeZtensor: m}})
 }
 
-// GetrangeZtensor is zdnn_getrange_ztensor: finds the least and greatest element,
-// OperationResult.range. Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
-// ZDNN_INVALID_FORMAT, ZDNN_INVALID_TYPE.
+// GetrangeZtensor is zdnn_getrange_ztensor: finds the least and the greatest element.
+//
+// Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
+// ZDNN_INVALID_TYPE.
 //
 // ztensor: The ztensor to read; must be transformed.
 func GetrangeZtensor(ctx context.Context, ztensor *Ztensor) (float32, float32, error) {
@@ -149,7 +157,7 @@ func GetrangeZtensor(ctx context.Context, ztensor *Ztensor) (float32, float32, e
 	return answer.GetRange().GetMin(), answer.GetRange().GetMax(), err
 }
 
-// Add is zdnn_add: element by element input_a + input_b, rounded once.
+// Add is zdnn_add: adds input_a and input_b, element by element, rounded once.
 //
 // inputA: First operand.
 //
@@ -168,7 +176,7 @@ func Add(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Add{Add: m}})
 }
 
-// Sub is zdnn_sub: element by element input_a - input_b, rounded once.
+// Sub is zdnn_sub: subtracts input_b from input_a, element by element, rounded once.
 //
 // inputA: First operand.
 //
@@ -187,7 +195,7 @@ func Sub(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sub{Sub: m}})
 }
 
-// Mul is zdnn_mul: element by element input_a * input_b, rounded once.
+// Mul is zdnn_mul: multiplies input_a by input_b, element by element, rounded once.
 //
 // inputA: First operand.
 //
@@ -206,7 +214,8 @@ func Mul(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Mul{Mul: m}})
 }
 
-// Div is zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation.
+// Div is zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
+// violation.
 //
 // inputA: First operand.
 //
@@ -225,7 +234,7 @@ func Div(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Div{Div: m}})
 }
 
-// Min is zdnn_min: element by element the lesser of input_a and input_b; -0 is less than +0.
+// Min is zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0.
 //
 // inputA: First operand.
 //
@@ -244,7 +253,8 @@ func Min(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Min{Min: m}})
 }
 
-// Max is zdnn_max: element by element the greater of input_a and input_b; -0 is less than +0.
+// Max is zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than
+// +0.
 //
 // inputA: First operand.
 //
@@ -263,7 +273,7 @@ func Max(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Max{Max: m}})
 }
 
-// Log is zdnn_log: natural logarithm, element by element. A non-positive element is a range
+// Log is zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
 // violation.
 //
 // input: Operand.
@@ -280,7 +290,7 @@ func Log(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Log{Log: m}})
 }
 
-// Exp is zdnn_exp: e to the power of each element.
+// Exp is zdnn_exp: raises e to the power of each element.
 //
 // input: Operand.
 //
@@ -296,8 +306,10 @@ func Exp(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error)
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Exp{Exp: m}})
 }
 
-// Sqrt is zdnn_sqrt: square root of each element. A negative element is a range violation. Telum
-// II.
+// Sqrt is zdnn_sqrt: takes the square root of each element. A negative element is a range
+// violation.
+//
+// Needs Telum II.
 //
 // input: Operand.
 //
@@ -313,8 +325,11 @@ func Sqrt(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sqrt{Sqrt: m}})
 }
 
-// Invsqrt is zdnn_invsqrt: 1 / sqrt(input + epsilon), element by element. Telum II. Statuses with
-// precheck: ZDNN_INVALID_EPSILON.
+// Invsqrt is zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
+//
+// Statuses with precheck: ZDNN_INVALID_EPSILON.
+//
+// Needs Telum II.
 //
 // input: Operand.
 //
@@ -333,7 +348,7 @@ func Invsqrt(ctx context.Context, input *Ztensor, epsilon float32, output *Ztens
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Invsqrt{Invsqrt: m}})
 }
 
-// Relu is zdnn_relu: max(0, input), limited to clipping_value.
+// Relu is zdnn_relu: computes max(0, input), limited to clipping_value, element by element.
 //
 // input: Operand.
 //
@@ -354,9 +369,12 @@ func Relu(ctx context.Context, input *Ztensor, clippingValue *float32, output *Z
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Relu{Relu: m}})
 }
 
-// LeakyRelu is zdnn_leaky_relu: input where positive, limited to clipping_value, else
-// adjustment_factor * input. Telum II. Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE,
-// ZDNN_INVALID_ADJUSTMENT_FACTOR.
+// LeakyRelu is zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others
+// to clipping_value.
+//
+// Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
+//
+// Needs Telum II.
 //
 // input: Operand.
 //
@@ -380,7 +398,7 @@ func LeakyRelu(ctx context.Context, input *Ztensor, clippingValue *float32, adju
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_LeakyRelu{LeakyRelu: m}})
 }
 
-// Tanh is zdnn_tanh: hyperbolic tangent of each element.
+// Tanh is zdnn_tanh: takes the hyperbolic tangent of each element.
 //
 // input: Operand.
 //
@@ -396,7 +414,7 @@ func Tanh(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Tanh{Tanh: m}})
 }
 
-// Sigmoid is zdnn_sigmoid: 1 / (1 + exp(-input)), element by element.
+// Sigmoid is zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element.
 //
 // input: Operand.
 //
@@ -412,8 +430,9 @@ func Sigmoid(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, er
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sigmoid{Sigmoid: m}})
 }
 
-// Softmax is zdnn_softmax: softmax of each vector along dim1. Statuses: ZDNN_FUNC_RC_F000 (dim3 is
-// not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
+// Softmax is zdnn_softmax: computes the softmax of each vector along dim1.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
 //
 // input: Operand (batch, 1, rows, classes).
 //
@@ -432,9 +451,12 @@ func Softmax(ctx context.Context, input *Ztensor, actFunc SoftmaxAct, output *Zt
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Softmax{Softmax: m}})
 }
 
-// SoftmaxMask is zdnn_softmax_mask: as Softmax over the first softmax_mask elements of each vector;
-// the rest of the result is 0. Telum II. Statuses: those of Softmax, ZDNN_FUNC_RC_F002
-// (softmax_mask exceeds dim1).
+// SoftmaxMask is zdnn_softmax_mask: computes the softmax of the first elements of each vector along
+// dim1. The rest of the result is 0.
+//
+// Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds dim1).
+//
+// Needs Telum II.
 //
 // input: Operand (batch, 1, rows, classes).
 //
@@ -456,7 +478,9 @@ func SoftmaxMask(ctx context.Context, input *Ztensor, actFunc SoftmaxAct, softma
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_SoftmaxMask{SoftmaxMask: m}})
 }
 
-// Gelu is zdnn_gelu: Gaussian error linear unit of each element, in the tanh form. Telum II.
+// Gelu is zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form.
+//
+// Needs Telum II.
 //
 // input: Operand.
 //
@@ -472,7 +496,7 @@ func Gelu(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gelu{Gelu: m}})
 }
 
-// Batchnorm is zdnn_batchnorm: input_a * input_b + input_c along dim1, rounded once.
+// Batchnorm is zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once.
 //
 // inputA: Data (n, h, w, c).
 //
@@ -494,7 +518,9 @@ func Batchnorm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zt
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Batchnorm{Batchnorm: m}})
 }
 
-// Norm is zdnn_norm: Euclidean norm of input_a - input_b along dim1. Telum II.
+// Norm is zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1.
+//
+// Needs Telum II.
 //
 // inputA: First operand (n, 1, w, c).
 //
@@ -513,9 +539,12 @@ func Norm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Norm{Norm: m}})
 }
 
-// Moments is zdnn_moments: mean and variance over dim3, dim2 and dim1, for each dim4. Telum II. As
-// in the library, is_transformed of output_b is left as it was. Statuses with precheck:
-// ZDNN_INVALID_BESSEL_CORRECTION.
+// Moments is zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As
+// in the library, is_transformed of output_b is left as it was.
+//
+// Statuses with precheck: ZDNN_INVALID_BESSEL_CORRECTION.
+//
+// Needs Telum II.
 //
 // input: Operand (n, h, w, c).
 //
@@ -537,9 +566,12 @@ func Moments(ctx context.Context, input *Ztensor, besselCorrectionType MomentsBe
 	return v.two(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Moments{Moments: m}})
 }
 
-// Layernorm is zdnn_layernorm: (input_a - input_b) / sqrt(input_c + epsilon_value) * gamma_value +
-// beta_value. Telum II. Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA,
-// ZDNN_INVALID_EPSILON.
+// Layernorm is zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta.
+// The mean is input_b and the variance input_c, as zdnn_moments gives them.
+//
+// Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
+//
+// Needs Telum II.
 //
 // inputA: Data (n, h, w, c).
 //
@@ -570,8 +602,9 @@ func Layernorm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zt
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Layernorm{Layernorm: m}})
 }
 
-// Meanreduce2d is zdnn_meanreduce2d: mean over height and width. Statuses: ZDNN_FUNC_RC_F001
-// (height or width above 1024).
+// Meanreduce2d is zdnn_meanreduce2d: computes the mean over height and width.
+//
+// Statuses: ZDNN_FUNC_RC_F001 (height or width above 1024).
 //
 // input: Operand (n, h, w, c).
 //
@@ -587,8 +620,11 @@ func Meanreduce2d(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztenso
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Meanreduce2D{Meanreduce2D: m}})
 }
 
-// Reduce is zdnn_reduce: minimum or maximum along dim1, or its first position. Telum II. Statuses:
-// ZDNN_FUNC_RC_F000 (op_type unknown).
+// Reduce is zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (op_type unknown).
+//
+// Needs Telum II.
 //
 // input: Operand.
 //
@@ -608,9 +644,11 @@ func Reduce(ctx context.Context, input *Ztensor, opType ReduceOps, output *Ztens
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Reduce{Reduce: m}})
 }
 
-// MatmulOp is zdnn_matmul_op: the matrix products of two stacks, and input_c added to or compared
-// with them. Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do
-// not combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+// MatmulOp is zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with
+// it.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+// combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
 //
 // inputA: First stack (s, 1, m, n).
 //
@@ -635,10 +673,12 @@ func MatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zte
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulOp{MatmulOp: m}})
 }
 
-// MatmulBcastOp is zdnn_matmul_bcast_op: as MatmulOp, where one of the inputs may have a stack of
-// one that is used for all. Comparisons, and a broadcast input_a, need Telum II. Statuses:
-// ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not combine),
-// ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+// MatmulBcastOp is zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one
+// stack may be a single matrix. That matrix is used for the whole other stack. Comparisons, and a
+// broadcast input_a, need Telum II.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+// combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
 //
 // inputA: First stack (s or 1, 1, m, n).
 //
@@ -664,9 +704,13 @@ func MatmulBcastOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulBcastOp{MatmulBcastOp: m}})
 }
 
-// MatmulTransposeOp is zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs
-// transposed on the way. Telum II. Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001
-// (types and formats do not combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+// MatmulTransposeOp is zdnn_matmul_transpose_op: multiplies stacks of matrices as
+// zdnn_matmul_bcast_op, transposed on the way.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+// combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+//
+// Needs Telum II.
 //
 // inputA: First stack (s or 1, 1, m, n), stored (s or 1, 1, n, m) when transpose_a.
 //
@@ -697,10 +741,14 @@ func MatmulTransposeOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulTransposeOp{MatmulTransposeOp: m}})
 }
 
-// QuantizedMatmulOp is zdnn_quantized_matmul_op: matrix product of quantized tensors, by their
-// rec_scale and offset. Telum II. Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset
-// is not 0), ZDNN_INVALID_TYPE, ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with
-// precheck ZDNN_INVALID_SCALE, ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
+// QuantizedMatmulOp is zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their
+// rec_scale and offset.
+//
+// Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0), ZDNN_INVALID_TYPE,
+// ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck ZDNN_INVALID_SCALE,
+// ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
+//
+// Needs Telum II.
 //
 // inputA: First stack: ZDNN_BINARY_INT8, or ZDNN_DLFLOAT16, which is quantized on the fly. Shapes
 // as in MatmulBcastOp.
@@ -740,10 +788,12 @@ func QuantizedMatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_QuantizedMatmulOp{QuantizedMatmulOp: m}})
 }
 
-// Avgpool2d is zdnn_avgpool2d: mean over windows of height and width. Statuses: ZDNN_FUNC_RC_F000
-// (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024), ZDNN_FUNC_RC_F002 (kernel
-// above 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004 (input above 1024); with
-// precheck ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+// Avgpool2d is zdnn_avgpool2d: computes the mean over windows of height and width.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+// 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+// ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+// ZDNN_INVALID_STRIDE_PADDING.
 //
 // input: Operand (n, h, w, c).
 //
@@ -775,10 +825,12 @@ func Avgpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Avgpool2D{Avgpool2D: m}})
 }
 
-// Maxpool2d is zdnn_maxpool2d: maximum over windows of height and width. Statuses:
-// ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024),
-// ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004
-// (input above 1024); with precheck ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+// Maxpool2d is zdnn_maxpool2d: takes the maximum over windows of height and width.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+// 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+// ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+// ZDNN_INVALID_STRIDE_PADDING.
 //
 // input: Operand (n, h, w, c).
 //
@@ -810,11 +862,12 @@ func Maxpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Maxpool2D{Maxpool2D: m}})
 }
 
-// Conv2d is zdnn_conv2d: convolution along height and width, bias added. Statuses:
-// ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown), ZDNN_FUNC_RC_F002
-// (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64), ZDNN_FUNC_RC_F004 (stride
-// above 13); with precheck ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING,
-// ZDNN_INVALID_CLIPPING_VALUE.
+// Conv2d is zdnn_conv2d: convolves along height and width, and adds the bias.
+//
+// Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown),
+// ZDNN_FUNC_RC_F002 (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64),
+// ZDNN_FUNC_RC_F004 (stride above 13); with precheck ZDNN_INVALID_STRIDES,
+// ZDNN_INVALID_STRIDE_PADDING, ZDNN_INVALID_CLIPPING_VALUE.
 //
 // input: Operand (n, h, w, c).
 //
@@ -853,11 +906,15 @@ func Conv2d(ctx context.Context, input *Ztensor, kernel *Ztensor, bias *Ztensor,
 	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Conv2D{Conv2D: m}})
 }
 
-// Lstm is zdnn_lstm: long short-term memory layer over a sequence. Symbols: ts timesteps, b batch,
-// f features, s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded
-// to a multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
-// ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
-// operation and leaves is_transformed of the outputs as it was.
+// Lstm is zdnn_lstm: runs a long short-term memory layer over a sequence.
+//
+// Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+// gate is s elements wide, padded to a multiple of 64.
+//
+// Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+//
+// Unlike single-instruction operations, a range violation ends the operation and leaves
+// is_transformed of the outputs as it was.
 //
 // input: Sequence (ts, 1, b, f).
 //
@@ -902,11 +959,15 @@ func Lstm(ctx context.Context, input *Ztensor, h0 *Ztensor, c0 *Ztensor, weights
 	return v.two(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Lstm{Lstm: m}})
 }
 
-// Gru is zdnn_gru: gated recurrent unit layer over a sequence. Symbols: ts timesteps, b batch, f
-// features, s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded to
-// a multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
-// ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
-// operation and leaves is_transformed of the outputs as it was.
+// Gru is zdnn_gru: runs a gated recurrent unit layer over a sequence.
+//
+// Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+// gate is s elements wide, padded to a multiple of 64.
+//
+// Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+//
+// Unlike single-instruction operations, a range violation ends the operation and leaves
+// is_transformed of the outputs as it was.
 //
 // input: Sequence (ts, 1, b, f).
 //
@@ -946,15 +1007,17 @@ func Gru(ctx context.Context, input *Ztensor, h0 *Ztensor, weights *Ztensor, bia
 }
 
 // Init is zdnn_init: has the library query the machine anew, as at load time. To change what C
-// reads from environment variables, call UpdateSession first. Status: always ZDNN_OK.
+// reads from environment variables, call UpdateSession first.
+//
+// Status: always ZDNN_OK.
 func (s *Session) Init(ctx context.Context) error {
 	m := &zdnnv1.Init{}
 
 	return s.submit(ctx, &call{name: "init", operation: &zdnnv1.Operation{Operation: &zdnnv1.Operation_Init{Init: m}}})
 }
 
-// IsNnpaInstalled is zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility;
-// result `boolean`.
+// IsNnpaInstalled is zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the
+// facility.
 func (s *Session) IsNnpaInstalled(ctx context.Context) (bool, error) {
 	m := &zdnnv1.IsNnpaInstalled{}
 
@@ -962,10 +1025,9 @@ func (s *Session) IsNnpaInstalled(ctx context.Context) (bool, error) {
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaFunctionInstalled is zdnn_is_nnpa_function_installed: true when all functions are
-// installed; result `boolean`. The query functions answer from the library's cached query result;
-// only zdnn_init and zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all
-// zeros.
+// IsNnpaFunctionInstalled is zdnn_is_nnpa_function_installed: tells whether all functions are
+// installed. The query functions answer from the library's cached query result; only zdnn_init and
+// zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
 //
 // functionCodes: Function codes, of enum NnpaFunctionCode or any other number; the library reads
 // the low 16 bits, and 256 and above are not installed.
@@ -981,8 +1043,8 @@ func (s *Session) IsNnpaFunctionInstalled(ctx context.Context, count int32, func
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaParmblkFmtInstalled is zdnn_is_nnpa_parmblk_fmt_installed: true when all parameter block
-// formats are installed; result `boolean`.
+// IsNnpaParmblkFmtInstalled is zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter
+// block formats are installed.
 //
 // formatCodes: Formats, of enum NnpaParmblkFormat or any other number; the library reads the low 8
 // bits, and 128 and above are not installed.
@@ -997,8 +1059,8 @@ func (s *Session) IsNnpaParmblkFmtInstalled(ctx context.Context, count int32, fo
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaDatatypeInstalled is zdnn_is_nnpa_datatype_installed: true when all types of the mask are
-// installed; result `boolean`.
+// IsNnpaDatatypeInstalled is zdnn_is_nnpa_datatype_installed: tells whether all types of the mask
+// are installed.
 //
 // typesBitmask: 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1 0x8000,
 // QUERY_DATATYPE_BINARY_FP32 0x0200, QUERY_DATATYPE_BINARY_INT8 0x0080, QUERY_DATATYPE_BINARY_INT32
@@ -1011,8 +1073,8 @@ func (s *Session) IsNnpaDatatypeInstalled(ctx context.Context, typesBitmask uint
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaLayoutFmtInstalled is zdnn_is_nnpa_layout_fmt_installed: true when all layout formats of
-// the mask are installed; result `boolean`.
+// IsNnpaLayoutFmtInstalled is zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats
+// of the mask are installed.
 //
 // layoutBitmask: 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE 0x80000000,
 // QUERY_LAYOUTFMT_4DKERNEL 0x40000000, QUERY_LAYOUTFMT_4DWEIGHTS 0x20000000,
@@ -1025,8 +1087,8 @@ func (s *Session) IsNnpaLayoutFmtInstalled(ctx context.Context, layoutBitmask ui
 	return answer.GetBoolean(), err
 }
 
-// IsNnpaConversionInstalled is zdnn_is_nnpa_conversion_installed: true when all conversions between
-// the type and the formats of the mask are installed; result `boolean`.
+// IsNnpaConversionInstalled is zdnn_is_nnpa_conversion_installed: tells whether a type converts
+// from and to all formats of the mask.
 //
 // kind: The accelerator's type; any but NNPA_DATATYPE_1 is false.
 //
@@ -1041,8 +1103,8 @@ func (s *Session) IsNnpaConversionInstalled(ctx context.Context, kind NnpaDataTy
 	return answer.GetBoolean(), err
 }
 
-// GetNnpaMaxDimIdxSize is zdnn_get_nnpa_max_dim_idx_size: largest size of any dimension, elements;
-// result `number`.
+// GetNnpaMaxDimIdxSize is zdnn_get_nnpa_max_dim_idx_size: returns the largest size of any
+// dimension, elements.
 func (s *Session) GetNnpaMaxDimIdxSize(ctx context.Context) (uint64, error) {
 	m := &zdnnv1.GetNnpaMaxDimIdxSize{}
 
@@ -1050,7 +1112,7 @@ func (s *Session) GetNnpaMaxDimIdxSize(ctx context.Context) (uint64, error) {
 	return answer.GetNumber(), err
 }
 
-// GetMaxForDim is zdnn_get_max_for_dim: largest size of one dimension, elements; result `number`.
+// GetMaxForDim is zdnn_get_max_for_dim: returns the largest size of one dimension, elements.
 //
 // dimension: 1..4; others give 0. The library reads the low 8 bits.
 func (s *Session) GetMaxForDim(ctx context.Context, dimension uint32) (uint64, error) {
@@ -1061,8 +1123,8 @@ func (s *Session) GetMaxForDim(ctx context.Context, dimension uint32) (uint64, e
 	return answer.GetNumber(), err
 }
 
-// GetNnpaMaxTensorSize is zdnn_get_nnpa_max_tensor_size: largest size of a tensor, bytes; result
-// `number`.
+// GetNnpaMaxTensorSize is zdnn_get_nnpa_max_tensor_size: returns the largest size of a tensor,
+// bytes.
 func (s *Session) GetNnpaMaxTensorSize(ctx context.Context) (uint64, error) {
 	m := &zdnnv1.GetNnpaMaxTensorSize{}
 
@@ -1071,6 +1133,7 @@ func (s *Session) GetNnpaMaxTensorSize(ctx context.Context) (uint64, error) {
 }
 
 // RefreshNnpaQueryResult is zdnn_refresh_nnpa_query_result: has the library query the machine anew.
+//
 // Statuses: ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
 func (s *Session) RefreshNnpaQueryResult(ctx context.Context) error {
 	m := &zdnnv1.RefreshNnpaQueryResult{}
@@ -1079,7 +1142,7 @@ func (s *Session) RefreshNnpaQueryResult(ctx context.Context) error {
 }
 
 // IsVersionRunnable is zdnn_is_version_runnable: tells whether code written for a zDNN version can
-// run on library and machine; result `boolean`.
+// run on library and machine.
 //
 // verNum: Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
 func (s *Session) IsVersionRunnable(ctx context.Context, verNum uint32) (bool, error) {
@@ -1090,8 +1153,8 @@ func (s *Session) IsVersionRunnable(ctx context.Context, verNum uint32) (bool, e
 	return answer.GetBoolean(), err
 }
 
-// GetMaxRunnableVersion is zdnn_get_max_runnable_version: the highest version that can run, patch
-// 0xFF, or 0; result `number`.
+// GetMaxRunnableVersion is zdnn_get_max_runnable_version: returns the highest version that can run,
+// patch 0xFF, or 0.
 func (s *Session) GetMaxRunnableVersion(ctx context.Context) (uint64, error) {
 	m := &zdnnv1.GetMaxRunnableVersion{}
 

@@ -13,14 +13,14 @@ import (
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
 )
 
-// Ztensor is zdnn_ztensor from afar: the structure here, the sticks in the session. One without a
-// buffer lives here alone and travels with the operations that take it. When the garbage collector
-// finds that it is not used any more, the session forgets the tensor with a later call.
+// Ztensor is a remote zdnn_ztensor: the structure here, the sticks in the session. A ztensor without
+// a buffer lives in the client and travels with the operations that take it. When the garbage
+// collector finds it unreachable, a later call frees the tensor in the session.
 type Ztensor struct {
 	session *Session
 	// id is the session's name for the tensor, 0 while it lives here alone.
 	id uint64
-	// structure is without contents; nil as long as a pipeline has not made the tensor.
+	// structure is without contents; nil until a pipeline has created the tensor.
 	structure    *zdnnv1.Ztensor
 	missing      string
 	flags        FpFlags
@@ -35,7 +35,7 @@ type quantization struct{ scale, offset float32 }
 func (z *Ztensor) Session() *Session { return z.session }
 
 // Structure returns a copy of the structure as the wire has it, without contents; nil for an output
-// that a pipeline has not made yet.
+// that a pipeline has not created yet.
 func (z *Ztensor) Structure() *zdnnv1.Ztensor {
 	if z.structure == nil {
 		return nil
@@ -52,7 +52,7 @@ func (z *Ztensor) TransformedDesc() *TensorDesc { return z.Structure().GetTransf
 // BufferSize returns the size of the sticks in bytes, 0 before they are allocated.
 func (z *Ztensor) BufferSize() uint64 { return z.structure.GetBufferSize() }
 
-// IsTransformed tells whether the sticks hold data.
+// IsTransformed reports whether the sticks hold data.
 func (z *Ztensor) IsTransformed() bool { return z.structure.GetIsTransformed() }
 
 // RecScale returns the reciprocal of the quantization scale; 0 means not quantized.
@@ -93,9 +93,9 @@ func (z *Ztensor) ref() (*zdnnv1.TensorRef, error) {
 	return &zdnnv1.TensorRef{Tensor: &zdnnv1.TensorRef_InlineZtensor{InlineZtensor: z.structure}}, nil
 }
 
-// settle takes over what an operation answered; the user's own descriptor stays as it is.
-func (z *Ztensor) settle(told *zdnnv1.Ztensor) {
-	fresh := proto.Clone(told).(*zdnnv1.Ztensor)
+// update replaces the structure; the user's own descriptor stays as it is.
+func (z *Ztensor) update(structure *zdnnv1.Ztensor) {
+	fresh := proto.Clone(structure).(*zdnnv1.Ztensor)
 	fresh.Contents = nil
 	if z.structure != nil {
 		fresh.PreTransformedDesc = z.structure.PreTransformedDesc
@@ -103,8 +103,8 @@ func (z *Ztensor) settle(told *zdnnv1.Ztensor) {
 	z.structure = fresh
 }
 
-// void notes that the session does not hold this ztensor, and why.
-func (z *Ztensor) void(reason string) {
+// invalidate notes that the session does not hold this ztensor, and why.
+func (z *Ztensor) invalidate(reason string) {
 	z.id = 0
 	if z.structure == nil {
 		z.missing = reason
@@ -179,7 +179,7 @@ func AllochelperZtensor(ctx context.Context, ztensor *Ztensor) error {
 	})...)
 }
 
-// creation gives the ztensor an id, and returns the operation that makes it known to the session.
+// creation gives the ztensor an id, and returns the operation that creates it in the session.
 func (z *Ztensor) creation(id uint64) *zdnnv1.Operation {
 	z.id = id
 	pre, tfrmd := z.structure.PreTransformedDesc, z.structure.TransformedDesc
@@ -211,7 +211,7 @@ func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
 		tensors:   map[string]*Ztensor{"ztensor": ztensor},
 		read: func(result *zdnnv1.OperationResult) error {
 			if ZdnnStatus(result.ZdnnStatus) == ZDNN_OK && ztensor.id != 0 {
-				ztensor.session.forget(ztensor)
+				ztensor.session.untrack(ztensor)
 			}
 			return nil
 		},
@@ -223,8 +223,8 @@ func FreeZtensorBuffer(ctx context.Context, ztensor *Ztensor) error {
 func NewZtensor[T Element](
 	ctx context.Context, s *Session, layout DataLayouts, data []T, dims ...uint32,
 ) (*Ztensor, error) {
-	kind, told := typeOf[T]()
-	if !told {
+	kind, typed := typeOf[T]()
+	if !typed {
 		return nil, errors.New("data: bytes, expected elements of a type")
 	}
 	pre, err := InitPreTransformedDesc(layout, kind, dims...)

@@ -36,7 +36,9 @@ extern "C" {
 /* Bit `pos` of a field of `field_size` bits, counted from its most significant bit. */
 #define MSB_BITMASK(field_size, pos) (1u << ((field_size) - 1u - (pos)))
 
-/* What every operation answers; (status & 0xFFFF0000) is one of the classes above. */
+// generated: begin enums
+
+/* Statuses of zDNN. */
 typedef enum zdnn_status {
   ZDNN_OK = 0,
   ZDNN_ELEMENT_RANGE_VIOLATION = 0x00020001,
@@ -82,6 +84,67 @@ typedef enum zdnn_status {
   ZDNN_FUNC_RC_F008 = 0x000CF008,
   ZDNN_FUNC_RC_F009 = 0x000CF009
 } zdnn_status;
+
+/* Paddings of pooling and convolution. */
+typedef enum zdnn_pool_padding {
+  VALID_PADDING = 0,
+  SAME_PADDING = 1
+} zdnn_pool_padding;
+
+/* Operations of matmul_op, matmul_transpose_op and quantized_matmul_op. */
+typedef enum zdnn_matmul_ops {
+  MATMUL_OP_ADDITION = 0,
+  MATMUL_OP_GREATER = 1,
+  MATMUL_OP_GREATER_EQUAL = 2,
+  MATMUL_OP_EQUAL = 3,
+  MATMUL_OP_NOT_EQUAL = 4,
+  MATMUL_OP_LESSER_EQUAL = 5,
+  MATMUL_OP_LESSER = 6
+} zdnn_matmul_ops;
+
+/* Operations of matmul_bcast_op. */
+typedef enum zdnn_matmul_bcast_ops {
+  MATMUL_BCAST_OP_ADDITION = 0,
+  MATMUL_BCAST_OP_GREATER = 1,
+  MATMUL_BCAST_OP_GREATER_EQUAL = 2,
+  MATMUL_BCAST_OP_EQUAL = 3,
+  MATMUL_BCAST_OP_NOT_EQUAL = 4,
+  MATMUL_BCAST_OP_LESSER_EQUAL = 5,
+  MATMUL_BCAST_OP_LESSER = 6
+} zdnn_matmul_bcast_ops;
+
+/* What follows softmax. */
+typedef enum zdnn_softmax_act {
+  SOFTMAX_ACT_NONE = 0,
+  SOFTMAX_ACT_LOG = 1
+} zdnn_softmax_act;
+
+/* What follows conv2d. */
+typedef enum zdnn_conv2d_act {
+  CONV2D_ACT_NONE = 0,
+  CONV2D_ACT_RELU = 1
+} zdnn_conv2d_act;
+
+/* Operations of reduce. */
+typedef enum zdnn_reduce_ops {
+  REDUCE_OP_MINIMUM = 0,
+  REDUCE_OP_MINIMUM_IDX = 1,
+  REDUCE_OP_MAXIMUM = 2,
+  REDUCE_OP_MAXIMUM_IDX = 3
+} zdnn_reduce_ops;
+
+/* Divisors of the variance. */
+typedef enum zdnn_moments_bessel {
+  MOMENTS_BESSEL_POPULATION = 0,
+  MOMENTS_BESSEL_SAMPLE = 1
+} zdnn_moments_bessel;
+
+/* Directions of recurrent layers. */
+typedef enum lstm_gru_direction {
+  FWD = 0,
+  BWD = 1,
+  BIDIR = 2
+} lstm_gru_direction;
 
 /* Functions of the NNPA instruction. */
 typedef enum nnpa_function_code {
@@ -139,11 +202,59 @@ typedef enum nnpa_layout_format {
   NNPA_LAYOUTFMT_4DGENERIC = 31
 } nnpa_layout_format;
 
-/* Formats that NNPA_DATATYPE_1 converts from and to. */
+/* Formats that DLFLOAT16 converts from and to. */
 typedef enum nnpa_bfp_format {
   NNPA_BFPFMT_TINY = 1,
   NNPA_BFPFMT_SHORT = 2
 } nnpa_bfp_format;
+
+/* Layouts of tensors. */
+typedef enum zdnn_data_layouts {
+  ZDNN_1D = 0,
+  ZDNN_2D = 1,
+  ZDNN_2DS = 2,
+  ZDNN_3D = 3,
+  ZDNN_3DS = 4,
+  ZDNN_ZRH = 5,
+  ZDNN_4D = 6,
+  ZDNN_4DS = 7,
+  ZDNN_NHWC = 8,
+  ZDNN_NCHW = 9,
+  ZDNN_FICO = 10,
+  ZDNN_HWCK = 11,
+  ZDNN_BIDIR_ZRH = 12,
+  ZDNN_BIDIR_FICO = 13
+} zdnn_data_layouts;
+
+/* Formats of transformed data. */
+typedef enum zdnn_data_formats {
+  ZDNN_FORMAT_4DFEATURE = 0,
+  ZDNN_FORMAT_4DKERNEL = 1,
+  ZDNN_FORMAT_4DWEIGHTS = 2,
+  ZDNN_FORMAT_4DGENERIC = 31
+} zdnn_data_formats;
+
+/* Types of elements. */
+typedef enum zdnn_data_types {
+  ZDNN_DLFLOAT16 = 0,
+  ZDNN_BINARY_FP32 = 6,
+  ZDNN_BINARY_INT8 = 8,
+  ZDNN_BINARY_INT32 = 10,
+  INT8 = 251,
+  INT32 = 252,
+  BFLOAT = 253,
+  FP16 = 254,
+  FP32 = 255
+} zdnn_data_types;
+
+/* Kinds of quantized transformed tensors. */
+typedef enum zdnn_quantized_transform_types {
+  QUANTIZED_DLFLOAT16 = 0,
+  QUANTIZED_INT8 = 1,
+  QUANTIZED_WEIGHTS_INT8 = 2
+} zdnn_quantized_transform_types;
+
+// generated: end
 
 /* What follows a product in NNPA_MATMUL_OP. */
 typedef enum nnpa_matmul_operations {
@@ -202,113 +313,6 @@ typedef enum zdnn_query_bfpfmts {
   QUERY_BFPFMT_TINY = MSB_BITMASK(16, NNPA_BFPFMT_TINY),
   QUERY_BFPFMT_SHORT = MSB_BITMASK(16, NNPA_BFPFMT_SHORT)
 } zdnn_query_bfpfmts;
-
-/* Types of elements, transformed and the user's. */
-typedef enum zdnn_data_types {
-  ZDNN_DLFLOAT16 = 0,
-  ZDNN_BINARY_FP32 = 6,
-  ZDNN_BINARY_INT8 = 8,
-  ZDNN_BINARY_INT32 = 10,
-  INT8 = 251,
-  INT32 = 252,
-  BFLOAT = 253,
-  FP16 = 254,
-  FP32 = 255
-} zdnn_data_types;
-
-/* Order and meaning of dimensions. */
-typedef enum zdnn_data_layouts {
-  ZDNN_1D = 0,
-  ZDNN_2D = 1,
-  ZDNN_2DS = 2,
-  ZDNN_3D = 3,
-  ZDNN_3DS = 4,
-  ZDNN_ZRH = 5,
-  ZDNN_4D = 6,
-  ZDNN_4DS = 7,
-  ZDNN_NHWC = 8,
-  ZDNN_NCHW = 9,
-  ZDNN_FICO = 10,
-  ZDNN_HWCK = 11,
-  ZDNN_BIDIR_ZRH = 12,
-  ZDNN_BIDIR_FICO = 13
-} zdnn_data_layouts;
-
-/* Formats of sticks. */
-typedef enum zdnn_data_formats {
-  ZDNN_FORMAT_4DFEATURE = 0,
-  ZDNN_FORMAT_4DKERNEL = 1,
-  ZDNN_FORMAT_4DWEIGHTS = 2,
-  ZDNN_FORMAT_4DGENERIC = 31
-} zdnn_data_formats;
-
-/* Kinds of quantized sticks. */
-typedef enum zdnn_quantized_transform_types {
-  QUANTIZED_DLFLOAT16 = 0,
-  QUANTIZED_INT8 = 1,
-  QUANTIZED_WEIGHTS_INT8 = 2
-} zdnn_quantized_transform_types;
-
-/* Paddings of pooling and convolution. */
-typedef enum zdnn_pool_padding {
-  VALID_PADDING = 0,
-  SAME_PADDING = 1
-} zdnn_pool_padding;
-
-/* Operations of zdnn_matmul_op, _transpose_op and zdnn_quantized_matmul_op. */
-typedef enum zdnn_matmul_ops {
-  MATMUL_OP_ADDITION = 0,
-  MATMUL_OP_GREATER = 1,
-  MATMUL_OP_GREATER_EQUAL = 2,
-  MATMUL_OP_EQUAL = 3,
-  MATMUL_OP_NOT_EQUAL = 4,
-  MATMUL_OP_LESSER_EQUAL = 5,
-  MATMUL_OP_LESSER = 6
-} zdnn_matmul_ops;
-
-/* Operations of zdnn_matmul_bcast_op. */
-typedef enum zdnn_matmul_bcast_ops {
-  MATMUL_BCAST_OP_ADDITION = 0,
-  MATMUL_BCAST_OP_GREATER = 1,
-  MATMUL_BCAST_OP_GREATER_EQUAL = 2,
-  MATMUL_BCAST_OP_EQUAL = 3,
-  MATMUL_BCAST_OP_NOT_EQUAL = 4,
-  MATMUL_BCAST_OP_LESSER_EQUAL = 5,
-  MATMUL_BCAST_OP_LESSER = 6
-} zdnn_matmul_bcast_ops;
-
-/* What follows softmax. */
-typedef enum zdnn_softmax_act {
-  SOFTMAX_ACT_NONE = 0,
-  SOFTMAX_ACT_LOG = 1
-} zdnn_softmax_act;
-
-/* What follows conv2d. */
-typedef enum zdnn_conv2d_act {
-  CONV2D_ACT_NONE = 0,
-  CONV2D_ACT_RELU = 1
-} zdnn_conv2d_act;
-
-/* Operations of zdnn_reduce. */
-typedef enum zdnn_reduce_ops {
-  REDUCE_OP_MINIMUM = 0,
-  REDUCE_OP_MINIMUM_IDX = 1,
-  REDUCE_OP_MAXIMUM = 2,
-  REDUCE_OP_MAXIMUM_IDX = 3
-} zdnn_reduce_ops;
-
-/* Divisors of the variance. */
-typedef enum zdnn_moments_bessel {
-  MOMENTS_BESSEL_POPULATION = 0,
-  MOMENTS_BESSEL_SAMPLE = 1
-} zdnn_moments_bessel;
-
-/* Directions of recurrent layers. */
-typedef enum lstm_gru_direction {
-  FWD = 0,
-  BWD = 1,
-  BIDIR = 2
-} lstm_gru_direction;
 
 /* What generates a concatenated descriptor: one RNN_TYPE_, one PREV_LAYER_ and one USAGE_. */
 typedef uint32_t zdnn_concat_info;
@@ -407,6 +411,8 @@ zdnn_status zdnn_refresh_nnpa_query_result();
 bool zdnn_is_version_runnable(uint32_t ver_num);
 uint32_t zdnn_get_max_runnable_version();
 
+// generated: begin operations
+
 /* Elementwise operations. */
 zdnn_status zdnn_add(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
     zdnn_ztensor *output);
@@ -437,15 +443,19 @@ zdnn_status zdnn_softmax_mask(const zdnn_ztensor *input, void *save_area, zdnn_s
     uint32_t softmax_mask, zdnn_ztensor *output);
 zdnn_status zdnn_gelu(const zdnn_ztensor *input, zdnn_ztensor *output);
 
-/* Recurrent layers. work_area may be NULL. */
-zdnn_status zdnn_lstm(const zdnn_ztensor *input, const zdnn_ztensor *h0, const zdnn_ztensor *c0,
-    const zdnn_ztensor *weights, const zdnn_ztensor *biases, const zdnn_ztensor *hidden_weights,
-    const zdnn_ztensor *hidden_biases, lstm_gru_direction direction, void *work_area,
-    zdnn_ztensor *hn_output, zdnn_ztensor *cf_output);
-zdnn_status zdnn_gru(const zdnn_ztensor *input, const zdnn_ztensor *h0, const zdnn_ztensor *weights,
-    const zdnn_ztensor *biases, const zdnn_ztensor *hidden_weights,
-    const zdnn_ztensor *hidden_biases, lstm_gru_direction direction, void *work_area,
-    zdnn_ztensor *hn_output);
+/* Normalization and reduction. */
+zdnn_status zdnn_batchnorm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
+    const zdnn_ztensor *input_c, zdnn_ztensor *output);
+zdnn_status zdnn_norm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
+    zdnn_ztensor *output);
+zdnn_status zdnn_moments(const zdnn_ztensor *input, zdnn_moments_bessel bessel_correction_type,
+    zdnn_ztensor *output_a, zdnn_ztensor *output_b);
+zdnn_status zdnn_layernorm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
+    const zdnn_ztensor *input_c, float beta_value, float gamma_value, float epsilon_value,
+    zdnn_ztensor *output);
+zdnn_status zdnn_meanreduce2d(const zdnn_ztensor *input, zdnn_ztensor *output);
+zdnn_status zdnn_reduce(const zdnn_ztensor *input, void *save_area, zdnn_reduce_ops op_type,
+    zdnn_ztensor *output);
 
 /* Matrix products. */
 zdnn_status zdnn_matmul_op(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
@@ -456,22 +466,8 @@ zdnn_status zdnn_matmul_transpose_op(const zdnn_ztensor *input_a, const zdnn_zte
     const zdnn_ztensor *input_c, bool transpose_a, bool transpose_b, zdnn_matmul_ops op_type,
     zdnn_ztensor *output);
 zdnn_status zdnn_quantized_matmul_op(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
-    const zdnn_ztensor *input_c, zdnn_matmul_ops op_type, const int8_t clip_min,
-    const int8_t clip_max, const bool disable_clipping, const bool dequantize,
-    const bool pre_computed, void *work_area, zdnn_ztensor *output);
-
-/* Normalization and reduction. */
-zdnn_status zdnn_batchnorm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
-    const zdnn_ztensor *input_c, zdnn_ztensor *output);
-zdnn_status zdnn_norm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
-    zdnn_ztensor *output);
-zdnn_status zdnn_moments(const zdnn_ztensor *input, zdnn_moments_bessel bessel_correction_type,
-    zdnn_ztensor *output_a, zdnn_ztensor *output_b);
-zdnn_status zdnn_layernorm(const zdnn_ztensor *input_a, const zdnn_ztensor *input_b,
-    const zdnn_ztensor *input_c, const float beta_value, const float gamma_value,
-    const float epsilon_value, zdnn_ztensor *output);
-zdnn_status zdnn_meanreduce2d(const zdnn_ztensor *input, zdnn_ztensor *output);
-zdnn_status zdnn_reduce(const zdnn_ztensor *input, void *save_area, zdnn_reduce_ops op_type,
+    const zdnn_ztensor *input_c, zdnn_matmul_ops op_type, int8_t clip_min, int8_t clip_max,
+    bool disable_clipping, bool dequantize, bool pre_computed, void *work_area,
     zdnn_ztensor *output);
 
 /* Pooling and convolution. */
@@ -485,6 +481,18 @@ zdnn_status zdnn_conv2d(const zdnn_ztensor *input, const zdnn_ztensor *kernel,
     const zdnn_ztensor *bias, zdnn_pool_padding padding_type, uint32_t stride_height,
     uint32_t stride_width, zdnn_conv2d_act act_func, const void *clipping_value,
     zdnn_ztensor *output);
+
+/* Recurrent layers. work_area may be NULL. */
+zdnn_status zdnn_lstm(const zdnn_ztensor *input, const zdnn_ztensor *h0, const zdnn_ztensor *c0,
+    const zdnn_ztensor *weights, const zdnn_ztensor *biases, const zdnn_ztensor *hidden_weights,
+    const zdnn_ztensor *hidden_biases, lstm_gru_direction direction, void *work_area,
+    zdnn_ztensor *hn_output, zdnn_ztensor *cf_output);
+zdnn_status zdnn_gru(const zdnn_ztensor *input, const zdnn_ztensor *h0, const zdnn_ztensor *weights,
+    const zdnn_ztensor *biases, const zdnn_ztensor *hidden_weights,
+    const zdnn_ztensor *hidden_biases, lstm_gru_direction direction, void *work_area,
+    zdnn_ztensor *hn_output);
+
+// generated: end
 
 /* User data to sticks and back; variadic: one array, or one per gate. */
 zdnn_status zdnn_transform_ztensor(zdnn_ztensor *ztensor, ...);

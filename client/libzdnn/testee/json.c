@@ -24,9 +24,9 @@ static void skip_space(reader *in) {
   while (in->at < in->end && strchr(" \t\r\n", *in->at) != NULL && *in->at != '\0') in->at++;
 }
 
-static bool take(reader *in, char wanted) {
+static bool take(reader *in, char expected) {
   skip_space(in);
-  if (in->at >= in->end || *in->at != wanted) return false;
+  if (in->at >= in->end || *in->at != expected) return false;
   in->at++;
   return true;
 }
@@ -44,8 +44,8 @@ static bool hex4(reader *in, unsigned *code) {
   *code = 0;
   for (int place = 0; place < 4; place++) {
     char digit = *in->at++;
-    const char *found = digit == '\0' ? NULL : strchr("0123456789abcdef0123456789ABCDEF", digit);
-    if (found == NULL) return fail(in, "\\u without four digits");
+    const char *position = digit == '\0' ? NULL : strchr("0123456789abcdef0123456789ABCDEF", digit);
+    if (position == NULL) return fail(in, "\\u without four digits");
     static const char lower[] = "0123456789abcdef";
     unsigned value = 0;
     while (lower[value] != digit && lower[value] != (char)(digit | 0x20)) value++;
@@ -95,9 +95,9 @@ static bool parse_escape(reader *in, char **to) {
   if (in->at >= in->end) return fail(in, "a string without its end");
   char name = *in->at++;
   if (name == 'u') return parse_code_point(in, to);
-  const char *found = name == '\0' ? NULL : strchr(names, name);
-  if (found == NULL) return fail(in, "an escape that JSON does not have");
-  *(*to)++ = codes[found - names];
+  const char *position = name == '\0' ? NULL : strchr(names, name);
+  if (position == NULL) return fail(in, "an escape that JSON does not have");
+  *(*to)++ = codes[position - names];
   return true;
 }
 
@@ -109,14 +109,14 @@ static char *parse_text(reader *in) {
   char *text = malloc((size_t)(in->end - in->at) + 1), *to = text;
   if (text == NULL) abort();
   while (in->at < in->end && *in->at != '"') {
-    unsigned char one = (unsigned char)*in->at++;
-    bool good = one == '\\' ? parse_escape(in, &to) : one >= 0x20;
+    unsigned char byte = (unsigned char)*in->at++;
+    bool good = byte == '\\' ? parse_escape(in, &to) : byte >= 0x20;
     if (!good) {
       fail(in, "a control character in a string");
       free(text);
       return NULL;
     }
-    if (one != '\\') *to++ = (char)one;
+    if (byte != '\\') *to++ = (char)byte;
   }
   if (!take(in, '"')) {
     fail(in, "a string without its end");
@@ -261,13 +261,13 @@ int64_t json_integer(const json *value) {
 void json_put_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
-    unsigned char one = (unsigned char)*text;
-    if (one == '"' || one == '\\')
-      fprintf(out, "\\%c", one);
-    else if (one < 0x20)
-      fprintf(out, "\\u%04x", one);
+    unsigned char byte = (unsigned char)*text;
+    if (byte == '"' || byte == '\\')
+      fprintf(out, "\\%c", byte);
+    else if (byte < 0x20)
+      fprintf(out, "\\u%04x", byte);
     else
-      fputc(one, out);
+      fputc(byte, out);
   }
   fputc('"', out);
 }

@@ -61,8 +61,8 @@ static void *zeros(size_t size) {
 
 /* Makes the arrays of a transform. One that the vector makes too short is zeros beyond its end: C
  * passes no sizes, and reads what the descriptors call for. */
-static void arrays_of(const call *one, const zdnn_ztensor *ztensor, void *arrays[ARRAYS]) {
-  const json *text = one->data == NULL ? NULL : one->data->first;
+static void arrays_of(const call *step, const zdnn_ztensor *ztensor, void *arrays[ARRAYS]) {
+  const json *text = step->data == NULL ? NULL : step->data->first;
   bool gates = text != NULL && text->next != NULL;
   uint64_t least = gates ? product(ztensor->pre_transformed_desc, 3) : touched(ztensor);
   for (int i = 0; i < ARRAYS; i++, text = text == NULL ? NULL : text->next) {
@@ -77,119 +77,119 @@ static void arrays_of(const call *one, const zdnn_ztensor *ztensor, void *arrays
   }
 }
 
-static void flags_put(const call *one) {
+static void flags_put(const call *step) {
   static const struct {
     int flag;
     const char *name;
   } flags[] = {{FE_INVALID, "INVALID"}, {FE_OVERFLOW, "OVERFLOW"}, {FE_UNDERFLOW, "UNDERFLOW"}};
   const char *between = "";
   int raised = fetestexcept(FE_ALL_EXCEPT);
-  fputs(", \"fp_flags\": [", one->out);
+  fputs(", \"fp_flags\": [", step->out);
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (raised & flags[i].flag) {
-      fprintf(one->out, "%s\"%s\"", between, flags[i].name);
+      fprintf(step->out, "%s\"%s\"", between, flags[i].name);
       between = ", ";
     }
-  fputc(']', one->out);
+  fputc(']', step->out);
 }
 
-static void to_sticks(const char *function, const call *one) {
-  zdnn_ztensor *ztensor = ztensor_of(one, "ztensor");
+static void to_sticks(const char *function, const call *step) {
+  zdnn_ztensor *ztensor = ztensor_of(step, "ztensor");
   zdnn_status status;
   void *a[ARRAYS];
-  arrays_of(one, ztensor, a);
+  arrays_of(step, ztensor, a);
   feclearexcept(FE_ALL_EXCEPT);
   if (IS(transform_ztensor))
     status = zdnn_transform_ztensor(ztensor, a[0], a[1], a[2], a[3]);
   else if (IS(transform_ztensor_with_saturation))
     status = zdnn_transform_ztensor_with_saturation(ztensor, a[0]);
   else
-    status = zdnn_transform_quantized_ztensor(ztensor, enum_of(one, "saturation_control") != 0,
-                                              (int8_t)enum_of(one, "clip_min"),
-                                              (int8_t)enum_of(one, "clip_max"), a[0]);
-  status_put(one, status);
-  flags_put(one);
+    status = zdnn_transform_quantized_ztensor(ztensor, enum_of(step, "saturation_control") != 0,
+                                              (int8_t)enum_of(step, "clip_min"),
+                                              (int8_t)enum_of(step, "clip_max"), a[0]);
+  status_put(step, status);
+  flags_put(step);
   for (int i = 0; i < ARRAYS; i++) free(a[i]);
 }
 
-static void to_array(const call *one) {
-  zdnn_ztensor *ztensor = ztensor_of(one, "ztensor");
+static void to_array(const call *step) {
+  zdnn_ztensor *ztensor = ztensor_of(step, "ztensor");
   unsigned width = array_width(ztensor);
   void *array = zeros(touched(ztensor) * width);
   feclearexcept(FE_ALL_EXCEPT);
   zdnn_status status = zdnn_transform_origtensor(ztensor, array);
-  status_put(one, status);
-  flags_put(one);
+  status_put(step, status);
+  flags_put(step);
   if (status == ZDNN_OK || status == ZDNN_CONVERT_FAILURE ||
       ((uint32_t)status & 0xFFFF0000u) == ZDNN_WARNING) {
     const zdnn_tensor_desc *pre = ztensor->pre_transformed_desc;
-    fputs(", \"data_out\": ", one->out);
-    words_put(one->out, array, width, product(pre, rank(pre)));
+    fputs(", \"data_out\": ", step->out);
+    words_put(step->out, array, width, product(pre, rank(pre)));
   }
   free(array);
 }
 
-static void reshape(const call *one) {
-  zdnn_ztensor *src = ztensor_of(one, "src"), *dest = ztensor_of(one, "dest");
+static void reshape(const call *step) {
+  zdnn_ztensor *src = ztensor_of(step, "src"), *dest = ztensor_of(step, "dest");
   feclearexcept(FE_ALL_EXCEPT);
-  status_put(one, zdnn_reshape_ztensor(src, dest));
-  flags_put(one);
+  status_put(step, zdnn_reshape_ztensor(src, dest));
+  flags_put(step);
 }
 
-static void range_put(const call *one) {
+static void range_put(const call *step) {
   float limits[2] = {0, 0};
-  zdnn_status status = zdnn_getrange_ztensor(ztensor_of(one, "ztensor"), &limits[0], &limits[1]);
-  status_put(one, status);
+  zdnn_status status = zdnn_getrange_ztensor(ztensor_of(step, "ztensor"), &limits[0], &limits[1]);
+  status_put(step, status);
   if (status != ZDNN_OK) return;
-  fputs(", \"range\": [", one->out);
-  words_put(one->out, &limits[0], 4, 1);
-  fputs(", ", one->out);
-  words_put(one->out, &limits[1], 4, 1);
-  fputc(']', one->out);
+  fputs(", \"range\": [", step->out);
+  words_put(step->out, &limits[0], 4, 1);
+  fputs(", ", step->out);
+  words_put(step->out, &limits[1], 4, 1);
+  fputc(']', step->out);
 }
 
-static void init(const char *function, const call *one) {
-  slot *made = slot_make(one->slots, json_integer(json_get(one->arguments, "ztensor")));
-  made->pre = descriptor_of(json_get(one->arguments, "pre_transformed_desc"));
-  made->transformed = descriptor_of(json_get(one->arguments, "transformed_desc"));
-  memset(&made->ztensor, 0, sizeof made->ztensor); /* zDNN leaves buffer and size as they are */
+static void init(const char *function, const call *step) {
+  slot *fresh = slot_make(step->slots, json_integer(json_get(step->arguments, "ztensor")));
+  fresh->pre = descriptor_of(json_get(step->arguments, "pre_transformed_desc"));
+  fresh->transformed = descriptor_of(json_get(step->arguments, "transformed_desc"));
+  memset(&fresh->ztensor, 0, sizeof fresh->ztensor); /* zDNN leaves buffer and size */
   if (IS(init_ztensor))
-    zdnn_init_ztensor(&made->pre, &made->transformed, &made->ztensor);
+    zdnn_init_ztensor(&fresh->pre, &fresh->transformed, &fresh->ztensor);
   else
-    zdnn_init_quantized_ztensor(&made->pre, &made->transformed, float_of(one, "scale"),
-                                float_of(one, "offset"), &made->ztensor);
-  status_put(one, ZDNN_OK);
+    zdnn_init_quantized_ztensor(&fresh->pre, &fresh->transformed, float_of(step, "scale"),
+                                float_of(step, "offset"), &fresh->ztensor);
+  status_put(step, ZDNN_OK);
 }
 
-static void release(const call *one) {
-  zdnn_ztensor *ztensor = ztensor_of(one, "ztensor");
+static void release(const call *step) {
+  zdnn_ztensor *ztensor = ztensor_of(step, "ztensor");
   zdnn_status status = zdnn_free_ztensor_buffer(ztensor);
   if (status == ZDNN_OK) ztensor->buffer = NULL;
-  status_put(one, status);
+  status_put(step, status);
 }
 
-bool life_run(const char *function, const call *one) {
+bool life_run(const char *function, const call *step) {
   if (IS(transform_ztensor) || IS(transform_ztensor_with_saturation) ||
       IS(transform_quantized_ztensor))
-    to_sticks(function, one);
+    to_sticks(function, step);
   else if (IS(transform_origtensor))
-    to_array(one);
+    to_array(step);
   else if (IS(reshape_ztensor))
-    reshape(one);
+    reshape(step);
   else if (IS(getrange_ztensor))
-    range_put(one);
+    range_put(step);
   else if (IS(init_ztensor) || IS(init_quantized_ztensor))
-    init(function, one);
+    init(function, step);
   else if (IS(allochelper_ztensor))
-    status_put(one, zdnn_allochelper_ztensor(ztensor_of(one, "ztensor")));
+    status_put(step, zdnn_allochelper_ztensor(ztensor_of(step, "ztensor")));
   else if (IS(free_ztensor_buffer))
-    release(one);
+    release(step);
   else if (IS(reset_ztensor))
-    zdnn_reset_ztensor(ztensor_of(one, "ztensor")), status_put(one, ZDNN_OK);
+    zdnn_reset_ztensor(ztensor_of(step, "ztensor")), status_put(step, ZDNN_OK);
   else if (IS(init))
-    zdnn_init(), status_put(one, ZDNN_OK);
+    zdnn_init(), status_put(step, ZDNN_OK);
   else if (IS(refresh_nnpa_query_result))
-    status_put(one, zdnn_refresh_nnpa_query_result());
+    status_put(step, zdnn_refresh_nnpa_query_result());
   else
     return false;
   return true;

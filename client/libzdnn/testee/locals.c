@@ -20,10 +20,10 @@ static void described(FILE *out, zdnn_status status, const zdnn_tensor_desc *des
 static void init_pre(const json *arguments, FILE *out) {
   const json *list = json_get(arguments, "dims");
   uint32_t dims[4] = {0, 0, 0, 0};
-  int given = 0;
-  for (const json *one = list == NULL ? NULL : list->first; one != NULL && given < 4;
-       one = one->next)
-    dims[given++] = number_of(one);
+  int count = 0;
+  for (const json *size = list == NULL ? NULL : list->first; size != NULL && count < 4;
+       size = size->next)
+    dims[count++] = number_of(size);
   zdnn_tensor_desc desc;
   memset(&desc, 0, sizeof desc);
   zdnn_init_pre_transformed_desc((zdnn_data_layouts)number_of(json_get(arguments, "layout")),

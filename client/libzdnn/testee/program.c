@@ -52,14 +52,14 @@ slot *slot_find(slot *slots, int64_t id) {
 }
 
 slot *slot_make(slot **slots, int64_t id) {
-  slot *found = slot_find(*slots, id);
-  if (found != NULL) return found;
-  found = calloc(1, sizeof *found);
-  if (found == NULL) abort();
-  found->id = id;
-  found->next = *slots;
-  *slots = found;
-  return found;
+  slot *target = slot_find(*slots, id);
+  if (target != NULL) return target;
+  target = calloc(1, sizeof *target);
+  if (target == NULL) abort();
+  target->id = id;
+  target->next = *slots;
+  *slots = target;
+  return target;
 }
 
 static bool reads(const char *function, const char *operand) {
@@ -68,59 +68,62 @@ static bool reads(const char *function, const char *operand) {
                                               strcmp(function, "getrange_ztensor") == 0));
 }
 
-/* Tells whether some step of the vector writes a tensor. */
+/* Returns whether an argument is the ztensor of an id. */
+static bool names(const json *argument, int64_t id) {
+  const json *reference = json_get(argument, "id");
+  return reference != NULL && json_integer(reference) == id;
+}
+
+/* Returns whether a step of the vector writes a tensor. */
 static bool written(const json *vector, int64_t id) {
   const json *step = json_get(vector, "steps");
   for (step = step == NULL ? NULL : step->first; step != NULL; step = step->next) {
     const json *arm = json_get(step, "operation");
     for (arm = arm == NULL ? NULL : arm->first; arm != NULL; arm = arm->next)
-      for (const json *one = arm->first; one != NULL; one = one->next) {
-        const json *named = json_get(one, "id");
-        if (named != NULL && json_integer(named) == id && !reads(arm->name, one->name))
-          return true;
-      }
+      for (const json *argument = arm->first; argument != NULL; argument = argument->next)
+        if (names(argument, id) && !reads(arm->name, argument->name)) return true;
   }
   return false;
 }
 
-static void fill(slot *one, const json *line, bool zeros) {
-  uint64_t size = stick_bytes(&one->transformed);
+static void fill(slot *target, const json *line, bool zeros) {
+  uint64_t size = stick_bytes(&target->transformed);
   const char *codes = json_text(line, "codes", NULL), *memory = json_text(line, "memory", NULL);
-  unsigned width = cell_bytes(&one->transformed);
+  unsigned width = cell_bytes(&target->transformed);
   size_t count = 0;
   bool none = codes == NULL && memory == NULL;
   bool null = json_get(line, "null_buffer") != NULL &&
               json_get(line, "null_buffer")->kind == JSON_TRUE;
   if (null || (none && (!zeros || size > LARGEST_BUFFER || size == 0))) return;
   if (memory != NULL ? !words_count(memory, &width, &count) || count * width != size
-                     : codes != NULL && !codes_fit(codes, &one->transformed)) {
+                     : codes != NULL && !codes_fit(codes, &target->transformed)) {
     fprintf(stderr, "zdnn-testee: tensors: contents that are not of the tensor's size\n");
     exit(EXIT_FAILURE);
   }
-  one->memory = one->ztensor.buffer = aligned_zeros(size + SPARE);
+  target->memory = target->ztensor.buffer = aligned_zeros(size + SPARE);
   if (memory != NULL)
-    words_fill(memory, width, one->memory);
+    words_fill(memory, width, target->memory);
   else if (codes != NULL)
-    codes_fill(codes, &one->transformed, one->memory);
+    codes_fill(codes, &target->transformed, target->memory);
 }
 
 slot *program_of(const json *vector) {
   slot *slots = NULL;
   const json *line = json_get(vector, "tensors");
   for (line = line == NULL ? NULL : line->first; line != NULL; line = line->next) {
-    slot *one = slot_make(&slots, strtoll(line->name, NULL, 10));
+    slot *target = slot_make(&slots, strtoll(line->name, NULL, 10));
     const json *claimed = json_get(line, "buffer_size");
     if (claimed != NULL && claimed->kind != JSON_NUMBER) claimed = NULL;
-    one->pre = descriptor_of(json_get(line, "pre_transformed_desc"));
-    one->transformed = descriptor_of(json_get(line, "transformed_desc"));
-    one->ztensor.pre_transformed_desc = &one->pre;
-    one->ztensor.transformed_desc = &one->transformed;
-    one->ztensor.buffer_size =
-        claimed == NULL ? stick_bytes(&one->transformed) : strtoull(claimed->text, NULL, 10);
-    one->ztensor.is_transformed = json_integer(json_get(line, "is_transformed")) != 0;
-    one->ztensor.rec_scale = (float)json_number(json_get(line, "rec_scale"));
-    one->ztensor.offset = (float)json_number(json_get(line, "offset"));
-    fill(one, line, written(vector, one->id));
+    target->pre = descriptor_of(json_get(line, "pre_transformed_desc"));
+    target->transformed = descriptor_of(json_get(line, "transformed_desc"));
+    target->ztensor.pre_transformed_desc = &target->pre;
+    target->ztensor.transformed_desc = &target->transformed;
+    target->ztensor.buffer_size =
+        claimed == NULL ? stick_bytes(&target->transformed) : strtoull(claimed->text, NULL, 10);
+    target->ztensor.is_transformed = json_integer(json_get(line, "is_transformed")) != 0;
+    target->ztensor.rec_scale = (float)json_number(json_get(line, "rec_scale"));
+    target->ztensor.offset = (float)json_number(json_get(line, "offset"));
+    fill(target, line, written(vector, target->id));
   }
   return slots;
 }
@@ -154,8 +157,8 @@ void slot_put(FILE *out, const slot *seen) {
 void slots_shift(slot *slots, const json *arguments, int bytes) {
   for (; slots != NULL; slots = slots->next) {
     bool named = false;
-    for (const json *one = arguments->first; one != NULL; one = one->next)
-      named = named || (json_get(one, "id") && json_integer(json_get(one, "id")) == slots->id);
+    for (const json *argument = arguments->first; argument != NULL; argument = argument->next)
+      named = named || names(argument, slots->id);
     if (!named || slots->memory == NULL) continue;
     size_t size = stick_bytes(&slots->transformed);
     uint8_t *from = slots->ztensor.buffer;

@@ -23,7 +23,7 @@ slot *program_of(const json *vector);
 void program_free(slot *slots);
 /* Returns the ztensor of an id, or NULL. */
 slot *slot_find(slot *slots, int64_t id);
-/* Returns the ztensor of an id, made empty if there was none. */
+/* Returns the ztensor of an id; creates an empty one at first use. */
 slot *slot_make(slot **slots, int64_t id);
 /* Tells what the program sees of a ztensor. */
 void slot_put(FILE *out, const slot *seen);

@@ -23,7 +23,7 @@ static const json *arm_of(const json *operation) {
   return arm;
 }
 
-/* Tells whether a vector has the shape that one must have. */
+/* Returns whether a vector has the required shape. */
 static bool shaped(const json *vector, bool local) {
   const json *steps = json_get(vector, "steps"), *tensors = json_get(vector, "tensors");
   const json *arguments = json_get(vector, "arguments");
@@ -36,18 +36,18 @@ static bool shaped(const json *vector, bool local) {
 /* Returns why C has no words for a vector, or NULL. */
 static const char *unsayable(const json *vector) {
   const json *spec = json_get(vector, "machine_spec"), *step = json_get(vector, "steps");
-  for (const json *one = spec == NULL ? NULL : spec->first; one != NULL; one = one->next)
-    if (strcmp(one->name, "model") != 0) return "machine_spec: C chooses machines by name";
+  for (const json *field = spec == NULL ? NULL : spec->first; field != NULL; field = field->next)
+    if (strcmp(field->name, "model") != 0) return "machine_spec: C chooses machines by name";
   for (step = step == NULL ? NULL : step->first; step != NULL; step = step->next) {
     const json *arm = arm_of(json_get(step, "operation"));
     if (arm == NULL) return "machine: a C program cannot move to another one";
-    for (const json *one = arm->first; one != NULL; one = one->next)
-      if (json_get(one, "new_id") != NULL) return "new_id: C has no outputs that are left out";
+    for (const json *argument = arm->first; argument != NULL; argument = argument->next)
+      if (json_get(argument, "new_id") != NULL) return "new_id: C has no outputs that are left out";
   }
   return NULL;
 }
 
-/* Tells whether this machine is the one that a vector is about. */
+/* Returns whether a vector is about this machine. */
 static bool here(const options *chosen, const char *machine) {
   if (chosen->machine != NULL) return strcmp(chosen->machine, machine) == 0;
   if (!zdnn_is_nnpa_installed())
@@ -76,12 +76,12 @@ static const char *configure(const options *chosen, const json *vector, bool loc
 static void outputs_put(slot *slots, const json *arguments, FILE *out) {
   const char *between = "";
   fputs(", \"outputs\": {", out);
-  for (const json *one = arguments->first; one != NULL; one = one->next) {
-    const json *named = one->kind == JSON_NUMBER ? one : json_get(one, "id");
-    slot *seen = is_output(one->name) ? slot_find(slots, json_integer(named)) : NULL;
+  for (const json *argument = arguments->first; argument != NULL; argument = argument->next) {
+    const json *named = argument->kind == JSON_NUMBER ? argument : json_get(argument, "id");
+    slot *seen = is_output(argument->name) ? slot_find(slots, json_integer(named)) : NULL;
     if (seen == NULL) continue;
     fputs(between, out);
-    json_put_text(out, one->name);
+    json_put_text(out, argument->name);
     fputs(": ", out);
     slot_put(out, seen);
     between = ", ";
@@ -94,11 +94,11 @@ static void step_run(slot **slots, const json *step, FILE *out) {
   bool area = flagged(operation, "save_area_misaligned") ||
               flagged(operation, "work_area_misaligned");
   char *memory = area ? aligned_zeros(AREA_BYTES) : NULL;
-  call one = {slots, arm, json_get(step, "data"), area ? memory + AREA_SHIFT : NULL, out};
+  call request = {slots, arm, json_get(step, "data"), area ? memory + AREA_SHIFT : NULL, out};
   bool shifted = flagged(operation, "buffer_misaligned");
   if (shifted) slots_shift(*slots, arm, SHIFT);
   fputc('{', out);
-  if (!verb_run(arm->name, &one)) {
+  if (!verb_run(arm->name, &request)) {
     fprintf(stderr, "zdnn-testee: %s: no such function\n", arm->name);
     exit(EXIT_FAILURE);
   }
@@ -163,20 +163,20 @@ static void steps_put(FILE *out, char *lines, const json *vector, int signal_num
   fputc(']', out);
 }
 
-static void answer_put(FILE *out, bool local, const json *vector, char *told, int status) {
+static void answer_put(FILE *out, bool local, const json *vector, char *output, int status) {
   int signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
     fputs(", \"skipped\": ", out);
-    json_put_text(out, told);
+    json_put_text(out, output);
   } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     fprintf(out, ", \"failed\": \"the program ended with %d\"", WEXITSTATUS(status));
   } else if (local) {
     if (signal_number != 0)
       fprintf(out, ", \"failed\": \"the program ended with signal %d\"", signal_number);
     else
-      fprintf(out, ", %s", told);
+      fprintf(out, ", %s", output);
   } else {
-    steps_put(out, told, vector, signal_number);
+    steps_put(out, output, vector, signal_number);
   }
 }
 
@@ -205,10 +205,10 @@ void vector_run(const options *chosen, const char *stem, bool local, const json 
     child_run(chosen, stem, local, vector, fdopen(ends[1], "w"));
   }
   close(ends[1]);
-  char *told = read_all(ends[0]);
+  char *output = read_all(ends[0]);
   close(ends[0]);
   if (child < 0 || waitpid(child, &status, 0) != child) abort();
-  answer_put(out, local, vector, told, status);
+  answer_put(out, local, vector, output, status);
   fputc('}', out);
-  free(told);
+  free(output);
 }

@@ -32,11 +32,11 @@ static void fail(const char *what, const char *why) {
   exit(EXIT_FAILURE);
 }
 
-/* Reads up to `wanted` bytes, fewer only at the end. No stdio: children share what it buffers. */
-static size_t read_up_to(int from, char *to, size_t wanted) {
+/* Reads up to `limit` bytes, fewer only at the end. No stdio: children share what it buffers. */
+static size_t read_up_to(int from, char *to, size_t limit) {
   size_t size = 0;
   ssize_t got;
-  while (size < wanted && (got = read(from, to + size, wanted - size)) > 0) size += (size_t)got;
+  while (size < limit && (got = read(from, to + size, limit - size)) > 0) size += (size_t)got;
   return size;
 }
 
@@ -109,18 +109,18 @@ static void frame_write(const char *text, size_t size) {
 }
 
 static void frames_run(const options *chosen) {
-  char *text, *told;
+  char *text, *answer;
   size_t size, length;
   while (frame_read(&text, &size)) {
     json *request = parsed(text, size, "frame");
     const char *local = json_text(request, "local", NULL);
     const char *stem = local != NULL ? local : json_text(request, "file", "");
-    FILE *out = open_memstream(&told, &length);
+    FILE *out = open_memstream(&answer, &length);
     if (out == NULL) fail("memory", "exhausted");
     vector_run(chosen, stem, local != NULL, json_get(request, "vector"), out);
     fclose(out);
-    frame_write(told, length);
-    free(told);
+    frame_write(answer, length);
+    free(answer);
     free(text);
     json_free(request);
   }

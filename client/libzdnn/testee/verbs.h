@@ -16,19 +16,19 @@ typedef struct call {
 
 /* Runs a function and writes `"status": ...` or `"value": ...` and what else C shows. Returns false
  * if there is no such function. */
-bool verb_run(const char *function, const call *one);
+bool verb_run(const char *function, const call *step);
 /* Runs a function that needs no ztensors' contents, and writes `"result": ...` or `"status": ...`. */
 bool local_run(const char *function, const json *arguments, FILE *out);
 
-/* Returns an argument that is a ztensor, and one that is a number. */
-zdnn_ztensor *ztensor_of(const call *one, const char *operand);
-uint32_t enum_of(const call *one, const char *parameter);
-float float_of(const call *one, const char *parameter);
+/* Returns an argument that is a ztensor, or a number. */
+zdnn_ztensor *ztensor_of(const call *step, const char *operand);
+uint32_t enum_of(const call *step, const char *parameter);
+float float_of(const call *step, const char *parameter);
 /* Writes the outcome of a function that returns a status. */
-void status_put(const call *one, zdnn_status status);
+void status_put(const call *step, zdnn_status status);
 
 /* Operations of the machine, and of the library's life cycle. */
-bool operation_run(const char *function, const call *one);
-bool life_run(const char *function, const call *one);
+bool operation_run(const char *function, const call *step);
+bool life_run(const char *function, const call *step);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_WORDS ((size_t)1 << 28)
+#define MAX_WORDS ((size_t)1 << 28)
 
 static const char HEX[] = "0123456789abcdefABCDEF";
 
@@ -16,18 +16,18 @@ typedef struct run {
   size_t count;
 } run;
 
-static bool next_run(const char **text, run *found) {
+static bool next_run(const char **text, run *next) {
   size_t digits = strspn(*text, HEX);
   if (digits == 0 || digits > 8 || digits % 2 != 0) return false;
-  found->word = (uint32_t)strtoul(*text, NULL, 16);
-  found->width = (unsigned)digits / 2;
-  found->count = 1;
+  next->word = (uint32_t)strtoul(*text, NULL, 16);
+  next->width = (unsigned)digits / 2;
+  next->count = 1;
   *text += digits;
   if (**text == '*') {
     char *end;
     ++*text;
-    found->count = strtoul(*text, &end, 10);
-    if (end == *text || found->count == 0) return false;
+    next->count = strtoul(*text, &end, 10);
+    if (end == *text || next->count == 0) return false;
     *text = end;
   }
   bool end = **text == '\0' || **text == ' ';
@@ -36,15 +36,15 @@ static bool next_run(const char **text, run *found) {
 }
 
 bool words_count(const char *text, unsigned *width, size_t *count) {
-  run found;
+  run next;
   *count = 0;
   text += strspn(text, " ");
   while (*text != '\0') {
-    if (!next_run(&text, &found)) return false;
-    if (*width == 0) *width = found.width;
-    if (found.width != *width) return false;
-    if (found.count > MOST_WORDS - *count) return false;
-    *count += found.count;
+    if (!next_run(&text, &next)) return false;
+    if (*width == 0) *width = next.width;
+    if (next.width != *width) return false;
+    if (next.count > MAX_WORDS - *count) return false;
+    *count += next.count;
   }
   return *width == 0 || *width == 1 || *width == 2 || *width == 4;
 }
@@ -69,10 +69,10 @@ static uint32_t load(const uint8_t *from, unsigned width) {
 
 void words_fill(const char *text, unsigned width, void *to) {
   uint8_t *place = to;
-  run found;
+  run next;
   text += strspn(text, " ");
-  while (*text != '\0' && next_run(&text, &found))
-    for (; found.count > 0; found.count--, place += width) store(place, found.word, width);
+  while (*text != '\0' && next_run(&text, &next))
+    for (; next.count > 0; next.count--, place += width) store(place, next.word, width);
 }
 
 void words_put(FILE *out, const void *from, unsigned width, size_t count) {
@@ -145,16 +145,16 @@ static void step(const zdnn_tensor_desc *desc, place *at) {
 bool codes_fit(const char *text, const zdnn_tensor_desc *desc) {
   unsigned width = cell_bytes(desc);
   size_t count;
-  return stick_bytes(desc) <= MOST_WORDS && words_count(text, &width, &count) &&
+  return stick_bytes(desc) <= MAX_WORDS && words_count(text, &width, &count) &&
          count == (uint64_t)desc->dim4 * desc->dim3 * desc->dim2 * desc->dim1;
 }
 
 void codes_fill(const char *text, const zdnn_tensor_desc *desc, void *sticks) {
   unsigned width = cell_bytes(desc);
   place at = {0, 0, 0, 0};
-  run found;
+  run next;
   text += strspn(text, " ");
-  while (*text != '\0' && next_run(&text, &found))
-    for (; found.count > 0; found.count--, step(desc, &at))
-      store((uint8_t *)sticks + offset(desc, at), found.word, width);
+  while (*text != '\0' && next_run(&text, &next))
+    for (; next.count > 0; next.count--, step(desc, &at))
+      store((uint8_t *)sticks + offset(desc, at), next.word, width);
 }

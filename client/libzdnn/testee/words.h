@@ -23,7 +23,7 @@ void words_put(FILE *out, const void *from, unsigned width, size_t count);
 unsigned cell_bytes(const zdnn_tensor_desc *transformed);
 /* Bytes of the sticks, whatever the descriptor says; 0 if it has a zero dimension. */
 uint64_t stick_bytes(const zdnn_tensor_desc *transformed);
-/* Tells whether a text has as many words as there are cells. */
+/* Returns whether a text has as many words as there are cells. */
 bool codes_fit(const char *text, const zdnn_tensor_desc *transformed);
 /* Lays words that fit, in row-major order of the transformed dimensions, into zeroed sticks. */
 void codes_fill(const char *text, const zdnn_tensor_desc *transformed, void *sticks);

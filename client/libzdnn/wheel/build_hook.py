@@ -23,9 +23,10 @@ def platform_tag(library: Path) -> str:
     It is linux where the library needs more than manylinux promises, or no glibc.
     """
     command = ["objdump", "-p", str(library)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    needed = {one for one in re.findall(r"NEEDED +(\S+)", told) if not one.startswith("ld-linux")}
-    versions = [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", told)]
+    symbols = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    names = re.findall(r"NEEDED +(\S+)", symbols)
+    needed = {name for name in names if not name.startswith("ld-linux")}
+    versions = [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)]
     plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if not versions or needed - PROMISED:
         return plain

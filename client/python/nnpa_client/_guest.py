@@ -12,12 +12,12 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, Self, TypeVar
 
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ListTensorsRequest
@@ -30,16 +30,12 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._apart import APART, Answered, Copies, Listed
+from nnpa_client._call import Call, Tensor
+from nnpa_client._methods import LIST_TENSORS
 from nnpa_client._sanitizer import Watch
-from nnpa_client._shared import Shared
-from nnpa_client._sink import Sink
-from nnpa_client._transport import Transport
+from nnpa_client._transport import EXECUTE, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_warning
-
-if TYPE_CHECKING:
-    from nnpa_client.ztensor import Ztensor
 
 # What the library prints: its standard error as errors, its standard output as information.
 _library_log = logging.getLogger("nnpa_client.zdnn")
@@ -63,43 +59,14 @@ NOTHING_HAS_RUN = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a C function: its name without prefix, and what it becomes on the wire.
-
-    `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
-    change their structure. `creates` are those that exist only when the answer says so. `read` gets
-    every answer. `arrays` are the user's that the operation lacks, `sink` gets the one that it
-    returns, of at most `room` bytes.
-    """
-
-    name: str
-    operation: Operation
-    tensors: Mapping[str, "Ztensor"] = field(default_factory=dict[str, "Ztensor"])
-    creates: tuple["Ztensor", ...] = ()
-    read: Callable[[OperationResult], None] | None = None
-    arrays: Sequence[memoryview] = ()
-    sink: Sink | None = None
-    room: int = 0
-
-    def size(self) -> int:
-        """Return the bytes that the call adds to a message, about."""
-        return self.operation.ByteSize() + sum(one.nbytes for one in self.arrays)
-
-
 class Guest:
     """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    `keep` is kept alive as long as session or ztensors are. `shared` is memory that the server has
-    opened too.
+    `keep` is kept alive as long as session or ztensors are.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        session: accelerator_pb2.Session,
-        keep: object = None,
-        shared: Shared | None = None,
+        self, transport: Transport, session: accelerator_pb2.Session, keep: object = None
     ) -> None:
         self.transport = transport
         self._keep = keep
@@ -109,12 +76,10 @@ class Guest:
         self._results: list[OperationResult] = []
         self._ids = itertools.count(1)
         self._dropped: deque[int] = deque()
-        self._living: weakref.WeakValueDictionary[int, Ztensor] = weakref.WeakValueDictionary()
+        self._living: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self._queue: list[Call] = []
         self._queued_bytes = 0
         self._pipelines = 0
-        self._copies = Copies()
-        self._shared = shared
         self._uncertain = False
         self._lock = threading.RLock()
         self.watch = Watch() if session.sanitize else None
@@ -123,25 +88,25 @@ class Guest:
         """Return an id that no tensor of the session has had."""
         return next(self._ids)
 
-    def adopt(self, ztensor: "Ztensor") -> None:
+    def adopt(self, tensor: Tensor) -> None:
         """Remember a tensor that now has a buffer, to be freed when its object is dropped."""
-        self._living[ztensor.id] = ztensor
-        ztensor.finalizer = weakref.finalize(ztensor, self._dropped.append, ztensor.id)
-        ztensor.finalizer.atexit = False
+        self._living[tensor.id] = tensor
+        tensor.finalizer = weakref.finalize(tensor, self._dropped.append, tensor.id)
+        tensor.finalizer.atexit = False
 
-    def forget(self, ztensor: "Ztensor") -> None:
+    def forget(self, tensor: Tensor) -> None:
         """Note that the server has forgotten a tensor; the object keeps its structure."""
-        self._living.pop(ztensor.id, None)
-        if ztensor.finalizer is not None:
-            ztensor.finalizer.detach()
-            ztensor.finalizer = None
-        ztensor.freed_id = 0 if self.watch is None else ztensor.id
-        ztensor.id = 0
-        ztensor.structure.null_buffer = True
+        self._living.pop(tensor.id, None)
+        if tensor.finalizer is not None:
+            tensor.finalizer.detach()
+            tensor.finalizer = None
+        tensor.freed_id = 0 if self.watch is None else tensor.id
+        tensor.id = 0
+        tensor.structure.null_buffer = True
 
-    def flying(self, *calls: Call) -> AbstractContextManager[None]:
-        """Return a block in which calls are under way, for a session that sanitizes."""
-        return nullcontext() if self.watch is None else self.watch.flying(calls)
+    def in_flight(self, *calls: Call) -> AbstractContextManager[None]:
+        """Return a block in which calls are in flight, for a session that sanitizes."""
+        return nullcontext() if self.watch is None else self.watch.in_flight(calls)
 
     def submit(self, *calls: Call) -> None:
         """Run the calls, or queue them while a pipeline is open.
@@ -151,48 +116,19 @@ class Guest:
         if self.watch is None:
             self._submit(calls)
             return
-        with self.watch.flying(calls):
+        with self.watch.in_flight(calls):
             self._submit(calls)
 
     def _submit(self, calls: Sequence[Call]) -> None:
         with self._lock:
             if not self._pipelines:
-                try:
-                    self._run([self._sharing(call) for call in calls])
-                finally:
-                    self._release()
+                self._run(calls)
                 return
             size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
-            self._queue.extend(self._kept(self._sharing(call)) for call in calls)
+            self._queue.extend(_with_copies(call) for call in calls)
             self._queued_bytes += size
-
-    def _sharing(self, call: Call) -> Call:
-        """Return a call whose arrays are in shared memory, where that is and has room for them."""
-        shared = self._shared
-        if shared is None or not (call.arrays or call.room >= APART):
-            return call
-        places = [shared.put(array) for array in call.arrays] or [shared.place(call.room)]
-        found = [one for one in places if one is not None]
-        if len(found) < len(places):
-            return call
-        operation = Operation()
-        operation.CopyFrom(call.operation)
-        operation.shared_data.extend(found)
-        return replace(call, operation=operation, arrays=())
-
-    def _kept(self, call: Call) -> Call:
-        """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
-        if not call.arrays:
-            return call
-        return replace(call, arrays=[self._copies.copy(array) for array in call.arrays])
-
-    def _release(self) -> None:
-        """Take back the memory of arrays that have arrived."""
-        self._copies.release()
-        if self._shared is not None:
-            self._shared.release()
 
     def ask(self, call: Call) -> OperationResult:
         """Run a call, with what is queued before it, and return its answer."""
@@ -203,20 +139,14 @@ class Guest:
 
     def flush(self) -> None:
         """Run what an open pipeline has queued."""
-        if self.watch is None:
-            self._flush()
-            return
-        with self.watch.flying(self._queue):
+        with self.in_flight(*self._queue):
             self._flush()
 
     def _flush(self) -> None:
         with self._lock:
             calls, self._queue, self._queued_bytes = self._queue, [], 0
-            try:
-                if calls:
-                    self._run(calls)
-            finally:
-                self._release()
+            if calls:
+                self._run(calls)
 
     def begin(self) -> list[OperationResult]:
         """Open a pipeline: calls queue until its end; return where their answers will be.
@@ -242,61 +172,72 @@ class Guest:
                 self._pipelines, self._results = 0, []
                 _void(self._queue, "its pipeline was left by an exception")
                 self._queue, self._queued_bytes = [], 0
-                self._release()
 
-    def execute(self, calls: Sequence[Call]) -> Answered:
-        """Run calls without judging them, after dropped tensors have been freed."""
+    def execute(self, calls: Sequence[Call]) -> Response:
+        """Run calls whatever their statuses, after dropped tensors have been freed."""
         with self._lock:
             if self._uncertain:
                 self._reconcile()
-            freed = [self._dropped.popleft() for _ in range(len(self._dropped))]
-            frees = [_free(number) for number in freed]
-            operations = [*frees, *(call.operation for call in calls)]
+            freed, operations = list[int](), list[Operation]()
+            while self._dropped:
+                freed.append(self._dropped.popleft())
+                operations.append(_free(freed[-1]))
+            arrays, room = dict[int, Sequence[memoryview]](), dict[int, int]()
+            for index, call in enumerate(calls, len(freed)):
+                operations.append(call.operation)
+                if call.arrays:
+                    arrays[index] = call.arrays
+                if call.sink is not None:
+                    room[index] = call.sink.room
             request = ExecuteRequest(session=self.name, operations=operations)
-            arrays = {n: call.arrays for n, call in enumerate(calls, len(frees)) if call.arrays}
             try:
-                answer = self.transport.execute(Listed(request, arrays))
+                response = self.transport.unary(EXECUTE, Request(request, arrays, room))
             except NnpaError as error:
                 self._dropped.extendleft(reversed(freed))
-                reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
-                if reason not in NOTHING_HAS_RUN:
-                    self.doubt()
-                elif reason == "TENSOR_NOT_FOUND" and _missing(error) in freed:
-                    self._reconcile()
+                if self._is_to_be_retried(error, freed):
                     return self.execute(calls)
-                raise renumbered(error, len(frees)) from None
-            returned = {n - len(frees): array for n, array in answer.arrays.items()}
-            return Answered(list(answer.results)[len(frees) :], returned)
+                raise renumbered(error, len(freed)) from None
+            return response.without(len(freed)) if freed else response
 
-    def settle(self, call: Call, result: OperationResult) -> None:
-        """Take over what one answer says of ztensors; hand it to who wants to read it."""
-        valid = result.zdnn_status == Status.ZDNN_OK or is_warning(result.zdnn_status)
+    def _is_to_be_retried(self, error: NnpaError, freed: Sequence[int]) -> bool:
+        """Find out what a failed list has left; tell whether all that failed was a free."""
+        reason = error.reason if isinstance(error, TransportError) else "PROGRAM_CHECK"
+        if reason not in NOTHING_HAS_RUN:
+            self.mark_uncertain()
+        elif reason == "TENSOR_NOT_FOUND" and _missing(error) in freed:
+            self._reconcile()
+            return True
+        return False
+
+    def apply_result(self, call: Call, result: OperationResult) -> None:
+        """Store what an answer says of ztensors, log its diagnostics, and hand it to the reader."""
+        status = result.zdnn_status
         for info in result.outputs:
-            ztensor = call.tensors.get(info.operand)
-            if ztensor is not None:
-                ztensor.settle(info.ztensor)
-        for ztensor in call.creates:
-            if not valid:
-                ztensor.void(f"zdnn_{call.name} failed")
-        for ztensor in call.tensors.values():
-            if ztensor.id and ztensor.finalizer is None and not ztensor.structure.null_buffer:
-                self.adopt(ztensor)
+            tensor = call.tensors.get(info.operand)
+            if tensor is not None:
+                _apply_structure(tensor, info)
+        if status != Status.ZDNN_OK and not is_warning(status):
+            _void([call], f"zdnn_{call.name} failed")
+        for tensor in call.tensors.values():
+            if tensor.id and tensor.finalizer is None and not tensor.structure.null_buffer:
+                self.adopt(tensor)
         for line in result.diagnostics:
-            if line.kind == DIAGNOSTIC_KIND_SANITIZER:
-                continue
-            level = logging.ERROR if line.stream == DIAGNOSTIC_STREAM_STDERR else logging.INFO
-            _library_log.log(level, "%s", line.text)
+            if line.kind != DIAGNOSTIC_KIND_SANITIZER:
+                is_error = line.stream == DIAGNOSTIC_STREAM_STDERR
+                _library_log.log(logging.ERROR if is_error else logging.INFO, "%s", line.text)
         if call.read is not None:
             call.read(result)
 
-    def judge(self, call: Call, result: OperationResult, index: int | None = None) -> None:
-        """Raise ZdnnError for an error status, warn of a warning and of what is found."""
+    def raise_for_status(
+        self, call: Call, result: OperationResult, index: int | None = None
+    ) -> None:
+        """Raise ZdnnError for an error status, warn of a warning and of the sanitizer's reports."""
         if self.watch is not None:
-            self.watch.tell(line.report for line in result.diagnostics if line.HasField("report"))
+            self.watch.warn(line.report for line in result.diagnostics if line.HasField("report"))
         status = result.zdnn_status
-        violation = result.range_violation if result.HasField("range_violation") else None
         if status == Status.ZDNN_OK:
             return
+        violation = result.range_violation if result.HasField("range_violation") else None
         if is_warning(status):
             warnings.warn(ZdnnWarning(status, call.name, violation), stacklevel=_user_level())
             return
@@ -311,31 +252,24 @@ class Guest:
 
     def _run(self, calls: Sequence[Call]) -> None:
         try:
-            answered = self.execute(calls)
+            response = self.execute(calls)
         except NnpaError:
             _void(calls, "the call that makes it failed")
             raise
-        done, results = len(self._results), answered.results
+        done, results = len(self._results), response.results
         for index, (call, result) in enumerate(zip(calls, results, strict=False)):
-            self.settle(call, result)
-            if call.sink is not None:
-                self._fill(call.sink, result, answered.data(index))
-        _void(calls[len(results) :], "the list of operations ended before")
+            self.apply_result(call, result)
+            array = None if call.sink is None else response.data(index)
+            if call.sink is not None and array is not None:
+                call.sink.fill(array)
+        if len(results) < len(calls):
+            _void(calls[len(results) :], "the list of operations ended before")
         if self._pipelines:
             self._results.extend(results)
         for index, (call, result) in enumerate(zip(calls, results, strict=False), done):
-            self.judge(call, result, index if self._pipelines else None)
+            self.raise_for_status(call, result, index if self._pipelines else None)
 
-    def _fill(self, sink: Sink, result: OperationResult, array: bytes | memoryview | None) -> None:
-        """Hand on the array that an answer brings, or that it says is in shared memory."""
-        if array is not None:
-            sink.expect(len(array))
-            sink.take(array)
-        elif self._shared is not None and result.HasField("shared"):
-            sink.expect(result.shared.size)
-            self._shared.take(result.shared, sink.filled)
-
-    def doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """Find out what has run of calls whose answers are lost, now or before the next call."""
         self._uncertain = True
         try:
@@ -347,9 +281,9 @@ class Guest:
         present = {info.id: info for info in self.list_tensors()}
         for number in [number for number in self._dropped if number not in present]:
             self._dropped.remove(number)
-        for number, ztensor in list(self._living.items()):
+        for number, tensor in list(self._living.items()):
             if number in present:
-                ztensor.settle(present[number].ztensor)
+                _apply_structure(tensor, present[number])
         self._uncertain = False
 
     def list_tensors(self) -> list[ZtensorInfo]:
@@ -357,11 +291,96 @@ class Guest:
         tensors: list[ZtensorInfo] = []
         request = ListTensorsRequest(session=self.name, page_size=1000)
         while True:
-            page = self.transport.list_tensors(request)
+            page = self.transport.unary(LIST_TENSORS, request)
             tensors.extend(page.tensors)
             if not page.next_page_token:
                 return tensors
             request.page_token = page.next_page_token
+
+
+class Operand(Tensor, Protocol):
+    """A ztensor as verbs take it."""
+
+    guest: Guest
+
+    def ref(self) -> TensorRef:
+        """Return how an operation names it."""
+        ...
+
+    def new_output(self) -> Self:
+        """Return a ztensor of the same session that an operation is to create."""
+        ...
+
+
+AnyOperand = TypeVar("AnyOperand", bound=Operand)
+
+
+class Verb(Generic[AnyOperand]):
+    """A call of an operation: `refs` are its TensorRefs by C parameter name.
+
+    An output that is None becomes a new ztensor, whose descriptors the server infers.
+    """
+
+    __slots__ = ("_created", "_guest", "_name", "_outputs", "_tensors", "refs")
+
+    def __init__(
+        self, name: str, outputs: Mapping[str, AnyOperand | None], **inputs: AnyOperand
+    ) -> None:
+        self._name = name
+        self._tensors: dict[str, AnyOperand] = inputs
+        self._created, self._outputs = list[AnyOperand](), list[AnyOperand]()
+        self.refs = dict[str, TensorRef]()
+        first = next(iter(inputs.values()))
+        self._guest = first.guest
+        for operand, output in outputs.items():
+            tensor = output
+            if tensor is None:
+                tensor = first.new_output()
+                self._created.append(tensor)
+                self.refs[operand] = TensorRef(new_id=tensor.id)
+            self._tensors[operand] = tensor
+            self._outputs.append(tensor)
+        for operand, tensor in self._tensors.items():
+            if tensor.guest is not self._guest:
+                theirs, ours = tensor.guest.name, self._guest.name
+                raise ValueError(f"{operand}: of session {theirs}, not {ours}")
+            if operand not in self.refs:
+                self.refs[operand] = TensorRef(id=tensor.id) if tensor.id else tensor.ref()
+
+    def run(self, operation: Operation) -> tuple[AnyOperand, ...]:
+        """Submit the operation and return its outputs."""
+        self._guest.submit(Call(self._name, operation, self._tensors, self._created))
+        return tuple(self._outputs)
+
+    def result(self, operation: Operation) -> AnyOperand:
+        """Submit an operation of one output and return that."""
+        self._guest.submit(Call(self._name, operation, self._tensors, self._created))
+        return self._outputs[0]
+
+
+def _with_copies(call: Call) -> Call:
+    """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
+    if not call.arrays:
+        return call
+    return replace(call, arrays=[memoryview(bytes(array)) for array in call.arrays])
+
+
+def _apply_structure(tensor: Tensor, info: ZtensorInfo) -> None:
+    """Store the structure that a server answered; the user's own descriptor stays as it is."""
+    structure = info.ztensor
+    structure.ClearField("contents")
+    if tensor.held is not None:
+        structure.pre_transformed_desc.CopyFrom(tensor.held.pre_transformed_desc)
+    tensor.held = structure
+
+
+def _void(calls: Sequence[Call], reason: str) -> None:
+    """Note that the ztensors that calls were to create do not exist, and why."""
+    for call in calls:
+        for tensor in call.creates:
+            tensor.id = 0
+            if tensor.held is None:
+                tensor.missing = reason
 
 
 def _missing(error: NnpaError) -> int:
@@ -374,14 +393,8 @@ def _free(number: int) -> Operation:
     return Operation(free_ztensor_buffer=free, housekeeping=True)
 
 
-def _void(calls: Sequence[Call], reason: str) -> None:
-    for call in calls:
-        for ztensor in call.creates:
-            ztensor.void(reason)
-
-
 def _user_level() -> int:
-    """Return the `stacklevel` of the first frame outside this package, seen from `judge`."""
+    """Return the `stacklevel` of the first frame outside this package, seen from the warning."""
     level = 0
     frame: FrameType | None = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):

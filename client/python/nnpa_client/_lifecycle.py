@@ -17,7 +17,8 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc, TensorRef
 
-from nnpa_client._guest import Call, Guest
+from nnpa_client._call import Call
+from nnpa_client._guest import Guest
 from nnpa_client.status import Status
 from nnpa_client.ztensor import Ztensor
 

@@ -6,9 +6,13 @@ import numpy.typing as npt
 
 
 class Sink:
-    """Where chunks land: a buffer of the announced size, the caller's own if there is one."""
+    """The buffer that an array is written to: the caller's own, or a new one.
 
-    def __init__(self, buffer: npt.NDArray[np.uint8] | None) -> None:
+    `room` is the most bytes that the array has.
+    """
+
+    def __init__(self, buffer: npt.NDArray[np.uint8] | None, room: int = 0) -> None:
+        self.room = room
         self._buffer = buffer
         self._position = 0
 
@@ -24,8 +28,16 @@ class Sink:
         elif self._buffer.nbytes != total:
             raise ValueError(f"out_buf: {self._buffer.nbytes} bytes, expected {total}")
 
-    def take(self, chunk: bytes | memoryview) -> None:
+    def append(self, chunk: bytes | memoryview) -> None:
         """Copy a chunk behind those before it."""
         end = self._position + len(chunk)
         self.filled[self._position : end] = np.frombuffer(chunk, np.uint8)
         self._position = end
+
+    def fill(self, array: bytes | memoryview) -> None:
+        """Take a whole array; without a copy where the caller has no buffer and it is writable."""
+        if self._buffer is None and isinstance(array, memoryview) and not array.readonly:
+            self._buffer = np.frombuffer(array, np.uint8)
+            return
+        self.expect(len(array))
+        self.append(array)

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +30,17 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     FP32,
     ByteOrder,
     DataTypes,
+    TensorDesc,
 )
 
-from nnpa_client._apart import APART
-from nnpa_client._chunks import Upload
-from nnpa_client._guest import Call, Guest
+from nnpa_client._call import Call
+from nnpa_client._guest import Guest, Operand
+from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Upload
 from nnpa_client._sanitizer import place_header, place_request
 from nnpa_client._sink import Sink
+from nnpa_client._transport import OUT_OF_BAND_BYTES
 from nnpa_client._wire import DTYPES, dims, layout_shape
 from nnpa_client.errors import NnpaError
-
-if TYPE_CHECKING:
-    from nnpa_client.ztensor import Ztensor
 
 CHUNK_BYTES = 1 << 20
 
@@ -50,8 +49,22 @@ UserArray = npt.NDArray[Any] | bytes | bytearray | memoryview
 MakeOperation = Callable[[Sequence[bytes]], Operation]
 
 
+class Ztensor(Operand, Protocol):
+    """A ztensor as transfers see it."""
+
+    @property
+    def pre_transformed_desc(self) -> TensorDesc:
+        """The user's view of the tensor."""
+        ...
+
+    @property
+    def transformed_desc(self) -> TensorDesc:
+        """The accelerator's view of the tensor."""
+        ...
+
+
 def transform(
-    ztensor: "Ztensor",
+    ztensor: Ztensor,
     name: str,
     arrays: Sequence[UserArray],
     make: MakeOperation,
@@ -65,14 +78,14 @@ def transform(
     views = [_bytes_of(ztensor, array) for array in arrays]
     call = Call(name, make(()), {"ztensor": ztensor}, (), _keep_flags(ztensor))
     total = sum(view.nbytes for view in views)
-    if ztensor.id and total >= APART and total > guest.limits.max_inline_bytes:
+    if ztensor.id and total >= OUT_OF_BAND_BYTES and total > guest.limits.max_inline_bytes:
         if before:
             guest.submit(*before)
         sizes = [view.nbytes for view in views]
         arrays_header = WriteArrays(operation=call.operation, array_bytes=sizes)
         _write(guest, call, WriteTensorHeader(session=guest.name, arrays=arrays_header), views)
         return
-    if ztensor.id and total < APART:
+    if ztensor.id and total < OUT_OF_BAND_BYTES:
         call = replace(call, operation=make([view.tobytes() for view in views]))
     elif ztensor.id:
         call = replace(call, arrays=[view.data for view in views])
@@ -80,7 +93,7 @@ def transform(
 
 
 def transform_ztensor(
-    ztensor: "Ztensor", arrays: Sequence[UserArray], before: Sequence[Call] = ()
+    ztensor: Ztensor, arrays: Sequence[UserArray], before: Sequence[Call] = ()
 ) -> None:
     """Convert user arrays, one or one per gate, into sticks: zdnn_transform_ztensor."""
 
@@ -90,25 +103,25 @@ def transform_ztensor(
     transform(ztensor, "transform_ztensor", arrays, make, before)
 
 
-def _keep_flags(ztensor: "Ztensor") -> Callable[[OperationResult], None]:
+def _keep_flags(ztensor: Ztensor) -> Callable[[OperationResult], None]:
     def keep(result: OperationResult) -> None:
         ztensor.flags = result.fp_flags
 
     return keep
 
 
-def _bytes_of(ztensor: "Ztensor", array: object) -> Bytes:
+def _bytes_of(ztensor: Ztensor, array: object) -> Bytes:
     """Return the little-endian bytes of a user array of the pre-transformed type."""
     if isinstance(array, bytes | bytearray | memoryview):
         return np.frombuffer(array, np.uint8)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"data: {type(array).__name__}, expected a numpy array or bytes")
     kind = ztensor.pre_transformed_desc.type
-    wanted = DTYPES.get(kind)
-    if wanted is not None and array.dtype != wanted and array.dtype.newbyteorder("<") != wanted:
+    dtype = DTYPES.get(kind)
+    if dtype is not None and array.dtype != dtype and array.dtype.newbyteorder("<") != dtype:
         name = DataTypes.Name(kind)
-        raise TypeError(f"data: {array.dtype} array, the descriptor says {name} ({wanted.name})")
-    dense = np.ascontiguousarray(array, wanted)
+        raise TypeError(f"data: {array.dtype} array, the descriptor says {name} ({dtype.name})")
+    dense = np.ascontiguousarray(array, dtype)
     return dense.reshape(-1).view(np.uint8)
 
 
@@ -120,20 +133,20 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
                 yield view[start : start + CHUNK_BYTES].data
 
     guest.flush()
-    with guest.flying(call):
+    with guest.in_flight(call):
         if guest.watch is not None:
             place_header(header, call)
         try:
-            result = guest.transport.write_tensor(parts()).result
+            result = guest.transport.send_stream(WRITE_TENSOR, parts()).result
         except NnpaError:
-            guest.doubt()
+            guest.mark_uncertain()
             raise
-        guest.settle(call, result)
-        guest.judge(call, result)
+        guest.apply_result(call, result)
+        guest.raise_for_status(call, result)
 
 
 def transform_origtensor(
-    ztensor: "Ztensor", out_buf: npt.NDArray[Any] | None = None
+    ztensor: Ztensor, out_buf: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[Any]:
     """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
     guest = ztensor.guest
@@ -147,23 +160,20 @@ def transform_origtensor(
         call = Call("transform_origtensor", operation, tensors, (), _keep_flags(ztensor))
         _read(guest, call, request, sink)
         return _shaped(ztensor, sink.filled) if out_buf is None else out_buf
-    sink = Sink(None if out_buf is None else _writable(out_buf))
-
-    def read(result: OperationResult) -> None:
-        ztensor.flags = result.fp_flags
-
-    guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), sink, size))
+    sink = Sink(None if out_buf is None else _writable(out_buf), size)
+    read = _keep_flags(ztensor)
+    guest.submit(Call("transform_origtensor", operation, tensors, (), read, (), sink))
     if out_buf is not None:
         return out_buf
     guest.flush()
     return _shaped(ztensor, sink.filled)
 
 
-def _dense_bytes(ztensor: "Ztensor") -> int:
+def _dense_bytes(ztensor: Ztensor) -> int:
     """Return an upper bound for the bytes of the dense array."""
     size = DTYPES.get(ztensor.pre_transformed_desc.type, np.dtype("f4")).itemsize
-    for one in dims(ztensor.transformed_desc):
-        size *= one
+    for dim in dims(ztensor.transformed_desc):
+        size *= dim
     return size
 
 
@@ -174,23 +184,23 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: Sink) -> None:
-    """Read a stream into the sink, then judge the status that came first."""
+    """Read a stream into the sink, then raise for the status that came first."""
     result = OperationResult()
-    with guest.flying(call):
+    with guest.in_flight(call):
         if guest.watch is not None:
             place_request(request, call)
-        for part in guest.transport.read_tensor(request):
+        for part in guest.transport.receive_stream(READ_TENSOR, request):
             if isinstance(part, memoryview):
-                sink.take(part)
+                sink.append(part)
                 continue
             result = part.header.result
             if part.header.total_bytes:
                 sink.expect(part.header.total_bytes)
-        guest.settle(call, result)
-        guest.judge(call, result)
+        guest.apply_result(call, result)
+        guest.raise_for_status(call, result)
 
 
-def _shaped(ztensor: "Ztensor", dense: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+def _shaped(ztensor: Ztensor, dense: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
     """Return bytes as an array of the pre-transformed type and shape."""
     pre = ztensor.pre_transformed_desc
     array = dense.view(DTYPES.get(pre.type, np.dtype(np.uint8)))
@@ -205,7 +215,7 @@ def _order(byte_order: str) -> "ByteOrder.ValueType":
     return orders[byte_order]
 
 
-def read_sticks(ztensor: "Ztensor", byte_order: str) -> npt.NDArray[np.uint8]:
+def read_sticks(ztensor: Ztensor, byte_order: str) -> npt.NDArray[np.uint8]:
     """Fetch the contents of a buffer as bytes."""
     guest = ztensor.guest
     guest.flush()
@@ -217,7 +227,7 @@ def read_sticks(ztensor: "Ztensor", byte_order: str) -> npt.NDArray[np.uint8]:
 
 
 def write_sticks(
-    ztensor: "Ztensor", sticks: UserArray, byte_order: str, is_transformed: bool
+    ztensor: Ztensor, sticks: UserArray, byte_order: str, is_transformed: bool
 ) -> None:
     """Replace the contents of a buffer."""
     guest = ztensor.guest
@@ -233,9 +243,7 @@ def write_sticks(
     _write(guest, Call("write_sticks", Operation(), {"ztensor": ztensor}), header, [view])
 
 
-def put_ztensor(
-    ztensor: "Ztensor", structure: tensor_pb2.Ztensor, sticks: UserArray | None
-) -> None:
+def put_ztensor(ztensor: Ztensor, structure: tensor_pb2.Ztensor, sticks: UserArray | None) -> None:
     """Create the tensor in the session from a structure as it stands, and its sticks."""
     guest, sent = ztensor.guest, tensor_pb2.Ztensor()
     sent.CopyFrom(structure)

@@ -1,57 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one seam between this client and a server: the rpcs it uses, with errors of our own."""
+"""The one seam between this client and a server: four kinds of calls, with errors of our own.
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, Protocol, TypeVar
+This is the plain path: one gRPC call for each call, messages written and read by protobuf. What
+makes it quicker wraps a `Transport`: see `_shortcuts`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped] # ships none
 from grpc_status import rpc_status
-from nnpa.mli.v1.mli_pb2 import (
-    ListKernelsRequest,
-    ListKernelsResponse,
-    RunKernelRequest,
-    RunKernelResponse,
-)
-from nnpa.mli.v1.mli_pb2_grpc import MliServiceStub
-from nnpa.network.v1.network_pb2_grpc import NetworkServiceStub
-from nnpa.zdnn.v1.accelerator_pb2 import (
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    GetMachineRequest,
-    GetSessionRequest,
-    ListMachinesRequest,
-    ListMachinesResponse,
-    ListTensorsRequest,
-    ListTensorsResponse,
-    Machine,
-    ReadTensorRequest,
-    Session,
-    UpdateSessionRequest,
-    WriteTensorResponse,
-)
-from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
+from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
-from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
-from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
-from nnpa_client import _apart as apart
-from nnpa_client._apart import Answered, Listed
-from nnpa_client._chunks import Download, Upload, parse_read, serialize_write
-from nnpa_client._conversation import Conversation, Ways
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
-_SERVICE = "/nnpa.zdnn.v1.AcceleratorService"
-Answer = TypeVar("Answer")
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
+Timeout = Literal["call", "connect", "none"]
+
+OUT_OF_BAND_BYTES = 1 << 16
+"""Bytes from which an array travels beside its message: see `Request.arrays`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method(Generic[Sent, Received]):
+    """An rpc: its path, its codec, and the timeout that bounds it.
+
+    `pieces` returns what `serialize` returns in parts, for who can send them without joining them.
+    """
+
+    path: str
+    serialize: Callable[[Sent], bytes]
+    parse: Callable[[bytes], Received]
+    timeout: Timeout = "call"
+    pieces: Callable[[Sent], Sequence[bytes | memoryview]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A list of operations.
+
+    By the operation's index: `arrays` are user arrays that the message lacks, `room` is the most
+    bytes of the array that the operation returns.
+    """
+
+    message: ExecuteRequest
+    arrays: Mapping[int, Sequence[memoryview]] = field(
+        default_factory=dict[int, Sequence[memoryview]]
+    )
+    room: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Results of a list; `arrays` is the `data` of results that lack it, by their index."""
+
+    results: Sequence[OperationResult]
+    arrays: Mapping[int, memoryview] = field(default_factory=dict[int, memoryview])
+
+    def data(self, index: int) -> bytes | memoryview | None:
+        """Return the array of a result, None if it has none."""
+        result = self.results[index]
+        return result.data if result.HasField("data") else self.arrays.get(index)
+
+    def without(self, count: int) -> "Response":
+        """Return the response without its first results."""
+        arrays = {index - count: array for index, array in self.arrays.items()}
+        return Response(self.results[count:], arrays)
+
+    def whole(self) -> list[OperationResult]:
+        """Return the results with their arrays in them, as the contract has them."""
+        for index, array in self.arrays.items():
+            self.results[index].data = bytes(array)
+        return list(self.results)
+
+
+def _serialize(request: Request) -> bytes:
+    message = request.message
+    if request.arrays:
+        message = ExecuteRequest()
+        message.CopyFrom(request.message)
+    for index, arrays in request.arrays.items():
+        operation = message.operations[index]
+        transform = getattr(operation, operation.WhichOneof("operation") or "")
+        transform.data.extend(map(bytes, arrays))
+    return message.SerializeToString()
+
+
+def _parse(raw: bytes) -> Response:
+    return Response(ExecuteResponse.FromString(bytes(raw)).results)
+
+
+EXECUTE = Method("/nnpa.zdnn.v1.AcceleratorService/Execute", _serialize, _parse)
 
 
 class Transport(Protocol):
-    """The methods of the services of nnpa.zdnn.v1, nnpa.mli.v1 and nnpa.network.v1 that it uses.
+    """A connection to a server.
 
-    Each raises `TransportError`, or `ProgramCheck` where the machine would end the program.
+    Each call raises `TransportError`, or `ProgramCheck` where the machine would end the program.
     """
 
     @property
@@ -59,246 +110,92 @@ class Transport(Protocol):
         """Where the server is, for people."""
         ...
 
-    def list_machines(self, request: ListMachinesRequest) -> ListMachinesResponse:
-        """List one page of machines."""
+    def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
+        """Send one message, and return the answer."""
         ...
 
-    def get_machine(self, request: GetMachineRequest) -> Machine:
-        """Get one machine by name or alias."""
+    def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
+        """Send messages, and return the answer to all of them."""
         ...
 
-    def create_session(self, request: CreateSessionRequest) -> Session:
-        """Create a session."""
-        ...
-
-    def get_session(self, request: GetSessionRequest) -> Session:
-        """Get a session with its present use."""
-        ...
-
-    def update_session(self, request: UpdateSessionRequest) -> Session:
-        """Change options of a session."""
-        ...
-
-    def delete_session(self, request: DeleteSessionRequest) -> None:
-        """Delete a session with its tensors."""
-        ...
-
-    def execute(self, listed: Listed) -> Answered:
-        """Run operations in order."""
-        ...
-
-    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
-        """Fill a tensor: a header, then chunks."""
-        ...
-
-    def read_tensor(self, request: ReadTensorRequest) -> Iterator[Download]:
-        """Read a tensor: a header, then chunks."""
-        ...
-
-    def list_tensors(self, request: ListTensorsRequest) -> ListTensorsResponse:
-        """List one page of a session's tensors."""
-        ...
-
-    def run_kernel(self, request: RunKernelRequest) -> RunKernelResponse:
-        """Run MLI kernels in order."""
-        ...
-
-    def list_kernels(self, request: ListKernelsRequest) -> ListKernelsResponse:
-        """List one page of MLI kernels."""
-        ...
-
-    def network(self, method: str, request: Any) -> Any:
-        """Call a method of nnpa.network.v1.NetworkService; streams are iterators of messages."""
-        ...
-
-    def record_trace(self, request: RecordTraceRequest) -> Iterator[RecordTraceResponse]:
-        """Open a trace: its name, then its records until it ends."""
-        ...
-
-    def end_trace(self, request: EndTraceRequest) -> None:
-        """End a trace."""
+    def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
+        """Send one message, and return its answers; closing the iterator ends the call."""
         ...
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         ...
-
-
-def error_from_rpc(error: grpc.RpcError, target: str) -> NnpaError:
-    """Return the exception for a failed gRPC call; `target` is named when nobody answered."""
-    if not isinstance(error, grpc.Call):
-        return TransportError("UNKNOWN", str(error))
-    code, message = error.code().name, error.details() or ""
-    status = rpc_status.from_call(error)
-    info, reports = ErrorInfo(), list[SanitizerReport]()
-    for detail in status.details if status is not None else ():
-        report = SanitizerReport()
-        if not detail.Unpack(info) and detail.Unpack(report):
-            reports.append(report)
-    metadata = dict(info.metadata)
-    where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
-    told: NnpaError = TransportError(code, f"{where}{message}", info.reason, metadata)
-    if info.reason == "PROGRAM_CHECK":
-        told = ProgramCheck(message, metadata)
-    told.reports = reports
-    return told
 
 
 class GrpcTransport:
     """A connection over gRPC: TCP, TLS or a Unix socket.
 
-    `connect_timeout` bounds the calls that open and close a session, `timeout` all others; both
-    in seconds, None waits as long as it takes. Then lists of operations go over a stream, as long
-    as the server has one for this connection.
+    `connect_timeout` bounds what opens and closes, `timeout` every other call, seconds.
     """
 
     def __init__(
         self, endpoint: Endpoint, connect_timeout: float | None = 10.0, timeout: float | None = None
     ) -> None:
         self.target = endpoint.target
-        self._connect_timeout = connect_timeout
-        self._timeout = timeout
-        self._metadata = (
-            (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else None
-        )
-        self._channel = open_channel(endpoint)
-        self._stub = AcceleratorServiceStub(self._channel)
-        self._mli = MliServiceStub(self._channel)
-        self._networks = NetworkServiceStub(self._channel)
-        self._traces = TraceServiceStub(self._channel)
-        self._execute: Callable[..., Answered] = self._channel.unary_unary(
-            f"{_SERVICE}/Execute", apart.serialize, apart.parse
-        )
-        stream: Callable[..., Any] = self._channel.stream_stream(
-            f"{_SERVICE}/ExecuteStream", apart.serialize, apart.parse
-        )
-        self._converses = timeout is None
-        self._ways = Ways(partial(stream, metadata=self._metadata), self._metadata or ())
-        self._conversation = Conversation(self._ways.begin)
-        self._write: Callable[..., WriteTensorResponse] = self._channel.stream_unary(
-            f"{_SERVICE}/WriteTensor", serialize_write, WriteTensorResponse.FromString
-        )
-        self._read: Callable[..., Iterable[Download]] = self._channel.unary_stream(
-            f"{_SERVICE}/ReadTensor", ReadTensorRequest.SerializeToString, parse_read
-        )
+        self.timeouts: Mapping[Timeout, float | None] = {
+            "call": timeout,
+            "connect": connect_timeout,
+            "none": None,
+        }
+        token = endpoint.token
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.channel = open_channel(endpoint)
+        self._callables: dict[object, Callable[..., Any]] = {}
 
-    def _call(
-        self,
-        method: Callable[..., Answer],
-        request: Message | Listed | Iterable[Upload],
-        timeout: float | None,
-    ) -> Answer:
-        return self._told(lambda: method(request, timeout=timeout, metadata=self._metadata))
+    def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
+        """Send one message, and return the answer."""
+        if method not in self._callables:
+            self._callables[method] = self.channel.unary_unary(
+                method.path, method.serialize, method.parse
+            )
+        answer: Received = self._begin(method, request)
+        return answer
 
-    def _told(self, call: Callable[[], Answer]) -> Answer:
-        """Make a call, and tell of its failure with an exception of ours."""
+    def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
+        """Send messages, and return the answer to all of them."""
+        if method not in self._callables:
+            self._callables[method] = self.channel.stream_unary(
+                method.path, method.serialize, method.parse
+            )
+        answer: Received = self._begin(method, iter(requests))
+        return answer
+
+    def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
+        """Send one message, and return its answers; closing the iterator ends the call."""
+        if method not in self._callables:
+            self._callables[method] = self.channel.unary_stream(
+                method.path, method.serialize, method.parse
+            )
+        return self._received(self._begin(method, request))
+
+    def _begin(self, method: Method[Any, Any], request: object) -> Any:
+        """Return what gRPC returns: an answer, or a call whose answers are to come."""
+        timeout, call = self.timeouts[method.timeout], self._callables[method]
         try:
-            return call()
-        except grpc.RpcError as error:
+            return call(request, timeout=timeout, metadata=self.metadata or None)
+        except (grpc.RpcError, ValueError) as error:
             raise error_from_rpc(error, self.target) from error
-        except ValueError as error:  # what grpc raises on a closed channel
-            raise TransportError("CANCELLED", f"{self.target}: {error}") from error
 
-    def list_machines(self, request: ListMachinesRequest) -> ListMachinesResponse:
-        """List one page of machines."""
-        return self._call(self._stub.ListMachines, request, self._connect_timeout)
-
-    def get_machine(self, request: GetMachineRequest) -> Machine:
-        """Get one machine by name or alias."""
-        return self._call(self._stub.GetMachine, request, self._connect_timeout)
-
-    def create_session(self, request: CreateSessionRequest) -> Session:
-        """Create a session."""
-        session = self._call(self._stub.CreateSession, request, self._connect_timeout)
-        path, suffix = self.target.removeprefix("unix:"), session.plain_socket.suffix
-        is_beside = bool(suffix) and "/" not in suffix
-        self._ways.plain = path.removeprefix("//") + suffix if is_beside else ""
-        if session.limits.HasField("idle_timeout"):
-            idle_timeout = session.limits.idle_timeout.ToNanoseconds() / 1e9
-            self._conversation.most_idle = idle_timeout / 2  # what a server cuts off is far from it
-        return session
-
-    def get_session(self, request: GetSessionRequest) -> Session:
-        """Get a session with its present use."""
-        return self._call(self._stub.GetSession, request, self._timeout)
-
-    def update_session(self, request: UpdateSessionRequest) -> Session:
-        """Change options of a session."""
-        return self._call(self._stub.UpdateSession, request, self._timeout)
-
-    def delete_session(self, request: DeleteSessionRequest) -> None:
-        """Delete a session with its tensors."""
-        self._conversation.close()
-        self._call(self._stub.DeleteSession, request, self._connect_timeout)
-
-    def execute(self, listed: Listed) -> Answered:
-        """Run operations in order."""
-        answered = self._converse(listed) if self._converses else None
-        return self._call(self._execute, listed, self._timeout) if answered is None else answered
-
-    def _converse(self, listed: Listed) -> Answered | None:
-        """Run operations over the stream; None, and nothing has run, where there is none."""
-        try:
-            return self._told(lambda: self._conversation.ask(listed))
-        except TransportError as error:
-            if error.metadata.get("field") != "max_conversations":
-                raise
-            self._converses = False
-            return None
-
-    def write_tensor(self, parts: Iterable[Upload]) -> WriteTensorResponse:
-        """Fill a tensor: a header, then chunks."""
-        return self._call(self._write, iter(parts), self._timeout)
-
-    def read_tensor(self, request: ReadTensorRequest) -> Iterator[Download]:
-        """Read a tensor: a header, then chunks."""
-        call = self._call(self._read, request, self._timeout)
+    def _received(self, call: Any) -> Iterator[Any]:
         try:
             yield from call
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.target) from error
-
-    def list_tensors(self, request: ListTensorsRequest) -> ListTensorsResponse:
-        """List one page of a session's tensors."""
-        return self._call(self._stub.ListTensors, request, self._timeout)
-
-    def run_kernel(self, request: RunKernelRequest) -> RunKernelResponse:
-        """Run MLI kernels in order."""
-        return self._call(self._mli.RunKernel, request, self._timeout)
-
-    def list_kernels(self, request: ListKernelsRequest) -> ListKernelsResponse:
-        """List one page of MLI kernels."""
-        return self._call(self._mli.ListKernels, request, self._connect_timeout)
-
-    def network(self, method: str, request: Any) -> Any:
-        """Call a method of NetworkService; streams are iterators of messages."""
-        answer: Any = self._call(getattr(self._networks, method), request, self._timeout)
-        return self._streamed(answer) if hasattr(answer, "__next__") else answer
-
-    def record_trace(self, request: RecordTraceRequest) -> Iterator[RecordTraceResponse]:
-        """Open a trace: its name, then its records until it ends."""
-        return self._streamed(self._call(self._traces.RecordTrace, request, None))
-
-    def end_trace(self, request: EndTraceRequest) -> None:
-        """End a trace."""
-        self._call(self._traces.EndTrace, request, self._connect_timeout)
-
-    def _streamed(self, stream: Any) -> Iterator[Any]:
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            raise error_from_rpc(error, self.target) from error
         finally:
-            stream.cancel()
+            call.cancel()
 
     def close(self) -> None:
-        """Give up the connection."""
-        self._conversation.close()
-        self._channel.close()
+        """Close the connection."""
+        self.channel.close()
 
 
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
-    """Return a channel to a server, with its certificates where it wants them."""
+    """Return a channel to a server, with its certificates where it asks for them."""
     options = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -313,3 +210,28 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
         None if endpoint.tls_cert is None else endpoint.tls_cert.read_bytes(),
     )
     return grpc.secure_channel(endpoint.target, credentials, options)
+
+
+def error_from_rpc(error: grpc.RpcError | ValueError, target: str) -> NnpaError:
+    """Return the exception for a failed gRPC call; `target` is named when nobody answered.
+
+    A ValueError is what gRPC raises on a closed channel.
+    """
+    if isinstance(error, ValueError):
+        return TransportError("CANCELLED", f"{target}: {error}")
+    if not isinstance(error, grpc.Call):
+        return TransportError("UNKNOWN", str(error))
+    code, message = error.code().name, error.details() or ""
+    status = rpc_status.from_call(error)
+    info, reports = ErrorInfo(), list[SanitizerReport]()
+    for detail in status.details if status is not None else ():
+        report = SanitizerReport()
+        if not detail.Unpack(info) and detail.Unpack(report):
+            reports.append(report)
+    metadata = dict(info.metadata)
+    where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
+    failure: NnpaError = TransportError(code, f"{where}{message}", info.reason, metadata)
+    if info.reason == "PROGRAM_CHECK":
+        failure = ProgramCheck(message, metadata)
+    failure.reports = reports
+    return failure

@@ -56,6 +56,7 @@ class Function:
     their function code, None where it depends on the operands. `needs_limits` marks functions that
     compare sizes with the machine's, and so fail where there is no NNPA. `on_format_0` says what
     remains on a machine that has only parameter block format 0, `on_1_0` what libraries 1.0.x have.
+    `converts_scalar` marks functions with a float parameter, which the library converts first.
     """
 
     since: str
@@ -64,6 +65,7 @@ class Function:
     needs_limits: bool = False
     on_format_0: str = ""
     on_1_0: str = ""
+    converts_scalar: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,80 +89,114 @@ MACHINES: Mapping[str, Host] = MappingProxyType(
     }
 )
 
-# Operations with a float parameter, which the library converts before anything else.
-_CONVERTS_SCALAR = frozenset({"relu", "leaky_relu", "invsqrt", "layernorm", "conv2d"})
-
-_BCAST_ON_FORMAT_0 = (
-    "input_a stacked and input_b not: addition only; both stacked or neither: all operations; "
-    "input_b stacked and input_a not: ZDNN_UNAVAILABLE_FUNCTION"
-)
-_QUANTIZED_ON_FORMAT_0 = (
-    "INT8 data, and FP16 or BFLOAT data to DLFLOAT16, are copied in software; other conversions "
-    "answer ZDNN_UNAVAILABLE_FUNCTION"
-)
-
-
-def _same(names: str, function: Function) -> dict[str, Function]:
-    return dict.fromkeys(names.split(), function)
-
-
-def _coded(parmblk_format: int, codes: Mapping[str, int]) -> dict[str, Function]:
-    since = "1.1.0" if parmblk_format else "1.0.0"
-    return {name: Function(since, code, parmblk_format) for name, code in codes.items()}
-
-
-# Function codes: zDNN API Reference 1.2.0, "NNPA function codes"; nnpa.h of zDNN 1.2.0.
-_FORMAT_0 = {
-    "add": 16, "sub": 17, "mul": 18, "div": 19, "min": 20, "max": 21, "log": 32, "exp": 33,
-    "relu": 49, "tanh": 50, "sigmoid": 51, "softmax": 52, "batchnorm": 64, "maxpool2d": 80,
-    "avgpool2d": 81, "meanreduce2d": 81, "conv2d": 112, "matmul_op": 113,
-}  # fmt: skip
-_FORMAT_1 = {
-    "sqrt": 34, "invsqrt": 35, "leaky_relu": 49, "softmax_mask": 52, "gelu": 53, "moments": 65,
-    "layernorm": 66, "norm": 67, "reduce": 241,
-}  # fmt: skip
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+# generated: begin functions on the wire
+_ON_WIRE: Mapping[str, Function] = MappingProxyType(
     {
-        **_same(
-            "init init_pre_transformed_desc generate_transformed_desc "
-            "generate_transformed_desc_concatenated init_ztensor free_ztensor_buffer "
-            "reset_ztensor getsize_ztensor is_nnpa_installed is_nnpa_function_installed "
-            "is_nnpa_parmblk_fmt_installed is_nnpa_datatype_installed "
-            "is_nnpa_layout_fmt_installed is_nnpa_conversion_installed "
-            "get_nnpa_max_dim_idx_size get_nnpa_max_tensor_size refresh_nnpa_query_result "
-            "is_version_runnable get_max_runnable_version reshape_ztensor get_library_version "
-            "get_library_version_str get_status_message",
-            Function("1.0.0"),
-        ),
-        **_same(
-            "generate_quantized_transformed_desc init_quantized_ztensor is_quantized_ztensor "
-            "getrange_ztensor get_max_for_dim get_max_limit get_min_limit",
-            Function("1.1.0"),
-        ),
-        **_same(
-            "allochelper_ztensor init_ztensor_with_malloc transform_ztensor transform_origtensor",
-            Function("1.0.0", needs_limits=True),
-        ),
-        **_same(
-            "init_quantized_ztensor_with_malloc transform_ztensor_with_saturation",
-            Function("1.1.0", needs_limits=True),
-        ),
+        "init_ztensor": Function("1.0.0"),
+        "init_quantized_ztensor": Function("1.1.0"),
+        "allochelper_ztensor": Function("1.0.0", needs_limits=True),
+        "reset_ztensor": Function("1.0.0"),
+        "free_ztensor_buffer": Function("1.0.0"),
+        "transform_ztensor": Function("1.0.0", needs_limits=True),
+        "transform_ztensor_with_saturation": Function("1.1.0", needs_limits=True),
         "transform_quantized_ztensor": Function(
-            "1.1.0", needs_limits=True, on_format_0=_QUANTIZED_ON_FORMAT_0
+            "1.1.0",
+            needs_limits=True,
+            on_format_0=(
+                "INT8 data, and FP16 or BFLOAT data to DLFLOAT16, are copied in software; "
+                "other conversions answer ZDNN_UNAVAILABLE_FUNCTION"
+            ),
         ),
-        **_coded(0, _FORMAT_0),
-        **_coded(1, _FORMAT_1),
-        **_same("lstm gru", Function("1.0.0", parmblk_format=0)),
+        "transform_origtensor": Function("1.0.0", needs_limits=True),
+        "reshape_ztensor": Function("1.0.0"),
+        "getrange_ztensor": Function("1.1.0"),
+        "add": Function("1.0.0", code=16, parmblk_format=0),
+        "sub": Function("1.0.0", code=17, parmblk_format=0),
+        "mul": Function("1.0.0", code=18, parmblk_format=0),
+        "div": Function("1.0.0", code=19, parmblk_format=0),
+        "min": Function("1.0.0", code=20, parmblk_format=0),
+        "max": Function("1.0.0", code=21, parmblk_format=0),
+        "log": Function("1.0.0", code=32, parmblk_format=0),
+        "exp": Function("1.0.0", code=33, parmblk_format=0),
+        "sqrt": Function("1.1.0", code=34, parmblk_format=1),
+        "invsqrt": Function("1.1.0", code=35, parmblk_format=1, converts_scalar=True),
+        "relu": Function("1.0.0", code=49, parmblk_format=0, converts_scalar=True),
+        "leaky_relu": Function("1.1.0", code=49, parmblk_format=1, converts_scalar=True),
+        "tanh": Function("1.0.0", code=50, parmblk_format=0),
+        "sigmoid": Function("1.0.0", code=51, parmblk_format=0),
+        "softmax": Function("1.0.0", code=52, parmblk_format=0),
+        "softmax_mask": Function("1.1.0", code=52, parmblk_format=1),
+        "gelu": Function("1.1.0", code=53, parmblk_format=1),
+        "batchnorm": Function("1.0.0", code=64, parmblk_format=0),
+        "norm": Function("1.1.0", code=67, parmblk_format=1),
+        "moments": Function("1.1.0", code=65, parmblk_format=1),
+        "layernorm": Function("1.1.0", code=66, parmblk_format=1, converts_scalar=True),
+        "meanreduce2d": Function("1.0.0", code=81, parmblk_format=0),
+        "reduce": Function("1.1.0", code=241, parmblk_format=1),
+        "matmul_op": Function("1.0.0", code=113, parmblk_format=0),
         "matmul_bcast_op": Function(
             "1.0.0",
             parmblk_format=0,
-            on_format_0=_BCAST_ON_FORMAT_0,
+            on_format_0=(
+                "input_a stacked and input_b not: addition only; both stacked or neither: all"
+                " operations; input_b stacked and input_a not: ZDNN_UNAVAILABLE_FUNCTION"
+            ),
             on_1_0="input_a stacked, input_b not, addition: the only form before 1.1.0",
         ),
-        **_same("matmul_transpose_op quantized_matmul_op", Function("1.1.0", parmblk_format=1)),
+        "matmul_transpose_op": Function("1.1.0", parmblk_format=1),
+        "quantized_matmul_op": Function("1.1.0", parmblk_format=1),
+        "avgpool2d": Function("1.0.0", code=81, parmblk_format=0),
+        "maxpool2d": Function("1.0.0", code=80, parmblk_format=0),
+        "conv2d": Function("1.0.0", code=112, parmblk_format=0, converts_scalar=True),
+        "lstm": Function("1.0.0", parmblk_format=0),
+        "gru": Function("1.0.0", parmblk_format=0),
+        "init": Function("1.0.0"),
+        "is_nnpa_installed": Function("1.0.0"),
+        "is_nnpa_function_installed": Function("1.0.0"),
+        "is_nnpa_parmblk_fmt_installed": Function("1.0.0"),
+        "is_nnpa_datatype_installed": Function("1.0.0"),
+        "is_nnpa_layout_fmt_installed": Function("1.0.0"),
+        "is_nnpa_conversion_installed": Function("1.0.0"),
+        "get_nnpa_max_dim_idx_size": Function("1.0.0"),
+        "get_max_for_dim": Function("1.1.0"),
+        "get_nnpa_max_tensor_size": Function("1.0.0"),
+        "refresh_nnpa_query_result": Function("1.0.0"),
+        "is_version_runnable": Function("1.0.0"),
+        "get_max_runnable_version": Function("1.0.0"),
     }
 )
+# generated: end
+
+# Functions that ask nobody, and those that are two arms in one.
+_LOCAL: Mapping[str, Function] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "init_pre_transformed_desc",
+                "generate_transformed_desc",
+                "generate_transformed_desc_concatenated",
+                "getsize_ztensor",
+                "get_library_version",
+                "get_library_version_str",
+                "get_status_message",
+            ),
+            Function("1.0.0"),
+        ),
+        **dict.fromkeys(
+            (
+                "generate_quantized_transformed_desc",
+                "is_quantized_ztensor",
+                "get_max_limit",
+                "get_min_limit",
+            ),
+            Function("1.1.0"),
+        ),
+        "init_ztensor_with_malloc": Function("1.0.0", needs_limits=True),
+        "init_quantized_ztensor_with_malloc": Function("1.1.0", needs_limits=True),
+    }
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({**_ON_WIRE, **_LOCAL})
 
 
 def find_host(name: str) -> Host:
@@ -189,16 +225,16 @@ def verdict(name: str, host: Host, library: str = LIBRARIES[-1]) -> Verdict:
 
 
 def _on(host: Host, name: str, function: Function, library: str) -> Verdict:
-    formats, wanted = host.parmblk_formats, function.parmblk_format
+    formats, parmblk_format = host.parmblk_formats, function.parmblk_format
     if function.needs_limits and not formats:
         answer = "ZDNN_UNSUPPORTED_AIU_EXCEPTION"
         return Verdict(Answer.NO, f"compares sizes with those of NNPA, which is absent: {answer}")
     if name == "refresh_nnpa_query_result" and not formats:
         return Verdict(Answer.NO, "NNPA is absent: ZDNN_UNAVAILABLE_FUNCTION")
-    if wanted is not None and wanted not in formats:
-        need = "NNPA" if not formats else f"NNPA parameter block format {wanted} (Telum II)"
+    if parmblk_format is not None and parmblk_format not in formats:
+        need = "NNPA" if not formats else f"NNPA parameter block format {parmblk_format} (Telum II)"
         ends = "; a float parameter other than 0 ends the program (operation exception)"
-        more = ends if name in _CONVERTS_SCALAR and not host.vector_nnp else ""
+        more = ends if function.converts_scalar and not host.vector_nnp else ""
         return Verdict(Answer.NO, f"needs {need}: ZDNN_UNAVAILABLE_FUNCTION{more}")
     if function.on_1_0 and library.startswith("1.0."):
         return Verdict(Answer.PARTLY, function.on_1_0)
@@ -209,5 +245,5 @@ def _on(host: Host, name: str, function: Function, library: str) -> Verdict:
 
 def worst(answers: Iterable[Answer]) -> Answer:
     """Return the answer for all functions together: NO if one is, else PARTLY if one is."""
-    found = set(answers)
-    return next((one for one in (Answer.NO, Answer.PARTLY) if one in found), Answer.YES)
+    present = set(answers)
+    return next((answer for answer in (Answer.NO, Answer.PARTLY) if answer in present), Answer.YES)

@@ -6,6 +6,7 @@
     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
     ZDNN_TOKEN      bearer token that the server asks for
     ZDNN_FAULTS     file of fault rules for sessions at ZDNN_SERVER; `nnpa faults run` sets both
+    ZDNN_PLAIN      1: leave all shortcuts out; or the names of some, with commas between
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -81,6 +82,13 @@ def breaking(environment: Mapping[str, str] | None = None) -> Breaking | None:
     environ = os.environ if environment is None else environment
     target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
     return Breaking(target, Path(rules)) if target and rules else None
+
+
+def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tuple[str, ...]:
+    """Return whether to leave all shortcuts out, or the names of those to leave out."""
+    environ = os.environ if environment is None else environment
+    names = [name.strip() for name in environ.get("ZDNN_PLAIN", "").split(",") if name.strip()]
+    return names == ["1"] or (False if names in ([], ["0"]) else tuple(names))
 
 
 def default_target(environment: Mapping[str, str] | None = None) -> str | None:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How to get to a server: a shared one by its address, or a private one."""
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import NamedTuple
 
 from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSpec
 
+from nnpa_client._methods import LIST_MACHINES
 from nnpa_client._server import PrivateServer
-from nnpa_client._transport import GrpcTransport
-from nnpa_client.config import breaking, endpoint, recorder
+from nnpa_client._shortcuts import left_out, with_shortcuts
+from nnpa_client._transport import GrpcTransport, Transport
+from nnpa_client.config import breaking, endpoint, plain_shortcuts, recorder
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -30,10 +33,12 @@ class Reach(NamedTuple):
     timeout: float | None
     connect_timeout: float | None
     allow_faults: bool = False
+    plain: bool | Sequence[str] | None = None
 
 
-def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
+def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
     """Return a connection, and the private server that was started when no target is given."""
+    plain = plain_shortcuts() if reach.plain is None else reach.plain
     if reach.target is not None:
         if reach.allow_faults:
             raise ValueError("allow_faults: given with a target, whose server decides that itself")
@@ -44,14 +49,18 @@ def open_transport(reach: Reach) -> tuple[GrpcTransport, PrivateServer | None]:
             tls_key=reach.tls_key,
             token=reach.token,
         )
-        return GrpcTransport(place, reach.connect_timeout, reach.timeout), None
+        grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout)
+        return with_shortcuts(grpc, plain), None
+    left_out(plain)  # an unknown name is refused before a server starts
     faults = ("--allow-faults",) if reach.allow_faults else ()
-    server = PrivateServer(flags=("--shared-memory", *faults))
+    plainly = ("--plain",) if plain is True else ()
+    server = PrivateServer(flags=("--shared-memory", *faults, *plainly))
     place = endpoint(server.target, token=reach.token)
-    return GrpcTransport(place, reach.connect_timeout, reach.timeout), server
+    grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout)
+    return with_shortcuts(grpc, plain), server
 
 
-def give_up(transport: GrpcTransport, server: PrivateServer | None) -> None:
+def give_up(transport: Transport, server: PrivateServer | None) -> None:
     """Close a connection, and end its private server."""
     transport.close()
     if server is not None:
@@ -79,6 +88,7 @@ def connect(
     timeout: float | None = None,
     connect_timeout: float | None = 10.0,
     allow_faults: bool = False,
+    plain: bool | Sequence[str] | None = None,
 ) -> Session:
     """Open a session on an emulated machine.
 
@@ -95,14 +105,18 @@ def connect(
     `accumulate` are the session options of the wire contract. `sanitize` reports misused ztensors
     as `SanitizerWarning` and in `Session.reports`. `timeout` bounds each call,
     `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
-    rules of `Session.faults`. A program that `nnpa trace record` or `nnpa faults` runs gets
-    their server instead of a private one. Raises `TransportError`.
+    rules of `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of
+    them (True), in the private server too, or those named; without it, ZDNN_PLAIN says so. A
+    program that `nnpa trace record` or `nnpa faults` runs gets their server instead of a private
+    one. Raises `TransportError`.
     """
     known, broken = recorder(), breaking()
     named = known or broken
     if named is not None and target is None and not allow_faults:
         target = named.target
-    reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults)
+    reach = Reach(
+        target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults, plain
+    )
     transport, server = open_transport(reach)
     try:
         options, _fields = session_options(
@@ -146,7 +160,7 @@ def list_machines(
         machines: list[Machine] = []
         request = ListMachinesRequest(page_size=1000)
         while True:
-            page = transport.list_machines(request)
+            page = transport.unary(LIST_MACHINES, request)
             machines.extend(page.machines)
             if not page.next_page_token:
                 return machines

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constants of `zdnn.h`, with zDNN's own names and numbers.
 
-Enumerations that travel come from the wire contract; what stands here
-as a number is a macro or enumeration of `zdnn.h` that only callers use.
+Enums that travel come from the wire contract. The numbers below are macros and enums of `zdnn.h`
+that only callers use.
 Source: zDNN API Reference 1.2.0, "Common Types and Structs"; `zdnn.h` of zDNN 1.2.0.
 """
 
+# generated: begin enums
 from nnpa.zdnn.v1.operation_pb2 import (
     BIDIR as BIDIR,
 )
@@ -309,6 +310,8 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa.zdnn.v1.tensor_pb2 import (
     ZDNN_ZRH as ZDNN_ZRH,
 )
+
+# generated: end
 
 ZDNN_VERSION = "1.2.0"
 ZDNN_VERNUM = 0x010200

@@ -13,6 +13,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import (
     ProgramCheckAction,
 )
 
+from nnpa_client._methods import GET_MACHINE
 from nnpa_client._transport import Transport
 
 ProgramCheckOption = Literal["abort", "status"]
@@ -55,7 +56,7 @@ def session_options(
 def _spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
     if isinstance(machine, MachineSpec):
         return machine
-    answer = transport.get_machine(GetMachineRequest(name=f"machines/{machine}"))
+    answer = transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{machine}"))
     return MachineSpec(model=answer.model)
 
 

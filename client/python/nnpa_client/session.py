@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
+    CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
     Machine,
@@ -44,9 +45,10 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 )
 
 from nnpa_client import _lifecycle, _transfer
-from nnpa_client._guest import Call, Guest
+from nnpa_client._call import Call
+from nnpa_client._guest import Guest
+from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION, UPDATE_SESSION
 from nnpa_client._server import PrivateServer
-from nnpa_client._shared import create_session
 from nnpa_client._transport import Transport
 from nnpa_client._wire import c_enum
 from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
@@ -119,11 +121,11 @@ class Session:
         self._transport = transport
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
-        self._message, self._shared = create_session(transport, options)
+        self._message = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
         if options is not None and options.sanitize and not self._message.sanitize:
-            transport.delete_session(DeleteSessionRequest(name=self._message.name))
+            transport.unary(DELETE_SESSION, DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
-        self._guest = Guest(transport, self._message, server, self._shared)
+        self._guest = Guest(transport, self._message, server)
         self._closed = False
 
     @property
@@ -168,7 +170,7 @@ class Session:
 
     def status(self) -> accelerator_pb2.Session:
         """Ask the server for the session as it is now: options, tensor_count, stored_bytes, ..."""
-        self._message = self._transport.get_session(GetSessionRequest(name=self.name))
+        self._message = self._transport.unary(GET_SESSION, GetSessionRequest(name=self.name))
         return self._message
 
     def list_tensors(self) -> list[ZtensorInfo]:
@@ -210,7 +212,7 @@ class Session:
         request = UpdateSessionRequest(session=session)
         request.update_mask.paths.extend(fields)
         if fields:
-            self._message = self._transport.update_session(request)
+            self._message = self._transport.unary(UPDATE_SESSION, request)
 
     def close(self) -> None:
         """Delete the session with its ztensors, and end a private server. May be repeated."""
@@ -218,10 +220,8 @@ class Session:
             return
         self._closed = True
         with contextlib.suppress(TransportError):
-            self._transport.delete_session(DeleteSessionRequest(name=self.name))
+            self._transport.unary(DELETE_SESSION, DeleteSessionRequest(name=self.name))
         self._transport.close()
-        if self._shared is not None:
-            self._shared.close()
         if self._server is not None:
             self._server.stop()
 
@@ -302,12 +302,13 @@ class Session:
         self._guest.end(run=True)
 
     def execute(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Run operations of the wire contract as they are, and return their answers unjudged.
+        """Run operations of the wire contract as they are, and return their answers.
 
-        What an open pipeline has queued runs before. Take ids for new tensors from `new_id`.
+        An error status is in its answer, and raises nothing. What an open pipeline has queued runs
+        before. Take ids for new tensors from `new_id`.
         """
         self._guest.flush()
-        results = self._guest.execute([Call("", one) for one in operations]).whole()
+        results = self._guest.execute([Call("", operation) for operation in operations]).whole()
         if self._guest.watch is not None:
             self._guest.watch.keep(results)
         return results

@@ -2,7 +2,7 @@
 """`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,9 @@ from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 
 from nnpa_client import _transfer
+from nnpa_client._guest import Guest
 from nnpa_client._wire import dims, layout_shape
 from nnpa_client.errors import NnpaError
-
-if TYPE_CHECKING:
-    from nnpa_client._guest import Guest
 
 
 class Ztensor:
@@ -28,50 +26,38 @@ class Ztensor:
 
     __slots__ = (
         "__weakref__",
-        "_missing",
-        "_structure",
         "finalizer",
         "flags",
         "freed_id",
         "guest",
+        "held",
         "id",
+        "missing",
         "quantization",
     )
 
-    def __init__(
-        self, guest: "Guest", structure: tensor_pb2.Ztensor | None, number: int = 0
-    ) -> None:
+    def __init__(self, guest: Guest, structure: tensor_pb2.Ztensor | None, number: int = 0) -> None:
         self.guest = guest
         self.id = number
         self.flags = 0
         self.freed_id = 0
-        self.finalizer: weakref.finalize[..., Ztensor] | None = None
+        self.finalizer: weakref.finalize[..., Any] | None = None
         self.quantization: tuple[float, float] | None = None
-        self._structure = structure
-        self._missing = ""
+        self.held = structure
+        self.missing = ""
 
     @property
     def structure(self) -> tensor_pb2.Ztensor:
         """The structure as the wire carries it, without contents."""
-        if self._structure is None and not self._missing:
+        if self.held is None and not self.missing:
             self.guest.flush()
-        if self._structure is None:
-            raise NnpaError(f"ztensor: does not exist, {self._missing}")
-        return self._structure
+        if self.held is None:
+            raise NnpaError(f"ztensor: does not exist, {self.missing}")
+        return self.held
 
-    def settle(self, structure: tensor_pb2.Ztensor) -> None:
-        """Take over what an operation answered; the user's own descriptor stays as it is."""
-        old = self._structure
-        self._structure = structure
-        structure.ClearField("contents")
-        if old is not None:
-            structure.pre_transformed_desc.CopyFrom(old.pre_transformed_desc)
-
-    def void(self, reason: str) -> None:
-        """Note that the session does not hold this ztensor, and why."""
-        self.id = 0
-        if self._structure is None:
-            self._missing = reason
+    def new_output(self) -> "Ztensor":
+        """Return a ztensor of the same session that an operation is to create."""
+        return Ztensor(self.guest, None, self.guest.new_id())
 
     def ref(self) -> TensorRef:
         """Return how an operation names this ztensor.
@@ -138,9 +124,9 @@ class Ztensor:
         return _transfer.transform_origtensor(self)
 
     def __repr__(self) -> str:
-        if self._structure is None:
-            return f"<Ztensor {self._missing or 'pending'}>"
-        pre, tfrmd = self._structure.pre_transformed_desc, self._structure.transformed_desc
+        if self.held is None:
+            return f"<Ztensor {self.missing or 'pending'}>"
+        pre, tfrmd = self.held.pre_transformed_desc, self.held.transformed_desc
         state = "transformed" if self.is_transformed else "not transformed"
         quantized = f", rec_scale {self.rec_scale:g}, offset {self.offset:g}"
         return (

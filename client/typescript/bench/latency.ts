@@ -74,7 +74,7 @@ const back = (count: number): Work => {
 const [addUs, addEchoUs] = await pair(add, back(1));
 const [pipelineUs, pipelineEchoUs] = await pair(list, back(LISTED));
 bare.close();
-const told = { add_us: addUs, add_echo_us: addEchoUs };
+const unary = { add_us: addUs, add_echo_us: addEchoUs };
 console.log(
-  JSON.stringify({ ...told, pipeline_us: pipelineUs, pipeline_echo_us: pipelineEchoUs }),
+  JSON.stringify({ ...unary, pipeline_us: pipelineUs, pipeline_echo_us: pipelineEchoUs }),
 );

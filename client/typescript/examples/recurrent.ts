@@ -87,13 +87,13 @@ export function lstm(direction: zdnn.LstmGruDirection) {
     const h0 = await plain(session, zdnn.ZDNN_3DS, [directions, BATCHES, HIDDEN], 1);
     const c0 = await plain(session, zdnn.ZDNN_3DS, [directions, BATCHES, HIDDEN], 2);
     const layer = zdnn.RNN_TYPE_LSTM | zdnn.PREV_LAYER_NONE;
-    const given = await parameters(session, layer, directions, FEATURES, HIDDEN);
+    const weights = await parameters(session, layer, directions, FEATURES, HIDDEN);
     const timesteps = directions === 2 ? TIMESTEPS : 1;
     const hn = await plain(session, zdnn.ZDNN_4DS, [timesteps, directions, BATCHES, HIDDEN]);
     const cf = await plain(session, zdnn.ZDNN_4DS, [1, directions, BATCHES, HIDDEN]);
-    await zdnn.lstm(input, h0, c0, ...given, direction, hn, cf);
+    await zdnn.lstm(input, h0, c0, ...weights, direction, hn, cf);
     const results = [await fetched(hn), await fetched(cf)];
-    await freeAll(input, h0, c0, ...given, hn, cf);
+    await freeAll(input, h0, c0, ...weights, hn, cf);
     return results;
   };
 }
@@ -111,10 +111,10 @@ async function bidirectionalLayer(
   const h0 = await plain(session, zdnn.ZDNN_3DS, [2, batches, hidden], 1);
   const c0 = await plain(session, zdnn.ZDNN_3DS, [2, batches, hidden], 2);
   const before = behindBidirectional ? zdnn.PREV_LAYER_BIDIR : zdnn.PREV_LAYER_UNI;
-  const given = await parameters(session, zdnn.RNN_TYPE_LSTM | before, 2, features, hidden);
+  const weights = await parameters(session, zdnn.RNN_TYPE_LSTM | before, 2, features, hidden);
   const cf = await plain(session, zdnn.ZDNN_4DS, [1, 2, batches, hidden]);
-  await zdnn.lstm(input, h0, c0, ...given, zdnn.BIDIR, hn, cf);
-  await freeAll(h0, c0, ...given, cf);
+  await zdnn.lstm(input, h0, c0, ...weights, zdnn.BIDIR, hn, cf);
+  await freeAll(h0, c0, ...weights, cf);
 }
 
 /**
@@ -140,10 +140,10 @@ export async function gruForward(session: Session): Promise<Float32Array[]> {
   const input = await plain(session, zdnn.ZDNN_3DS, [TIMESTEPS, BATCHES, FEATURES], 0);
   const h0 = await plain(session, zdnn.ZDNN_3DS, [1, BATCHES, HIDDEN], 1);
   const layer = zdnn.RNN_TYPE_GRU | zdnn.PREV_LAYER_NONE;
-  const given = await parameters(session, layer, 1, FEATURES, HIDDEN);
+  const weights = await parameters(session, layer, 1, FEATURES, HIDDEN);
   const hn = await plain(session, zdnn.ZDNN_4DS, [1, 1, BATCHES, HIDDEN]);
-  await zdnn.gru(input, h0, ...given, zdnn.FWD, hn);
+  await zdnn.gru(input, h0, ...weights, zdnn.FWD, hn);
   const results = [await fetched(hn)];
-  await freeAll(input, h0, ...given, hn);
+  await freeAll(input, h0, ...weights, hn);
   return results;
 }

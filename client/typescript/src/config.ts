@@ -14,7 +14,7 @@
 
 import process from "node:process";
 
-/** What it takes to be let in; files are PEM. */
+/** Credentials for a server; files are PEM. */
 export interface Credentials {
   tlsCa?: string | undefined;
   tlsCert?: string | undefined;
@@ -22,7 +22,7 @@ export interface Credentials {
   token?: string | undefined;
 }
 
-/** A server's address, "host:port" or "unix:/path", and what it takes to be let in. */
+/** A server's address, "host:port" or "unix:/path", and the credentials for it. */
 export interface Endpoint extends Credentials {
   readonly target: string;
   readonly isLoopback: boolean;
@@ -38,12 +38,12 @@ export function trace(environ = process.env): string {
  *
  * Throws TypeError for a target that is no address, or for half a client certificate.
  */
-export function endpoint(target: string, given: Credentials, environ = process.env): Endpoint {
+export function endpoint(target: string, options: Credentials, environ = process.env): Endpoint {
   const path = target.startsWith("unix:");
   if (path ? target.length === "unix:".length : !/:\d+$/.test(target)) {
     throw new TypeError(`target: ${JSON.stringify(target)}, expected host:port or unix:/path`);
   }
-  const token = given.token ?? environ.ZDNN_TOKEN ?? "";
+  const token = options.token ?? environ.ZDNN_TOKEN ?? "";
   if (path) {
     return { target, token, isLoopback: true };
   }
@@ -51,9 +51,9 @@ export function endpoint(target: string, given: Credentials, environ = process.e
     const chosen = argument ?? environ[name];
     return chosen === "" ? undefined : chosen;
   };
-  const tlsCa = file(given.tlsCa, "ZDNN_TLS_CA");
-  const tlsCert = file(given.tlsCert, "ZDNN_TLS_CERT");
-  const tlsKey = file(given.tlsKey, "ZDNN_TLS_KEY");
+  const tlsCa = file(options.tlsCa, "ZDNN_TLS_CA");
+  const tlsCert = file(options.tlsCert, "ZDNN_TLS_CERT");
+  const tlsKey = file(options.tlsKey, "ZDNN_TLS_KEY");
   if ((tlsCert === undefined) !== (tlsKey === undefined)) {
     const alone = tlsKey === undefined ? "tlsCert" : "tlsKey";
     throw new TypeError(`${alone}: given alone, tlsCert and tlsKey go together`);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** How to get to a server: a shared one by its address, or a private one. */
+/** Connections: to a shared server by its address, or to a private server. */
 
 import { type Credentials, endpoint } from "./config.js";
 import { AcceleratorService, type Machine } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
@@ -9,16 +9,16 @@ import { PrivateServer } from "./private_server.js";
 import { CONNECT_TIMEOUT, Session, type SessionListeners } from "./session.js";
 import { type CallOptions, GrpcTransport } from "./transport.js";
 
-/** Most machines of one page of ListMachines. */
-const PAGE = 1000;
+/** The page size of ListMachines. */
+const PAGE_SIZE = 1000;
 
-/** How to be let in, and how long to wait. */
+/** Credentials and timeouts of a connection. */
 export interface ReachOptions extends Credentials {
   /** Milliseconds for each call of the session. Default: as long as it takes. */
   timeout?: number;
   /** Milliseconds for the calls that open and close a session. Default 10 000. */
   connectTimeout?: number;
-  /** Gives up connecting. */
+  /** Cancels connecting. */
   signal?: AbortSignal;
 }
 
@@ -33,8 +33,8 @@ async function reach<T>(
   const { timeout, connectTimeout = CONNECT_TIMEOUT, signal } = options;
   const server = target === undefined ? await PrivateServer.start() : undefined;
   try {
-    const place = endpoint(server?.target ?? target ?? "", options);
-    const transport = new GrpcTransport(place, timeout);
+    const address = endpoint(server?.target ?? target ?? "", options);
+    const transport = new GrpcTransport(address, timeout);
     try {
       return await use(transport, { timeout: connectTimeout, signal }, server);
     } catch (error) {
@@ -56,7 +56,7 @@ async function reach<T>(
  *     await connect("nnpa.example.org:443", { tlsCa: "ca.pem" })  // TLS; or ZDNN_TLS_CA and so on
  *     await connect(undefined, { machine: { maxDim1: 64 } })      // a custom machine
  *
- * Throws TransportError when there is no way to the server, TypeError for options that contradict.
+ * Throws TransportError when the server cannot be reached, TypeError for options that contradict.
  */
 export function connect(target?: string, options: ConnectOptions = {}): Promise<Session> {
   return reach(target, options, (transport, calls, server) =>
@@ -70,7 +70,7 @@ export function listMachines(target?: string, options: ReachOptions = {}): Promi
     const machines: Machine[] = [];
     let pageToken = "";
     do {
-      const request = { pageSize: PAGE, pageToken };
+      const request = { pageSize: PAGE_SIZE, pageToken };
       const { listMachines: method } = AcceleratorService.method;
       const page = await transport.unary(method, request, calls);
       machines.push(...page.machines);

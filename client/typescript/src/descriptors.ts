@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /**
- * Local functions of zDNN: descriptors, sizes, limits, versions. They ask nobody.
+ * Local functions of zDNN: descriptors, sizes, limits. They need no server.
  *
  * Descriptors are `zdnn_tensor_desc` as the wire carries it: fields layout, format, type, dim4 to
  * dim1, which a program may read and write as in C.
@@ -20,8 +20,6 @@ import {
   USAGE_HIDDEN_BIASES,
   USAGE_HIDDEN_WEIGHTS,
   USAGE_WEIGHTS,
-  ZDNN_VERNUM,
-  ZDNN_VERSION,
 } from "./macros.js";
 import { dims, type Dims, rank } from "./elements.js";
 import { ZdnnError } from "./errors.js";
@@ -34,7 +32,6 @@ import {
   type TensorDesc,
   TensorDescSchema,
 } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import type { Session } from "./session.js";
 
 const UINT32_MAX = 0xffffffff;
 const FLOATS: readonly number[] = [DataTypes.FP32, DataTypes.FP16, DataTypes.BFLOAT];
@@ -43,10 +40,10 @@ const STICK_CELLS = 64;
 const STICK_ROWS = 32n;
 const PAGE_BYTES = 4096n;
 
-type Place = (...sizes: Dims) => Dims;
+type DimsMapping = (...sizes: Dims) => Dims;
 
-/** Where the dims of a layout go; these layouts may be quantized too. */
-const PLAIN = new Map<number, Place>([
+/** The transformed dims of a layout; these layouts may be quantized too. */
+const QUANTIZABLE = new Map<number, DimsMapping>([
   [DataLayouts.ZDNN_1D, (_d4, _d3, _d2, d1) => [1, 1, 1, d1]],
   [DataLayouts.ZDNN_2D, (_d4, _d3, d2, d1) => [1, 1, d2, d1]],
   [DataLayouts.ZDNN_2DS, (_d4, _d3, d2, d1) => [d2, 1, 1, d1]],
@@ -55,7 +52,7 @@ const PLAIN = new Map<number, Place>([
   [DataLayouts.ZDNN_4D, (...sizes) => sizes],
   [DataLayouts.ZDNN_NHWC, (...sizes) => sizes],
 ]);
-const OTHER = new Map<number, Place>([
+const UNQUANTIZED = new Map<number, DimsMapping>([
   [DataLayouts.ZDNN_NCHW, (n, channels, h, w) => [n, h, w, channels]],
   [DataLayouts.ZDNN_HWCK, (...sizes) => sizes],
   [
@@ -104,7 +101,7 @@ function refuse(
   throw new ZdnnError(status, op, { refusal });
 }
 
-function place(desc: TensorDesc, sizes: Dims): void {
+function setDims(desc: TensorDesc, sizes: Dims): void {
   [desc.dim4, desc.dim3, desc.dim2, desc.dim1] = sizes;
 }
 
@@ -120,19 +117,19 @@ export function initPreTransformedDesc(
   type: number,
   ...sizes: readonly number[]
 ): TensorDesc {
-  const wanted = rank(layout);
-  if (sizes.length < wanted) {
-    throw new TypeError(`sizes: ${sizes.length} given, layout ${layout} has ${wanted}`);
+  const dimCount = rank(layout);
+  if (sizes.length < dimCount) {
+    throw new TypeError(`sizes: ${sizes.length} given, layout ${layout} has ${dimCount}`);
   }
   const all: number[] = [0, 0, 0, 0];
-  for (const [index, size] of sizes.slice(0, wanted).entries()) {
+  for (const [index, size] of sizes.slice(0, dimCount).entries()) {
     if (!Number.isInteger(size) || size < 0 || size > UINT32_MAX) {
-      throw new RangeError(`dim${wanted - index}: ${size}, expected 0 to ${UINT32_MAX}`);
+      throw new RangeError(`dim${dimCount - index}: ${size}, expected 0 to ${UINT32_MAX}`);
     }
-    all[4 - wanted + index] = size;
+    all[4 - dimCount + index] = size;
   }
   const desc = create(TensorDescSchema, { layout: layout | 0, type: type | 0 });
-  place(desc, all as unknown as Dims);
+  setDims(desc, all as unknown as Dims);
   return desc;
 }
 
@@ -149,8 +146,8 @@ export function generateTransformedDesc(
 ): TensorDesc {
   const op = "generate_transformed_desc";
   const { layout, type } = preTfrmdDesc;
-  const placing = PLAIN.get(layout ?? -1) ?? OTHER.get(layout ?? -1);
-  if (placing === undefined) {
+  const mapping = QUANTIZABLE.get(layout ?? -1) ?? UNQUANTIZED.get(layout ?? -1);
+  if (mapping === undefined) {
     const field = "pre_tfrmd_desc.layout";
     return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, field, layout, "a plain one", 1);
   }
@@ -159,7 +156,7 @@ export function generateTransformedDesc(
   tfrmdDesc.format = kernel
     ? DataFormats.ZDNN_FORMAT_4DKERNEL
     : DataFormats.ZDNN_FORMAT_4DFEATURE;
-  place(tfrmdDesc, placing(...dims(preTfrmdDesc)));
+  setDims(tfrmdDesc, mapping(...dims(preTfrmdDesc)));
   if (![...FLOATS, DataTypes.INT32].includes(type ?? -1)) {
     const limit = "FP32, FP16, BFLOAT or INT32";
     return refuse(ZdnnStatus.ZDNN_INVALID_TYPE, op, "pre_tfrmd_desc.type", type, limit, 2);
@@ -183,8 +180,8 @@ export function generateQuantizedTransformedDesc(
 ): TensorDesc {
   const op = "generate_quantized_transformed_desc";
   const { layout, type } = preTfrmdDesc;
-  const placing = PLAIN.get(layout ?? -1);
-  if (placing === undefined) {
+  const mapping = QUANTIZABLE.get(layout ?? -1);
+  if (mapping === undefined) {
     const limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
     return refuse(ZdnnStatus.ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, limit, 1);
   }
@@ -199,7 +196,7 @@ export function generateQuantizedTransformedDesc(
   }
   tfrmdDesc.layout = DataLayouts.ZDNN_NHWC;
   [tfrmdDesc.format, tfrmdDesc.type] = chosen;
-  place(tfrmdDesc, placing(...dims(preTfrmdDesc)));
+  setDims(tfrmdDesc, mapping(...dims(preTfrmdDesc)));
   return tfrmdDesc;
 }
 
@@ -239,7 +236,7 @@ export function generateTransformedDescConcatenated(
   tfrmdDesc.layout = lstm ? fico : zrh;
   tfrmdDesc.format = DataFormats.ZDNN_FORMAT_4DFEATURE;
   tfrmdDesc.type = DataTypes.ZDNN_DLFLOAT16;
-  place(tfrmdDesc, [stack, 1, rows, times(lstm ? 4 : 3, padded(dim1))]);
+  setDims(tfrmdDesc, [stack, 1, rows, times(lstm ? 4 : 3, padded(dim1))]);
   return tfrmdDesc;
 }
 
@@ -255,10 +252,10 @@ function concatenatedRows(
     const status = ZdnnStatus.ZDNN_INVALID_CONCAT_INFO;
     return refuse(status, op, "info", `usage ${usage}`, "a USAGE_ number", 3);
   }
-  const wanted = biases ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
-  if (pre.layout !== wanted) {
+  const layout = biases ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+  if (pre.layout !== layout) {
     const status = ZdnnStatus.ZDNN_INVALID_LAYOUT;
-    const limit = DataLayouts[wanted];
+    const limit = DataLayouts[layout];
     return refuse(status, op, "pre_tfrmd_desc.layout", pre.layout, limit, 3);
   }
   if (biases) {
@@ -289,7 +286,7 @@ export function getsizeZtensor(tfrmdDesc: TensorDesc): bigint {
   return BigInt.asUintN(64, BigInt(dim4) * BigInt(dim3) * pages * PAGE_BYTES);
 }
 
-type Limits = readonly [greatest: number, least: number];
+type Limits = readonly [max: number, min: number];
 
 const INT8_LIMITS: Limits = [127, -128];
 /** BFLOAT's is the largest that the truncated DLFLOAT16 maximum leaves. */
@@ -319,12 +316,12 @@ function limits(op: string, transformedType: number, preTransformedType: number)
     const allowed = "ZDNN_DLFLOAT16, ZDNN_BINARY_INT8 or ZDNN_BINARY_INT32";
     return refuse(status, op, "transformed_type", transformedType, allowed, 1);
   }
-  const found = types.get(preTransformedType);
-  if (found === undefined) {
+  const pair = types.get(preTransformedType);
+  if (pair === undefined) {
     const allowed = "a type that becomes transformed_type";
     return refuse(status, op, "pre_transformed_type", preTransformedType, allowed, 2);
   }
-  return found;
+  return pair;
 }
 
 /**
@@ -344,25 +341,4 @@ export function getMaxLimit(transformedType: number, preTransformedType: number)
  */
 export function getMinLimit(transformedType: number, preTransformedType: number): number {
   return limits("get_min_limit", transformedType, preTransformedType)[1];
-}
-
-/**
- * Returns the version of the session's zDNN, 0x00MMmmpp; without a session, 0x00010200.
- *
- * Source: zDNN API Reference 1.2.0, zdnn_get_library_version.
- */
-export function getLibraryVersion(session?: Session): number {
-  if (session === undefined) {
-    return ZDNN_VERNUM;
-  }
-  return session.library.split(".").reduce((number, part) => (number << 8) | Number(part), 0);
-}
-
-/**
- * Returns the version of the session's zDNN as text; without a session, "1.2.0".
- *
- * Source: zDNN API Reference 1.2.0, zdnn_get_library_version_str.
- */
-export function getLibraryVersionStr(session?: Session): string {
-  return session?.library ?? ZDNN_VERSION;
 }

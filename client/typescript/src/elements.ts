@@ -64,17 +64,17 @@ export function layoutShape(desc: TensorDesc): number[] {
 
 /** Returns the bytes of one element of a pre-transformed type; 4, the most, for unknown ones. */
 export function elementBytes(type: number | undefined): number {
-  const one = CLASSES.get(type ?? -1);
-  return one === undefined ? 4 : new one(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
+  const arrayClass = CLASSES.get(type ?? -1);
+  return arrayClass === undefined ? 4 : new arrayClass(new ArrayBuffer(0)).BYTES_PER_ELEMENT;
 }
 
-/** Returns the type that the short face gives to an array, or throws TypeError. */
-export function typeOf(array: UserArray, wanted: number | undefined): number {
-  if (array instanceof Float32Array && (wanted ?? DataTypes.FP32) === DataTypes.FP32) {
+/** Returns the zDNN type of an array for `session.ztensor`; throws TypeError where none fits. */
+export function typeOf(array: UserArray, type: number | undefined): number {
+  if (array instanceof Float32Array && (type ?? DataTypes.FP32) === DataTypes.FP32) {
     return DataTypes.FP32;
   }
-  if (array instanceof Uint16Array && (wanted === DataTypes.FP16 || wanted === DataTypes.BFLOAT)) {
-    return wanted;
+  if (array instanceof Uint16Array && (type === DataTypes.FP16 || type === DataTypes.BFLOAT)) {
+    return type;
   }
   throw new TypeError(
     `array: ${array.constructor.name}, expected Float32Array, or Uint16Array with type FP16 or BFLOAT`,
@@ -87,24 +87,24 @@ export function bytesOf(data: UserData, type: number | undefined): Uint8Array {
   if (data instanceof Uint8Array) {
     return bytes;
   }
-  const wanted = CLASSES.get(type ?? -1);
-  if (wanted !== undefined && !(data instanceof wanted)) {
+  const arrayClass = CLASSES.get(type ?? -1);
+  if (arrayClass !== undefined && !(data instanceof arrayClass)) {
     const name = DataTypes[type ?? -1] ?? String(type);
     throw new TypeError(
-      `data: ${data.constructor.name}, the descriptor says ${name} (${wanted.name})`,
+      `data: ${data.constructor.name}, the descriptor says ${name} (${arrayClass.name})`,
     );
   }
   return endianness() === "LE" ? bytes : swapped(bytes, data.BYTES_PER_ELEMENT);
 }
 
-/** Returns elements of a pre-transformed type from their little-endian bytes, which it takes over. */
+/** Returns elements of a pre-transformed type over their little-endian bytes. */
 export function arrayOf(bytes: Uint8Array<ArrayBuffer>, type: number | undefined): UserData {
-  const wanted = CLASSES.get(type ?? -1);
-  if (wanted === undefined || bytes.byteLength % elementBytes(type)) {
+  const arrayClass = CLASSES.get(type ?? -1);
+  if (arrayClass === undefined || bytes.byteLength % elementBytes(type)) {
     return bytes;
   }
   const native = endianness() === "LE" ? bytes : swapped(bytes, elementBytes(type));
-  return new wanted(native.buffer);
+  return new arrayClass(native.buffer);
 }
 
 /** Returns a copy with the bytes of each element in reverse order. */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /**
- * What can go wrong, and how it says so.
+ * Errors and warnings of this package.
  *
  *     NnpaError           everything that this package throws on purpose
  *       ZdnnError         the accelerator or the library answered with an error status
  *       ProgramCheck      the machine would have ended the program
  *       TransportError    the call did not reach the accelerator, or its answer got lost
- *     ZdnnWarning         told, not thrown: a warning status; outputs are valid
+ *     ZdnnWarning         emitted, not thrown: a warning status; outputs are valid
  */
 
 import type { OperationResult, RangeViolation } from "./gen/nnpa/zdnn/v1/operation_pb.js";
@@ -19,7 +19,7 @@ export class NnpaError extends Error {
   override name = "NnpaError";
 }
 
-/** What a ZdnnError knows beside its status and the function. */
+/** Details of a ZdnnError beside its status and the function. */
 export interface Explanation {
   refusal?: Refusal | undefined;
   violation?: RangeViolation | undefined;
@@ -31,8 +31,8 @@ export interface Explanation {
  * A zDNN status that is neither ZDNN_OK nor a warning.
  *
  * `status` is zDNN's number, `statusName` its name, `statusMessage` the library's text, `op` the C
- * function without its prefix. `refusal` tells field, value, limit and constraint; `violation` tells
- * elements that are not numbers. `result` is the whole answer, with the data of a failed
+ * function without its prefix. `refusal` has field, value, limit and constraint; `violation` has
+ * the elements that are not numbers. `result` is the whole answer, with the data of a failed
  * transform_origtensor; `operationIndex` the call's place in a list, 0-based, absent outside a list.
  */
 export class ZdnnError extends NnpaError {
@@ -82,7 +82,7 @@ export class ZdnnWarning extends Error {
   }
 }
 
-/** What was dynamic in an error of the wire. */
+/** Values that fill an error message of the wire, by name. */
 export type Metadata = Readonly<Record<string, string>>;
 
 /**
@@ -215,10 +215,10 @@ export function explainViolation(violation: RangeViolation): string {
 
 function sentence(status: number, op: string, explanation: Explanation): string {
   const { refusal, violation, operationIndex } = explanation;
-  const place = operationIndex === undefined ? "" : `operation ${operationIndex}, `;
-  const told = refusal?.text ?? "";
-  let text = `${place}zdnn_${op}: ${told || getStatusMessage(status)}`;
-  if (refusal !== undefined && !told) {
+  const position = operationIndex === undefined ? "" : `operation ${operationIndex}, `;
+  const serverText = refusal?.text ?? "";
+  let text = `${position}zdnn_${op}: ${serverText || getStatusMessage(status)}`;
+  if (refusal !== undefined && !serverText) {
     const { field, value, limit, constraint } = refusal;
     text += ` ${field} is ${value}, allowed: ${limit} (${constraint}).`;
   }
@@ -229,13 +229,13 @@ function optionalNumber(text: string | undefined): number | undefined {
   return text ? Number(text) : undefined;
 }
 
-/** Returns the error with `before` operations, which the caller did not ask for, not counted. */
+/** Returns the error with operation indices lowered by `before`, the operations of the client itself. */
 export function renumbered(error: NnpaError, before: number): NnpaError {
   if (!before || !(error instanceof TransportError || error instanceof ProgramCheck)) {
     return error;
   }
   const shift = (text: string): string =>
-    text.replace(/operations\[(\d+)\]/g, (_, place) => `operations[${Number(place) - before}]`);
+    text.replace(/operations\[(\d+)\]/g, (_, index) => `operations[${Number(index) - before}]`);
   const metadata: Record<string, string> = {};
   for (const [key, value] of Object.entries(error.metadata)) {
     metadata[key] = key === "operation_index" ? String(Number(value) - before) : shift(value);

@@ -8,28 +8,19 @@
  * last one, so dropping costs no round trip.
  */
 
-import { type MessageInitShape } from "@bufbuild/protobuf";
-
+import type { Call, CallTensor, OperationInit } from "./call.js";
 import { NnpaError, renumbered, TransportError, ZdnnError, ZdnnWarning } from "./errors.js";
 import {
   AcceleratorService,
   type Session as SessionMessage,
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
-import type {
-  Diagnostic,
-  OperationResult,
-  OperationSchema,
-} from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { ZdnnStatus } from "./gen/nnpa/zdnn/v1/status_pb.js";
 import type { ZtensorInfo } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
 import { isWarning } from "./status.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { Ztensor } from "./ztensor.js";
 
-/** An operation of the wire contract. */
-export type OperationInit = MessageInitShape<typeof OperationSchema>;
-
-/** Reasons of errors that the server finds before anything of a list has run. */
+/** Reasons of errors after which no operation of the list has run. */
 const NOTHING_HAS_RUN = new Set([
   "CALL_QUOTA_EXCEEDED",
   "FIELD_INVALID",
@@ -45,28 +36,12 @@ const NOTHING_HAS_RUN = new Set([
 ]);
 
 const OK: number = ZdnnStatus.ZDNN_OK;
-/** Most tensors of one page of ListTensors. */
-const PAGE = 1000;
-/** What an operation without arrays takes at most, bytes: descriptors, ids, numbers. */
-const OPERATION_BYTES = 1024;
+/** The page size of ListTensors. */
+const PAGE_SIZE = 1000;
+/** The most bytes of an operation without arrays: descriptors, ids, numbers. */
+const MAX_OPERATION_BYTES = 1024;
 
-/**
- * One call of a C function: its name without prefix, and what it becomes on the wire.
- *
- * `tensors` are its ztensors by C parameter name; the answer may change their structure. `creates`
- * are those that exist only when the answer says so. `bytes` counts the arrays that it carries. `read`
- * gets every answer.
- */
-export interface Call {
-  name: string;
-  operation: OperationInit;
-  tensors?: Readonly<Record<string, Ztensor>>;
-  creates?: readonly Ztensor[];
-  bytes?: number;
-  read?: (result: OperationResult) => void;
-}
-
-/** Who is told of warnings, and of what the library prints. */
+/** Callbacks for warnings, and for lines that the library prints. */
 export interface Listeners {
   onWarning: (warning: ZdnnWarning) => void;
   onDiagnostic: (line: Diagnostic) => void;
@@ -84,7 +59,7 @@ export class Guest {
   readonly name: string;
   readonly maxInlineBytes: number;
   readonly #queueBytes: number;
-  readonly #living = new Map<bigint, WeakRef<Ztensor>>();
+  readonly #living = new Map<bigint, WeakRef<CallTensor>>();
   readonly #finalizer = new FinalizationRegistry<bigint>((id) => {
     this.#living.delete(id);
     this.#dropped.push(id);
@@ -113,20 +88,20 @@ export class Guest {
     return this.#lastId;
   }
 
-  /** Remembers a tensor that now exists, and to free it when its object is dropped. */
-  adopt(ztensor: Ztensor): void {
+  /** Tracks a tensor that now exists, and frees it when its object is dropped. */
+  track(ztensor: CallTensor): void {
     this.#living.set(ztensor.id, new WeakRef(ztensor));
     this.#finalizer.register(ztensor, ztensor.id, ztensor);
   }
 
-  /** Notes that the server has forgotten a tensor; the object keeps its structure. */
-  forget(ztensor: Ztensor): void {
+  /** Stops tracking a tensor that the server has freed; the object keeps its structure. */
+  untrack(ztensor: CallTensor): void {
     this.#living.delete(ztensor.id);
     this.#finalizer.unregister(ztensor);
     ztensor.release();
   }
 
-  /** Runs work after all that was asked of the session before. */
+  /** Runs work after every earlier call of the session. */
   async exclusive<T>(work: () => Promise<T>): Promise<T> {
     const before = this.#last;
     let release = (): void => undefined;
@@ -149,7 +124,7 @@ export class Guest {
       await this.exclusive(() => this.#run(calls, options));
       return;
     }
-    const size = calls.reduce((sum, call) => sum + OPERATION_BYTES + (call.bytes ?? 0), 0);
+    const size = calls.reduce((sum, call) => sum + MAX_OPERATION_BYTES + (call.bytes ?? 0), 0);
     const full = this.#queue.length > 0 && this.#queuedBytes + size > this.#queueBytes;
     const before = full ? this.flush() : undefined;
     this.#queue.push(...calls);
@@ -197,11 +172,11 @@ export class Guest {
       return;
     }
     if (!run) {
-      voidAll(this.#queue, "its pipeline was left by an error");
+      invalidateAll(this.#queue, "its pipeline was left by an error");
       this.#queue = [];
     }
     const done = this.flush();
-    this.#open = undefined; // from here on calls are their own again
+    this.#open = undefined; // later calls run by themselves
     await done;
   }
 
@@ -226,7 +201,7 @@ export class Guest {
       this.#dropped.unshift(...freed);
       const reason = error instanceof TransportError ? error.reason : "PROGRAM_CHECK";
       if (!NOTHING_HAS_RUN.has(reason)) {
-        await this.doubt();
+        await this.markUncertain();
       } else if (reason === "TENSOR_NOT_FOUND" && freed.includes(missing(error))) {
         await this.#reconcile();
         return this.execute(operations, options);
@@ -235,27 +210,27 @@ export class Guest {
     }
   }
 
-  /** Takes over what one answer says of ztensors; hands it to who wants to read it. */
-  settle(call: Call, result: OperationResult): void {
+  /** Updates the call's ztensors from its result, and hands the result to `call.read`. */
+  applyResult(call: Call, result: OperationResult): void {
     const valid = result.zdnnStatus === OK || isWarning(result.zdnnStatus);
     for (const info of result.outputs) {
       if (info.ztensor !== undefined) {
-        call.tensors?.[info.operand]?.settle(info.ztensor);
+        call.tensors?.[info.operand]?.update(info.ztensor);
       }
     }
     for (const ztensor of call.creates ?? []) {
       if (valid) {
-        this.adopt(ztensor);
+        this.track(ztensor);
       } else {
-        ztensor.void(`zdnn_${call.name} failed`);
+        ztensor.invalidate(`zdnn_${call.name} failed`);
       }
     }
     result.diagnostics.forEach(this.listeners.onDiagnostic);
     call.read?.(result);
   }
 
-  /** Throws ZdnnError for an error status, tells of a warning. */
-  judge(call: Call, result: OperationResult, operationIndex?: number): void {
+  /** Throws ZdnnError for an error status, reports a warning to the listener. */
+  throwForStatus(call: Call, result: OperationResult, operationIndex?: number): void {
     const status = result.zdnnStatus;
     const violation = result.rangeViolation;
     if (isWarning(status)) {
@@ -269,7 +244,7 @@ export class Guest {
   async #run(
     calls: readonly Call[],
     options?: CallOptions,
-    told?: OperationResult[],
+    collected?: OperationResult[],
   ): Promise<void> {
     if (!calls.length) {
       return;
@@ -278,24 +253,24 @@ export class Guest {
     try {
       results = await this.execute(calls.map((call) => call.operation), options);
     } catch (error) {
-      voidAll(calls, "the call that makes it failed");
+      invalidateAll(calls, "the call that makes it failed");
       throw error;
     }
-    const answered = results.flatMap((result, index) => {
+    const pairs = results.flatMap((result, index) => {
       const call = calls[index];
       return call === undefined ? [] : [[call, result] as const];
     });
-    answered.forEach(([call, result]) => { this.settle(call, result); });
-    voidAll(calls.slice(results.length), "the list of operations ended before");
-    const before = told?.length ?? 0;
-    told?.push(...results);
-    answered.forEach(([call, result], index) => {
-      this.judge(call, result, told === undefined ? undefined : before + index);
+    pairs.forEach(([call, result]) => { this.applyResult(call, result); });
+    invalidateAll(calls.slice(results.length), "the list of operations ended before");
+    const before = collected?.length ?? 0;
+    collected?.push(...results);
+    pairs.forEach(([call, result], index) => {
+      this.throwForStatus(call, result, collected === undefined ? undefined : before + index);
     });
   }
 
-  /** Finds out what has run of calls whose answers are lost, now or before the next call. */
-  async doubt(): Promise<void> {
+  /** Reconciles with the server after a lost answer, now or before the next call. */
+  async markUncertain(): Promise<void> {
     this.#uncertain = true;
     try {
       await this.#reconcile();
@@ -315,7 +290,7 @@ export class Guest {
     for (const [id, living] of this.#living) {
       const structure = present.get(id)?.ztensor;
       if (structure !== undefined) {
-        living.deref()?.settle(structure);
+        living.deref()?.update(structure);
       }
     }
     this.#uncertain = false;
@@ -326,7 +301,7 @@ export class Guest {
     const tensors: ZtensorInfo[] = [];
     let pageToken = "";
     do {
-      const request = { session: this.name, pageSize: PAGE, pageToken };
+      const request = { session: this.name, pageSize: PAGE_SIZE, pageToken };
       const page = await this.transport.unary(AcceleratorService.method.listTensors, request);
       tensors.push(...page.tensors);
       pageToken = page.nextPageToken;
@@ -345,6 +320,6 @@ function missing(error: NnpaError): bigint {
   return error instanceof TransportError ? BigInt(error.metadata.tensor ?? "0") : 0n;
 }
 
-function voidAll(calls: readonly Call[], reason: string): void {
-  calls.flatMap((call) => call.creates ?? []).forEach((ztensor) => { ztensor.void(reason); });
+function invalidateAll(calls: readonly Call[], reason: string): void {
+  calls.flatMap((call) => call.creates ?? []).forEach((ztensor) => { ztensor.invalidate(reason); });
 }

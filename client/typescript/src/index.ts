@@ -2,12 +2,12 @@
 
 /** nnpa: IBM's NNPA accelerator and zDNN, emulated; this is the TypeScript client. */
 
+export type { OperationInit } from "./call.js";
 export { connect, type ConnectOptions, listMachines, type ReachOptions } from "./connection.js";
 export type { Credentials } from "./config.js";
 export type { UserArray, UserData } from "./elements.js";
 export { NnpaError, ProgramCheck, TransportError, ZdnnError, ZdnnWarning } from "./errors.js";
 export { FpFlags } from "./gen/nnpa/zdnn/v1/operation_pb.js";
-export type { OperationInit } from "./guest.js";
 export type { ChangeableOptions, MachineSpec, SessionOptions } from "./options.js";
 export { Session, type SessionListeners, type ZtensorOptions } from "./session.js";
 export { type CallOptions, GrpcTransport, type Transport } from "./transport.js";

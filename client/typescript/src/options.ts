@@ -33,11 +33,11 @@ export interface ChangeableOptions {
   logLevel?: "off" | "fatal" | "error" | "warn" | "info" | "debug" | "trace";
   /** Which modules log: ZDNN_LOGMODULE. */
   logModule?: string;
-  /** How results are made. Default "exact". */
+  /** How results are computed. Default "exact". */
   numerics?: "exact" | "jitter";
   /** Seed of "jitter". */
   jitterSeed?: bigint;
-  /** How sums of products are made. Default "fp32". */
+  /** How sums of products are computed. Default "fp32". */
   accumulate?: "fp32" | "fp64";
 }
 
@@ -99,7 +99,7 @@ function word(
   }
   const number = numbers[chosen.toUpperCase()];
   if (typeof number !== "number" || number === 0) {
-    const words = Object.keys(numbers).filter((one) => Number(numbers[one]) > 0);
+    const words = Object.keys(numbers).filter((name) => Number(numbers[name]) > 0);
     const expected = words.join(", ").toLowerCase();
     throw new TypeError(`${option}: ${JSON.stringify(chosen)}, expected one of ${expected}`);
   }

@@ -15,10 +15,10 @@ import { TransportError } from "./errors.js";
 /** The server's program, of `pip install nnpa`, on the PATH. */
 const PROGRAM = "nnpa-server";
 const READY = "nnpa-server listening on ";
-/** Milliseconds that a server has to end by itself. */
+/** Milliseconds before a server that was asked to end is killed. */
 const STOP_TIMEOUT = 10_000;
-/** Lines of the server's log that an error repeats. */
-const TAIL = 3;
+/** The most lines of the server's log in an error. */
+const MAX_LOG_LINES = 3;
 
 /** `nnpa-server` as a child. It ends when `stop` is called, and with this process. */
 export class PrivateServer {
@@ -51,8 +51,8 @@ export class PrivateServer {
       const lines = (await readFile(join(folder, "server.log"), "utf8")).trim().split("\n");
       await rm(folder, { recursive: true, force: true });
       const why = error instanceof Error ? error.message : String(error);
-      const told = [why, ...lines.slice(-TAIL).filter(Boolean)].join(" / ");
-      const text = `the private server did not start: ${told}. \`pip install nnpa\` brings it.`;
+      const causes = [why, ...lines.slice(-MAX_LOG_LINES).filter(Boolean)].join(" / ");
+      const text = `the private server did not start: ${causes}. \`pip install nnpa\` brings it.`;
       throw new TransportError("UNAVAILABLE", text, "", {}, { cause: error });
     } finally {
       await log.close();

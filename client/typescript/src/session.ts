@@ -7,6 +7,8 @@ import { debuglog } from "node:util";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { allochelperZtensor } from "./allocation.js";
+import type { OperationInit } from "./call.js";
 import { trace } from "./config.js";
 import { generateTransformedDesc, initPreTransformedDesc } from "./descriptors.js";
 import { typeOf, type UserArray } from "./elements.js";
@@ -19,8 +21,7 @@ import {
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import type { Diagnostic, OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
 import { DataLayouts, type ZtensorInfo, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import { Guest, type OperationInit } from "./guest.js";
-import { initZtensorWithMalloc } from "./lifecycle.js";
+import { Guest } from "./guest.js";
 import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./options.js";
 import type { PrivateServer } from "./private_server.js";
 import { putZtensor, transform } from "./transfer.js";
@@ -35,15 +36,15 @@ const LAYOUTS = [
 ];
 const logged = debuglog("nnpa");
 
-/** Who is told of what is not an error. */
+/** Callbacks for what is not an error. */
 export interface SessionListeners {
-  /** Told of warning statuses. Default: `process.emitWarning`. */
+  /** Called with warning statuses. Default: `process.emitWarning`. */
   onWarning?: (warning: ZdnnWarning) => void;
-  /** Told what the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
+  /** Called with lines that the library prints. Default: `util.debuglog("nnpa")`, that is NODE_DEBUG=nnpa. */
   onDiagnostic?: (line: Diagnostic) => void;
 }
 
-/** Milliseconds for the calls that open and close a session, unless `connectTimeout` says else. */
+/** Milliseconds for the calls that open and close a session, unless `connectTimeout` differs. */
 export const CONNECT_TIMEOUT = 10_000;
 
 /** A ztensor's data beside its elements. */
@@ -99,7 +100,7 @@ export class Session {
     return new Session(transport, message, options, { timeout: calls.timeout }, server);
   }
 
-  /** The resource name; who knows it has the session. */
+  /** The resource name; it is the only credential of the session. */
   get name(): string {
     return this.#message.name;
   }
@@ -203,7 +204,8 @@ export class Session {
     }
     const pre = initPreTransformedDesc(layout, typeOf(array, options.type), ...shape);
     const tfrmd = generateTransformedDesc(pre);
-    const ztensor = await initZtensorWithMalloc(this, pre, tfrmd, options);
+    const unallocated = Ztensor.unallocated(this.guest, pre, tfrmd);
+    const ztensor = await allochelperZtensor(unallocated, options);
     const value = { ztensor: ztensor.ref() };
     return transform(
       ztensor,
@@ -236,7 +238,7 @@ export class Session {
    * once; `results` gets the answers as the wire has them. A verb whose value is needed (`data`,
    * queries) sends what is queued so far. Whatever else calls verbs of the session until `body` ends
    * joins the list. When an operation fails, those after it have not run, and
-   * `ZdnnError.operationIndex` tells its place in the list. `options` are those of the list.
+   * `ZdnnError.operationIndex` is its index in the list. `options` are those of the list.
    */
   async pipeline<T>(
     body: (results: readonly OperationResult[]) => T | Promise<T>,
@@ -254,13 +256,13 @@ export class Session {
     return value;
   }
 
-  /** Runs what an open pipeline has queued, so that the ztensors that it makes exist. */
+  /** Runs what an open pipeline has queued, so that its outputs exist. */
   flush(options?: CallOptions): Promise<void> {
     return this.guest.flush(options);
   }
 
   /**
-   * Runs operations of the wire contract as they are, and returns their answers unjudged. What an open
+   * Runs operations of the wire contract as they are, and returns their answers, errors included. What an open
    * pipeline has queued runs before. Take ids for new tensors from `newId`.
    */
   async execute(

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** Data on its way: user arrays and sticks, inline when small, in chunks when large. */
+/** Transfers of user arrays and sticks: inline when small, streamed in chunks when large. */
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
+import type { Call, CallTensor, OperationInit, Pointers, Ref } from "./call.js";
 import { arrayOf, bytesOf, dims, elementBytes, type UserArray, type UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import {
@@ -13,16 +14,14 @@ import {
   type WriteTensorRequestSchema,
 } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import { type OperationResult, OperationResultSchema } from "./gen/nnpa/zdnn/v1/operation_pb.js";
-import { ByteOrder, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import type { Call, Guest, OperationInit } from "./guest.js";
+import { ByteOrder, type TensorDesc, type ZtensorSchema } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+import type { Guest } from "./guest.js";
 import type { CallOptions } from "./transport.js";
-import type { Pointers } from "./verb.js";
-import type { Ztensor } from "./ztensor.js";
 
-/** Bytes of one chunk; the contract calls 256 KiB to 1 MiB fastest. */
+/** Bytes of a chunk; the contract calls 256 KiB to 1 MiB fastest. */
 export const CHUNK_BYTES = 1 << 20;
 /** Above this, bytes, arrays travel in chunks, as in every SDK. */
-export const INLINE_BYTES = 1 << 19;
+export const MAX_INLINE_BYTES = 1 << 19;
 
 /** Byte orders of sticks: of this client's arrays, and of an IBM Z machine's memory. */
 export type ByteOrderName = "little" | "big";
@@ -32,17 +31,30 @@ const ORDERS = { little: ByteOrder.LITTLE_ENDIAN, big: ByteOrder.BIG_ENDIAN };
 type Header = MessageInitShape<typeof WriteTensorHeaderSchema>;
 type WriteRequest = MessageInitShape<typeof WriteTensorRequestSchema>;
 type ReadRequest = MessageInitShape<typeof ReadTensorRequestSchema>;
-/** An operation's `data`, put into it by `transform`. */
+/** Builds the operation of a transform around its `data`. */
 type MakeOperation = (data: Uint8Array[]) => OperationInit;
 
+/** A ztensor as a transfer sees it. */
+export interface TransferTensor extends CallTensor {
+  readonly guest: Guest;
+  /** Whether an operation that has not run is to create it. */
+  readonly pending: boolean;
+  readonly preTransformedDesc: TensorDesc;
+  readonly transformedDesc: TensorDesc;
+  /** IEEE flags of the last transform. */
+  flags: number;
+  /** Returns how an operation names this ztensor. */
+  ref(): Ref;
+}
+
 /** Sends user arrays to a transform; `make` puts them, or nothing, into its operation. */
-export async function transform(
-  ztensor: Ztensor,
+export async function transform<T extends TransferTensor>(
+  ztensor: T,
   name: string,
   arrays: readonly UserData[],
   make: MakeOperation,
   options?: CallOptions,
-): Promise<Ztensor> {
+): Promise<T> {
   const { guest } = ztensor;
   if (ztensor.pending) {
     await guest.flush();
@@ -54,7 +66,7 @@ export async function transform(
   const call: Call = { name, operation: make([]), tensors: { ztensor }, read };
   if (!ztensor.id) {
     await guest.submit([call], options);
-  } else if (bytes <= Math.min(INLINE_BYTES, guest.maxInlineBytes)) {
+  } else if (bytes <= Math.min(MAX_INLINE_BYTES, guest.maxInlineBytes)) {
     const operation = make(views.map((view) => view.slice()));
     await guest.submit([{ ...call, operation, bytes }], options);
   } else {
@@ -65,7 +77,7 @@ export async function transform(
   return ztensor;
 }
 
-function keepFlags(ztensor: Ztensor): (result: OperationResult) => void {
+function keepFlags(ztensor: TransferTensor): (result: OperationResult) => void {
   return (result) => {
     ztensor.flags = result.fpFlags;
   };
@@ -91,20 +103,20 @@ async function write(
   await guest.exclusive(async () => {
     const requests = parts({ ...header, session: guest.name }, views);
     const method = AcceleratorService.method.writeTensor;
-    const answer = await inDoubt(guest, guest.transport.clientStream(method, requests, options));
+    const answer = await markingUncertain(guest, guest.transport.clientStream(method, requests, options));
     const result = answer.result ?? create(OperationResultSchema);
-    guest.settle(call, result);
-    guest.judge(call, result);
+    guest.applyResult(call, result);
+    guest.throwForStatus(call, result);
   });
 }
 
-/** Has the guest find out what has run when a call fails. */
-async function inDoubt<T>(guest: Guest, call: Promise<T>): Promise<T> {
+/** Awaits a call, and marks the state of the guest uncertain when it fails. */
+async function markingUncertain<T>(guest: Guest, call: Promise<T>): Promise<T> {
   try {
     return await call;
   } catch (error) {
     if (error instanceof NnpaError) {
-      await guest.doubt();
+      await guest.markUncertain();
     }
     throw error;
   }
@@ -115,7 +127,7 @@ async function inDoubt<T>(guest: Guest, call: Promise<T>): Promise<T> {
  * for an `out` of another size.
  */
 export async function transformOrigtensor(
-  ztensor: Ztensor,
+  ztensor: TransferTensor,
   out?: UserArray,
   options?: CallOptions,
   pointers: Pointers = {},
@@ -129,11 +141,11 @@ export async function transformOrigtensor(
   const value = { ztensor: ztensor.ref() };
   const operation: OperationInit = { ...pointers, operation: { case: "transformOrigtensor", value } };
   const call: Call = { name: "transform_origtensor", operation, tensors: { ztensor } };
-  if (ztensor.id && denseBytes(ztensor) > Math.min(INLINE_BYTES, guest.maxInlineBytes)) {
+  if (ztensor.id && denseBytes(ztensor) > Math.min(MAX_INLINE_BYTES, guest.maxInlineBytes)) {
     const source = { case: "operation" as const, value: operation };
     await read(guest, { ...call, read: keepFlags(ztensor) }, { source }, sink, options);
   } else {
-    await guest.submit([{ ...call, read: taking(ztensor, sink) }], options);
+    await guest.submit([{ ...call, read: intoSink(ztensor, sink) }], options);
     if (out === undefined) {
       await guest.flush(options);
     }
@@ -141,29 +153,29 @@ export async function transformOrigtensor(
   return out ?? arrayOf(sink.filled, type);
 }
 
-function taking(ztensor: Ztensor, sink: Sink): (result: OperationResult) => void {
+function intoSink(ztensor: TransferTensor, sink: Sink): (result: OperationResult) => void {
   return (result) => {
     ztensor.flags = result.fpFlags;
     if (result.value.case === "data") {
       sink.expect(result.value.value.byteLength);
-      sink.take(result.value.value);
+      sink.append(result.value.value);
     }
   };
 }
 
 /** Returns an upper bound for the bytes of the dense array. */
-function denseBytes(ztensor: Ztensor): number {
-  const elements = dims(ztensor.transformedDesc).reduce((product, one) => product * one, 1);
+function denseBytes(ztensor: TransferTensor): number {
+  const elements = dims(ztensor.transformedDesc).reduce((product, size) => product * size, 1);
   return elements * elementBytes(ztensor.preTransformedDesc.type);
 }
 
-/** Where chunks land: a buffer of the announced size, the caller's own if there is one. */
+/** Collects chunks in a buffer of the announced size, and fills the caller's array from it. */
 class Sink {
   #buffer: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   #position = 0;
 
   constructor(
-    readonly wanted?: Uint8Array,
+    readonly targetBytes?: Uint8Array,
     readonly target?: UserArray,
   ) {}
 
@@ -171,17 +183,17 @@ class Sink {
     return this.#buffer;
   }
 
-  /** Makes room for so many bytes. */
+  /** Allocates room for `total` bytes. */
   expect(total: number): void {
-    if (this.wanted !== undefined && this.wanted.byteLength !== total) {
-      throw new RangeError(`out: ${this.wanted.byteLength} bytes, expected ${total}`);
+    if (this.targetBytes !== undefined && this.targetBytes.byteLength !== total) {
+      throw new RangeError(`out: ${this.targetBytes.byteLength} bytes, expected ${total}`);
     }
     this.#buffer = new Uint8Array(total);
     this.#position = 0;
   }
 
-  /** Takes the next bytes; the last ones fill the caller's array. */
-  take(chunk: Uint8Array): void {
+  /** Appends a chunk; the last chunk fills the caller's array. */
+  append(chunk: Uint8Array): void {
     this.#buffer.set(chunk, this.#position);
     this.#position += chunk.byteLength;
     if (this.target !== undefined && this.#position === this.#buffer.byteLength) {
@@ -194,7 +206,7 @@ class Sink {
   }
 }
 
-/** Reads a stream into the sink, then judges the status that came first. */
+/** Reads a stream into the sink, then throws for the status that came first. */
 async function read(
   guest: Guest,
   call: Call,
@@ -206,17 +218,17 @@ async function read(
   await guest.exclusive(async () => {
     let result = create(OperationResultSchema);
     const method = AcceleratorService.method.readTensor;
-    const asked = { ...request, session: guest.name };
-    for await (const { message } of guest.transport.serverStream(method, asked, options)) {
+    const named = { ...request, session: guest.name };
+    for await (const { message } of guest.transport.serverStream(method, named, options)) {
       if (message.case === "chunk") {
-        sink.take(message.value);
+        sink.append(message.value);
       } else if (message.case === "header") {
         result = message.value.result ?? result;
         sink.expect(Number(message.value.totalBytes));
       }
     }
-    guest.settle(call, result);
-    guest.judge(call, result);
+    guest.applyResult(call, result);
+    guest.throwForStatus(call, result);
   });
 }
 
@@ -228,9 +240,9 @@ function order(name: ByteOrderName): ByteOrder {
   return chosen;
 }
 
-/** Fetches the contents of a buffer as bytes. */
+/** Fetches the sticks of a buffer as bytes. */
 export async function readSticks(
-  ztensor: Ztensor,
+  ztensor: TransferTensor,
   byteOrder: ByteOrderName,
   options?: CallOptions,
 ): Promise<Uint8Array> {
@@ -241,9 +253,9 @@ export async function readSticks(
   return sink.filled;
 }
 
-/** Replaces the contents of a buffer. */
+/** Replaces the sticks of a buffer. */
 export async function writeSticks(
-  ztensor: Ztensor,
+  ztensor: TransferTensor,
   sticks: Uint8Array,
   byteOrder: ByteOrderName,
   isTransformed: boolean,
@@ -261,7 +273,7 @@ export async function writeSticks(
 
 /** Creates the tensor in the session from a structure as it stands, and its sticks. */
 export async function putZtensor(
-  ztensor: Ztensor,
+  ztensor: TransferTensor,
   structure: MessageInitShape<typeof ZtensorSchema>,
   sticks: Uint8Array | undefined,
   options?: CallOptions,

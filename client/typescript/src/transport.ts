@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** The one seam between this client and a server: calls of the wire, with errors of our own. */
+/** The seam between this client and a server: gRPC calls, whose errors become this package's. */
 
 import { readFileSync } from "node:fs";
 import { Readable, type Writable } from "node:stream";
@@ -33,7 +33,7 @@ import { type NnpaError, ProgramCheck, TransportError } from "./errors.js";
 import { ErrorInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 import { StatusSchema } from "./gen/google/rpc/status_pb.js";
 
-/** How long a call may take: an AbortSignal, and a number of milliseconds. */
+/** The limits of a call: an AbortSignal, and a timeout in milliseconds. */
 export interface CallOptions {
   signal?: AbortSignal | undefined;
   timeout?: number | undefined;
@@ -67,11 +67,11 @@ export interface Transport {
     request: MessageInitShape<I>,
     options?: CallOptions,
   ): AsyncIterable<MessageShape<O>>;
-  /** Gives up the connection. */
+  /** Closes the connection. */
   close(): void;
 }
 
-/** Returns the error for a failed gRPC call; `target` is named when nobody answered. */
+/** Returns the error for a failed gRPC call; the message names `target` for an unreachable server. */
 export function errorFromRpc(error: ServiceError, target: string, cause?: unknown): NnpaError {
   const code = status[error.code];
   let reason = "";
@@ -158,7 +158,7 @@ export class GrpcTransport implements Transport {
       const call = this.#client.makeClientStreamRequest(
         path(method), serialize, deserialize, this.#metadata, grpc, done,
       );
-      // The status of the call tells what went wrong, a broken source included.
+      // The status of the call reports every error, a broken source included.
       pipeline(Readable.from(requests), call as unknown as Writable).catch(() => { call.cancel(); });
       return call;
     });
@@ -211,7 +211,7 @@ export class GrpcTransport implements Transport {
     });
   }
 
-  /** Throws for calls that cannot be made any more. */
+  /** Throws for calls after `close`, and for aborted signals. */
   #refuse(signal: AbortSignal | undefined): void {
     if (this.#closed) {
       throw new TransportError("CANCELLED", `${this.target}: the connection is closed.`);

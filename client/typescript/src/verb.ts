@@ -1,29 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** What all verbs share: how ztensors become references, outputs come to exist, numbers are checked. */
+/** The shared body of verbs: references to ztensors, creation of outputs, checks of numbers. */
 
+import type { Call, OperationInit, Pointers, Ref } from "./call.js";
 import type { UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
-import type { Call, Guest, OperationInit } from "./guest.js";
 import type { OperationResult } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import type { Guest } from "./guest.js";
 import type { CallOptions } from "./transport.js";
-import { type Ref, Ztensor } from "./ztensor.js";
+import { Ztensor } from "./ztensor.js";
 
-/**
- * What C's pointers would tell: whether the addresses of buffers, of the save area and of the work
- * area are off their 4 KiB boundary.
- */
-export interface Pointers {
-  bufferMisaligned?: boolean;
-  saveAreaMisaligned?: boolean;
-  workAreaMisaligned?: boolean;
-}
-
-/** How long a verb may take; inside a pipeline, the pipeline's options say. */
+/** The limits of a verb's call; inside a pipeline, the pipeline's options hold. */
 export interface VerbOptions extends CallOptions, Pointers {}
 
 /**
- * One operation under way. Its ztensors go by C's parameter names; an output that is left out becomes
+ * A call of one operation. Its ztensors go by C's parameter names; an output that is left out becomes
  * a new ztensor, whose descriptors the server derives.
  */
 export class Verb {
@@ -36,12 +27,12 @@ export class Verb {
     inputs: Readonly<Record<string, Ztensor>> = {},
     outputs: Readonly<Record<string, Ztensor | undefined>> = {},
   ) {
-    for (const [operand, given] of Object.entries({ ...inputs, ...outputs })) {
-      const ztensor = given ?? new Ztensor(guest, undefined, guest.newId());
+    for (const [operand, argument] of Object.entries({ ...inputs, ...outputs })) {
+      const ztensor = argument ?? new Ztensor(guest, undefined, guest.newId());
       if (ztensor.guest !== guest) {
         throw new TypeError(`${operand}: of session ${ztensor.guest.name}, not ${guest.name}`);
       }
-      if (given === undefined) {
+      if (argument === undefined) {
         this.#creates.push(ztensor);
       }
       this.#tensors[operand] = ztensor;
@@ -50,11 +41,11 @@ export class Verb {
 
   /** Returns the ztensor of an operand. */
   tensor(operand: string): Ztensor {
-    const found = this.#tensors[operand];
-    if (found === undefined) {
+    const ztensor = this.#tensors[operand];
+    if (ztensor === undefined) {
       throw new NnpaError(`zdnn_${this.name}: no operand ${operand}`);
     }
-    return found;
+    return ztensor;
   }
 
   /** Returns how the operation names an operand. */
@@ -115,25 +106,25 @@ export function int32(field: string, value: number): number {
   return within(field, value, -0x80000000, 0x7fffffff);
 }
 
-function within(field: string, value: number, least: number, greatest: number): number {
-  if (!Number.isInteger(value) || value < least || value > greatest) {
-    throw new RangeError(`${field}: ${value}, expected ${least} to ${greatest}`);
+function within(field: string, value: number, min: number, max: number): number {
+  if (!Number.isInteger(value) || value < min || value > max) {
+    throw new RangeError(`${field}: ${value}, expected ${min} to ${max}`);
   }
   return value;
 }
 
-/** Returns the truth that an operation answered. */
+/** Returns the truth value of an answer. */
 export function boolean(answer: OperationResult): boolean {
   return answer.value.case === "boolean" && answer.value.value;
 }
 
-/** Returns the number that an operation answered; the machines' are far below 2^53. */
+/** Returns the number of an answer; the machines' numbers are far below 2^53. */
 export function number(answer: OperationResult): number {
   return answer.value.case === "number" ? Number(answer.value.value) : 0;
 }
 
-/** Returns the least and the greatest element that an operation found. */
-export function range(answer: OperationResult): [least: number, greatest: number] {
-  const found = answer.value.case === "range" ? answer.value.value : undefined;
-  return [found?.min ?? NaN, found?.max ?? NaN];
+/** Returns the least and the greatest element of an answer. */
+export function range(answer: OperationResult): [min: number, max: number] {
+  const extremes = answer.value.case === "range" ? answer.value.value : undefined;
+  return [extremes?.min ?? NaN, extremes?.max ?? NaN];
 }

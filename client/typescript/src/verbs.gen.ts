@@ -34,6 +34,7 @@ import type { Ztensor } from "./ztensor.js";
 
 /**
  * zdnn_reset_ztensor: makes a transformed ztensor transformable again. Data, scale and offset stay.
+ *
  * Status: always ZDNN_OK.
  *
  * @param ztensor The ztensor.
@@ -87,8 +88,8 @@ export function transformZtensor(
 }
 
 /**
- * zdnn_transform_ztensor_with_saturation: as TransformZtensor, finite values beyond the DLFLOAT16
- * range are clamped to its limits. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
+ * zdnn_transform_ztensor_with_saturation: converts as zdnn_transform_ztensor, and clamps finite
+ * values to DLFLOAT16. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
  *
  * @param ztensor The ztensor to fill.
  * @param data One array. Left out in WriteTensor.
@@ -112,11 +113,12 @@ export function transformZtensorWithSaturation(
 }
 
 /**
- * zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor. Statuses, in this
- * order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_SHAPE,
- * ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE, ZDNN_UNAVAILABLE_FUNCTION
- * (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or offset not usable), and the
- * warning ZDNN_ELEMENT_RANGE_VIOLATION.
+ * zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor.
+ *
+ * Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
+ * ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE,
+ * ZDNN_UNAVAILABLE_FUNCTION (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or
+ * offset not usable), and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
  *
  * @param ztensor The ztensor to fill; its rec_scale and offset take part.
  * @param saturationControl Clamp finite values beyond the DLFLOAT16 range. Read for FP32 to
@@ -148,9 +150,10 @@ export function transformQuantizedZtensor(
 }
 
 /**
- * zdnn_transform_origtensor: converts sticks back to a dense user array, OperationResult.data. May
- * be repeated. If the answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use
- * ReadTensor. Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+ * zdnn_transform_origtensor: converts sticks back to a dense user array. May be repeated. If the
+ * answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use ReadTensor.
+ *
+ * Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
  * ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
  * warning ZDNN_ELEMENT_RANGE_VIOLATION.
  *
@@ -165,10 +168,11 @@ export function transformOrigtensor(
 }
 
 /**
- * zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another. Statuses, in this
- * order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed dimensions),
- * ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and TransformZtensor
- * where the data must pass through them.
+ * zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another.
+ *
+ * Statuses, in this order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed
+ * dimensions), ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and
+ * TransformZtensor where the data must pass through them.
  *
  * @param src The source; must be transformed.
  * @param dest The destination; must not be transformed. `new_id` is FIELD_INVALID.
@@ -189,8 +193,10 @@ export async function reshapeZtensor(
 }
 
 /**
- * zdnn_getrange_ztensor: finds the least and greatest element, OperationResult.range. Statuses, in
- * this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT, ZDNN_INVALID_TYPE.
+ * zdnn_getrange_ztensor: finds the least and the greatest element.
+ *
+ * Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
+ * ZDNN_INVALID_TYPE.
  *
  * @param ztensor The ztensor to read; must be transformed.
  */
@@ -209,7 +215,7 @@ export async function getrangeZtensor(
 }
 
 /**
- * zdnn_add: element by element input_a + input_b, rounded once.
+ * zdnn_add: adds input_a and input_b, element by element, rounded once.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -232,7 +238,7 @@ export async function add(
 }
 
 /**
- * zdnn_sub: element by element input_a - input_b, rounded once.
+ * zdnn_sub: subtracts input_b from input_a, element by element, rounded once.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -255,7 +261,7 @@ export async function sub(
 }
 
 /**
- * zdnn_mul: element by element input_a * input_b, rounded once.
+ * zdnn_mul: multiplies input_a by input_b, element by element, rounded once.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -278,7 +284,8 @@ export async function mul(
 }
 
 /**
- * zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation.
+ * zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
+ * violation.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -301,7 +308,7 @@ export async function div(
 }
 
 /**
- * zdnn_min: element by element the lesser of input_a and input_b; -0 is less than +0.
+ * zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -324,7 +331,7 @@ export async function min(
 }
 
 /**
- * zdnn_max: element by element the greater of input_a and input_b; -0 is less than +0.
+ * zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than +0.
  *
  * @param inputA First operand.
  * @param inputB Second operand, of the same shape: nothing is broadcast.
@@ -347,7 +354,8 @@ export async function max(
 }
 
 /**
- * zdnn_log: natural logarithm, element by element. A non-positive element is a range violation.
+ * zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
+ * violation.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -368,7 +376,7 @@ export async function log(
 }
 
 /**
- * zdnn_exp: e to the power of each element.
+ * zdnn_exp: raises e to the power of each element.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -389,7 +397,9 @@ export async function exp(
 }
 
 /**
- * zdnn_sqrt: square root of each element. A negative element is a range violation. Telum II.
+ * zdnn_sqrt: takes the square root of each element. A negative element is a range violation.
+ *
+ * Needs Telum II.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -410,8 +420,11 @@ export async function sqrt(
 }
 
 /**
- * zdnn_invsqrt: 1 / sqrt(input + epsilon), element by element. Telum II. Statuses with precheck:
- * ZDNN_INVALID_EPSILON.
+ * zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
+ *
+ * Statuses with precheck: ZDNN_INVALID_EPSILON.
+ *
+ * Needs Telum II.
  *
  * @param input Operand.
  * @param epsilon Added before the root; rounded to DLFLOAT16, where it must be a number.
@@ -434,7 +447,7 @@ export async function invsqrt(
 }
 
 /**
- * zdnn_relu: max(0, input), limited to clipping_value.
+ * zdnn_relu: computes max(0, input), limited to clipping_value, element by element.
  *
  * @param input Operand.
  * @param clippingValue Upper bound of the result. Absent is C's NULL: no clipping, as 0 is. Rounded
@@ -459,8 +472,12 @@ export async function relu(
 }
 
 /**
- * zdnn_leaky_relu: input where positive, limited to clipping_value, else adjustment_factor * input.
- * Telum II. Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
+ * zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others to
+ * clipping_value.
+ *
+ * Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
+ *
+ * Needs Telum II.
  *
  * @param input Operand.
  * @param clippingValue Upper bound of the result. Absent is C's NULL: no clipping, as 0 is. Rounded
@@ -487,7 +504,7 @@ export async function leakyRelu(
 }
 
 /**
- * zdnn_tanh: hyperbolic tangent of each element.
+ * zdnn_tanh: takes the hyperbolic tangent of each element.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -508,7 +525,7 @@ export async function tanh(
 }
 
 /**
- * zdnn_sigmoid: 1 / (1 + exp(-input)), element by element.
+ * zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -529,8 +546,9 @@ export async function sigmoid(
 }
 
 /**
- * zdnn_softmax: softmax of each vector along dim1. Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1),
- * ZDNN_FUNC_RC_F001 (act_func unknown).
+ * zdnn_softmax: computes the softmax of each vector along dim1.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
  *
  * @param input Operand (batch, 1, rows, classes).
  * @param actFunc What follows the softmax. The machine reads the low 4 bits.
@@ -553,9 +571,12 @@ export async function softmax(
 }
 
 /**
- * zdnn_softmax_mask: as Softmax over the first softmax_mask elements of each vector; the rest of
- * the result is 0. Telum II. Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds
- * dim1).
+ * zdnn_softmax_mask: computes the softmax of the first elements of each vector along dim1. The rest
+ * of the result is 0.
+ *
+ * Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds dim1).
+ *
+ * Needs Telum II.
  *
  * @param input Operand (batch, 1, rows, classes).
  * @param actFunc What follows the softmax. The machine reads the low 4 bits.
@@ -580,7 +601,9 @@ export async function softmaxMask(
 }
 
 /**
- * zdnn_gelu: Gaussian error linear unit of each element, in the tanh form. Telum II.
+ * zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form.
+ *
+ * Needs Telum II.
  *
  * @param input Operand.
  * @param output Result, of the input's shape.
@@ -601,7 +624,7 @@ export async function gelu(
 }
 
 /**
- * zdnn_batchnorm: input_a * input_b + input_c along dim1, rounded once.
+ * zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once.
  *
  * @param inputA Data (n, h, w, c).
  * @param inputB Folded scale, (1, 1, 1, c).
@@ -626,7 +649,9 @@ export async function batchnorm(
 }
 
 /**
- * zdnn_norm: Euclidean norm of input_a - input_b along dim1. Telum II.
+ * zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1.
+ *
+ * Needs Telum II.
  *
  * @param inputA First operand (n, 1, w, c).
  * @param inputB Second operand (n, 1, w, c).
@@ -649,9 +674,12 @@ export async function norm(
 }
 
 /**
- * zdnn_moments: mean and variance over dim3, dim2 and dim1, for each dim4. Telum II. As in the
- * library, is_transformed of output_b is left as it was. Statuses with precheck:
- * ZDNN_INVALID_BESSEL_CORRECTION.
+ * zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As in the
+ * library, is_transformed of output_b is left as it was.
+ *
+ * Statuses with precheck: ZDNN_INVALID_BESSEL_CORRECTION.
+ *
+ * Needs Telum II.
  *
  * @param input Operand (n, h, w, c).
  * @param besselCorrectionType Divisor of the variance.
@@ -676,8 +704,12 @@ export async function moments(
 }
 
 /**
- * zdnn_layernorm: (input_a - input_b) / sqrt(input_c + epsilon_value) * gamma_value + beta_value.
- * Telum II. Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
+ * zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta. The mean is
+ * input_b and the variance input_c, as zdnn_moments gives them.
+ *
+ * Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
+ *
+ * Needs Telum II.
  *
  * @param inputA Data (n, h, w, c).
  * @param inputB Mean (n, 1, 1, 1).
@@ -708,8 +740,9 @@ export async function layernorm(
 }
 
 /**
- * zdnn_meanreduce2d: mean over height and width. Statuses: ZDNN_FUNC_RC_F001 (height or width above
- * 1024).
+ * zdnn_meanreduce2d: computes the mean over height and width.
+ *
+ * Statuses: ZDNN_FUNC_RC_F001 (height or width above 1024).
  *
  * @param input Operand (n, h, w, c).
  * @param output Result (n, 1, 1, c); dim3 and dim2 are replaced.
@@ -730,8 +763,11 @@ export async function meanreduce2d(
 }
 
 /**
- * zdnn_reduce: minimum or maximum along dim1, or its first position. Telum II. Statuses:
- * ZDNN_FUNC_RC_F000 (op_type unknown).
+ * zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (op_type unknown).
+ *
+ * Needs Telum II.
  *
  * @param input Operand.
  * @param opType What to find. The machine reads the low 8 bits.
@@ -755,7 +791,8 @@ export async function reduce(
 }
 
 /**
- * zdnn_matmul_op: the matrix products of two stacks, and input_c added to or compared with them.
+ * zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with it.
+ *
  * Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
  * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
  *
@@ -784,10 +821,12 @@ export async function matmulOp(
 }
 
 /**
- * zdnn_matmul_bcast_op: as MatmulOp, where one of the inputs may have a stack of one that is used
- * for all. Comparisons, and a broadcast input_a, need Telum II. Statuses: ZDNN_FUNC_RC_F000
- * (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not combine), ZDNN_FUNC_RC_F002
- * (quantization parameters not usable).
+ * zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one stack may be a
+ * single matrix. That matrix is used for the whole other stack. Comparisons, and a broadcast
+ * input_a, need Telum II.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+ * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
  *
  * @param inputA First stack (s or 1, 1, m, n).
  * @param inputB Second stack (s or 1, 1, n, p).
@@ -815,9 +854,13 @@ export async function matmulBcastOp(
 }
 
 /**
- * zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way. Telum
- * II. Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+ * zdnn_matmul_transpose_op: multiplies stacks of matrices as zdnn_matmul_bcast_op, transposed on
+ * the way.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
  * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+ *
+ * Needs Telum II.
  *
  * @param inputA First stack (s or 1, 1, m, n), stored (s or 1, 1, n, m) when transpose_a.
  * @param inputB Second stack (s or 1, 1, n, p), stored (s or 1, 1, p, n) when transpose_b.
@@ -848,10 +891,13 @@ export async function matmulTransposeOp(
 }
 
 /**
- * zdnn_quantized_matmul_op: matrix product of quantized tensors, by their rec_scale and offset.
- * Telum II. Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0),
- * ZDNN_INVALID_TYPE, ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck
- * ZDNN_INVALID_SCALE, ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
+ * zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their rec_scale and offset.
+ *
+ * Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0), ZDNN_INVALID_TYPE,
+ * ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck ZDNN_INVALID_SCALE,
+ * ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
+ *
+ * Needs Telum II.
  *
  * @param inputA First stack: ZDNN_BINARY_INT8, or ZDNN_DLFLOAT16, which is quantized on the fly.
  * Shapes as in MatmulBcastOp.
@@ -890,10 +936,12 @@ export async function quantizedMatmulOp(
 }
 
 /**
- * zdnn_avgpool2d: mean over windows of height and width. Statuses: ZDNN_FUNC_RC_F000 (padding
- * unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024), ZDNN_FUNC_RC_F002 (kernel above
- * 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004 (input above 1024); with precheck
- * ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+ * zdnn_avgpool2d: computes the mean over windows of height and width.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+ * 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+ * ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+ * ZDNN_INVALID_STRIDE_PADDING.
  *
  * @param input Operand (n, h, w, c).
  * @param paddingType Padding. The machine reads the low 3 bits.
@@ -925,10 +973,12 @@ export async function avgpool2d(
 }
 
 /**
- * zdnn_maxpool2d: maximum over windows of height and width. Statuses: ZDNN_FUNC_RC_F000 (padding
- * unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024), ZDNN_FUNC_RC_F002 (kernel above
- * 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004 (input above 1024); with precheck
- * ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+ * zdnn_maxpool2d: takes the maximum over windows of height and width.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+ * 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+ * ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+ * ZDNN_INVALID_STRIDE_PADDING.
  *
  * @param input Operand (n, h, w, c).
  * @param paddingType Padding. The machine reads the low 3 bits.
@@ -960,10 +1010,12 @@ export async function maxpool2d(
 }
 
 /**
- * zdnn_conv2d: convolution along height and width, bias added. Statuses: ZDNN_FUNC_RC_F000 (padding
- * unknown), ZDNN_FUNC_RC_F001 (act_func unknown), ZDNN_FUNC_RC_F002 (strides 0 and kernel above
- * 448), ZDNN_FUNC_RC_F003 (kernel above 64), ZDNN_FUNC_RC_F004 (stride above 13); with precheck
- * ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING, ZDNN_INVALID_CLIPPING_VALUE.
+ * zdnn_conv2d: convolves along height and width, and adds the bias.
+ *
+ * Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown),
+ * ZDNN_FUNC_RC_F002 (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64),
+ * ZDNN_FUNC_RC_F004 (stride above 13); with precheck ZDNN_INVALID_STRIDES,
+ * ZDNN_INVALID_STRIDE_PADDING, ZDNN_INVALID_CLIPPING_VALUE.
  *
  * @param input Operand (n, h, w, c).
  * @param kernel Kernel (kh, kw, c, k), ZDNN_FORMAT_4DKERNEL.
@@ -1000,11 +1052,15 @@ export async function conv2d(
 }
 
 /**
- * zdnn_lstm: long short-term memory layer over a sequence. Symbols: ts timesteps, b batch, f
- * features, s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded to
- * a multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
- * ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
- * operation and leaves is_transformed of the outputs as it was.
+ * zdnn_lstm: runs a long short-term memory layer over a sequence.
+ *
+ * Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+ * gate is s elements wide, padded to a multiple of 64.
+ *
+ * Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+ *
+ * Unlike single-instruction operations, a range violation ends the operation and leaves
+ * is_transformed of the outputs as it was.
  *
  * @param input Sequence (ts, 1, b, f).
  * @param h0 Initial hidden state (d, 1, b, s).
@@ -1045,11 +1101,15 @@ export async function lstm(
 }
 
 /**
- * zdnn_gru: gated recurrent unit layer over a sequence. Symbols: ts timesteps, b batch, f features,
- * s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded to a
- * multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
- * ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
- * operation and leaves is_transformed of the outputs as it was.
+ * zdnn_gru: runs a gated recurrent unit layer over a sequence.
+ *
+ * Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
+ * gate is s elements wide, padded to a multiple of 64.
+ *
+ * Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+ *
+ * Unlike single-instruction operations, a range violation ends the operation and leaves
+ * is_transformed of the outputs as it was.
  *
  * @param input Sequence (ts, 1, b, f).
  * @param h0 Initial hidden state (d, 1, b, s).
@@ -1087,7 +1147,9 @@ export async function gru(
 
 /**
  * zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
- * environment variables, call UpdateSession first. Status: always ZDNN_OK.
+ * environment variables, call UpdateSession first.
+ *
+ * Status: always ZDNN_OK.
  *
  */
 export async function init(
@@ -1104,7 +1166,7 @@ export async function init(
 }
 
 /**
- * zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility; result `boolean`.
+ * zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
  *
  */
 export async function isNnpaInstalled(
@@ -1122,9 +1184,9 @@ export async function isNnpaInstalled(
 }
 
 /**
- * zdnn_is_nnpa_function_installed: true when all functions are installed; result `boolean`. The
- * query functions answer from the library's cached query result; only zdnn_init and
- * zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
+ * zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+ * answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
+ * ask the machine. Without NNPA the cache is all zeros.
  *
  * @param functionCodes Function codes, of enum NnpaFunctionCode or any other number; the library
  * reads the low 16 bits, and 256 and above are not installed.
@@ -1148,8 +1210,7 @@ export async function isNnpaFunctionInstalled(
 }
 
 /**
- * zdnn_is_nnpa_parmblk_fmt_installed: true when all parameter block formats are installed; result
- * `boolean`.
+ * zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
  *
  * @param formatCodes Formats, of enum NnpaParmblkFormat or any other number; the library reads the
  * low 8 bits, and 128 and above are not installed.
@@ -1172,7 +1233,7 @@ export async function isNnpaParmblkFmtInstalled(
 }
 
 /**
- * zdnn_is_nnpa_datatype_installed: true when all types of the mask are installed; result `boolean`.
+ * zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
  *
  * @param typesBitmask 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1
  * 0x8000, QUERY_DATATYPE_BINARY_FP32 0x0200, QUERY_DATATYPE_BINARY_INT8 0x0080,
@@ -1194,8 +1255,7 @@ export async function isNnpaDatatypeInstalled(
 }
 
 /**
- * zdnn_is_nnpa_layout_fmt_installed: true when all layout formats of the mask are installed; result
- * `boolean`.
+ * zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
  *
  * @param layoutBitmask 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE
  * 0x80000000, QUERY_LAYOUTFMT_4DKERNEL 0x40000000, QUERY_LAYOUTFMT_4DWEIGHTS 0x20000000,
@@ -1217,8 +1277,8 @@ export async function isNnpaLayoutFmtInstalled(
 }
 
 /**
- * zdnn_is_nnpa_conversion_installed: true when all conversions between the type and the formats of
- * the mask are installed; result `boolean`.
+ * zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+ * mask.
  *
  * @param type The accelerator's type; any but NNPA_DATATYPE_1 is false.
  * @param formatBitmask 16 bits, bit n from the left is NnpaBfpFormat n: QUERY_BFPFMT_TINY 0x4000,
@@ -1241,7 +1301,7 @@ export async function isNnpaConversionInstalled(
 }
 
 /**
- * zdnn_get_nnpa_max_dim_idx_size: largest size of any dimension, elements; result `number`.
+ * zdnn_get_nnpa_max_dim_idx_size: returns the largest size of any dimension, elements.
  *
  */
 export async function getNnpaMaxDimIdxSize(
@@ -1259,7 +1319,7 @@ export async function getNnpaMaxDimIdxSize(
 }
 
 /**
- * zdnn_get_max_for_dim: largest size of one dimension, elements; result `number`.
+ * zdnn_get_max_for_dim: returns the largest size of one dimension, elements.
  *
  * @param dimension 1..4; others give 0. The library reads the low 8 bits.
  */
@@ -1279,7 +1339,7 @@ export async function getMaxForDim(
 }
 
 /**
- * zdnn_get_nnpa_max_tensor_size: largest size of a tensor, bytes; result `number`.
+ * zdnn_get_nnpa_max_tensor_size: returns the largest size of a tensor, bytes.
  *
  */
 export async function getNnpaMaxTensorSize(
@@ -1297,8 +1357,9 @@ export async function getNnpaMaxTensorSize(
 }
 
 /**
- * zdnn_refresh_nnpa_query_result: has the library query the machine anew. Statuses:
- * ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
+ * zdnn_refresh_nnpa_query_result: has the library query the machine anew.
+ *
+ * Statuses: ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
  *
  */
 export async function refreshNnpaQueryResult(
@@ -1316,7 +1377,7 @@ export async function refreshNnpaQueryResult(
 
 /**
  * zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
- * machine; result `boolean`.
+ * machine.
  *
  * @param verNum Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
  */
@@ -1336,8 +1397,7 @@ export async function isVersionRunnable(
 }
 
 /**
- * zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result
- * `number`.
+ * zdnn_get_max_runnable_version: returns the highest version that can run, patch 0xFF, or 0.
  *
  */
 export async function getMaxRunnableVersion(

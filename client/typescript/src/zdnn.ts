@@ -5,11 +5,13 @@
  *
  * Parameters are in C order. An output stands last and may be left out: it is created. Where C writes
  * through a pointer, the function returns. A status that is an error is thrown (`ZdnnError`), a warning
- * is told (`ZdnnWarning`), ZDNN_OK is silent. The server owns C's work and save areas.
+ * is emitted (`ZdnnWarning`), ZDNN_OK is silent. The server owns C's work and save areas.
  */
 
+export * from "./allocation.js";
 export * from "./constants.gen.js";
 export * from "./descriptors.js";
+export * from "./library.js";
 export * from "./lifecycle.js";
 export * from "./macros.js";
 export {

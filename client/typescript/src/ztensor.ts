@@ -2,31 +2,35 @@
 
 /** Ztensors: zDNN's structure, as a session's programs hold it. */
 
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { clone, create } from "@bufbuild/protobuf";
 
+import type { Ref } from "./call.js";
 import { layoutShape, type UserData } from "./elements.js";
 import { NnpaError } from "./errors.js";
 import type { Guest } from "./guest.js";
 import {
   type TensorDesc,
   TensorDescSchema,
-  type TensorRefSchema,
   type Ztensor as Structure,
+  ZtensorSchema,
 } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
-import { type ByteOrderName, readSticks, transformOrigtensor, writeSticks } from "./transfer.js";
+import {
+  type ByteOrderName,
+  readSticks,
+  type TransferTensor,
+  transformOrigtensor,
+  writeSticks,
+} from "./transfer.js";
 import type { CallOptions } from "./transport.js";
 
-/** A reference to a tensor, as operations have it. */
-export type Ref = MessageInitShape<typeof TensorRefSchema>;
-
 /**
- * A ztensor of a session, made by `session.ztensor`, the init functions, or an operation.
+ * A ztensor of a session: of `session.ztensor`, an init function, or an operation.
  *
  * The fields are those of C's structure, read-only; and `flags`, the IEEE flags that the last
  * transform raised (a sum of `FpFlags`). When the object is dropped, the session forgets the tensor
- * with one of its next calls. A ztensor that an open pipeline is to make has no fields yet.
+ * with one of its next calls. A ztensor that an open pipeline is to create has no fields yet.
  */
-export class Ztensor {
+export class Ztensor implements TransferTensor {
   /** IEEE flags of the last transform, a sum of `FpFlags`. */
   flags = 0;
   readonly #guest: Guest;
@@ -39,12 +43,31 @@ export class Ztensor {
     guest: Guest,
     structure: Structure | undefined,
     id: bigint,
-    /** Scale and offset that it was made with, if it was made so. @internal */
+    /** The scale and offset of a quantized ztensor. @internal */
     readonly quantization?: readonly [scale: number, offset: number],
   ) {
     this.#guest = guest;
     this.#structure = structure;
     this.#id = id;
+  }
+
+  /** Returns a ztensor without a buffer; descriptors are copied. @internal */
+  static unallocated(
+    guest: Guest,
+    preTransformedDesc: TensorDesc,
+    transformedDesc: TensorDesc,
+    quantization?: readonly [scale: number, offset: number],
+  ): Ztensor {
+    const [scale, offset] = quantization ?? [0, 0];
+    const structure = create(ZtensorSchema, {
+      preTransformedDesc: clone(TensorDescSchema, preTransformedDesc),
+      transformedDesc: clone(TensorDescSchema, transformedDesc),
+      bufferSize: 0n,
+      nullBuffer: true,
+      recScale: scale === 0 ? scale : Math.fround(1 / scale),
+      offset,
+    });
+    return new Ztensor(guest, structure, 0n, quantization);
   }
 
   /** The session's state. @internal */
@@ -57,7 +80,7 @@ export class Ztensor {
     return this.#id;
   }
 
-  /** Whether an operation that has not run is to make it. @internal */
+  /** Whether an operation that has not run is to create it. @internal */
   get pending(): boolean {
     return this.#structure === undefined && this.#id !== 0n;
   }
@@ -140,8 +163,8 @@ export class Ztensor {
     this.#id = id;
   }
 
-  /** Takes over what an operation answered; the user's own descriptor stays as it is. @internal */
-  settle(structure: Structure): void {
+  /** Replaces the structure; the user's own descriptor stays as it is. @internal */
+  update(structure: Structure): void {
     const own = this.#structure?.preTransformedDesc ?? structure.preTransformedDesc;
     this.#structure = { ...structure, contents: { case: undefined } };
     if (own !== undefined) {
@@ -150,7 +173,7 @@ export class Ztensor {
   }
 
   /** Notes that the session does not hold this ztensor, and why. @internal */
-  void(reason: string): void {
+  invalidate(reason: string): void {
     this.#id = 0n;
     this.#missing = reason;
   }

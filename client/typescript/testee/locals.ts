@@ -16,7 +16,7 @@ export function descriptor(line: unknown): TensorDesc {
   return create(TensorDescSchema, line as MessageInitShape<typeof TensorDescSchema>);
 }
 
-function told(desc: TensorDesc): Json {
+function fields(desc: TensorDesc): Json {
   const { layout, format, type, dim4, dim3, dim2, dim1 } = desc;
   return { layout, format, type, dim4, dim3, dim2, dim1 };
 }
@@ -38,12 +38,12 @@ function limitWord(limit: number, type: number): string {
 
 const FUNCTIONS: Record<string, (a: Json) => unknown> = {
   init_pre_transformed_desc: (a) =>
-    told(zdnn.initPreTransformedDesc(Number(a.layout), Number(a.type), ...(a.dims as number[]))),
-  generate_transformed_desc: (a) => told(zdnn.generateTransformedDesc(pre(a))),
+    fields(zdnn.initPreTransformedDesc(Number(a.layout), Number(a.type), ...(a.dims as number[]))),
+  generate_transformed_desc: (a) => fields(zdnn.generateTransformedDesc(pre(a))),
   generate_quantized_transformed_desc: (a) =>
-    told(zdnn.generateQuantizedTransformedDesc(pre(a), Number(a.transform_type))),
+    fields(zdnn.generateQuantizedTransformedDesc(pre(a), Number(a.transform_type))),
   generate_transformed_desc_concatenated: (a) =>
-    told(zdnn.generateTransformedDescConcatenated(pre(a), Number(a.info))),
+    fields(zdnn.generateTransformedDescConcatenated(pre(a), Number(a.info))),
   getsize_ztensor: (a) => zdnn.getsizeZtensor(descriptor(a.transformed_desc)),
   get_max_limit: (a) => limit(zdnn.getMaxLimit, a),
   get_min_limit: (a) => limit(zdnn.getMinLimit, a),
@@ -54,9 +54,9 @@ function pre(a: Json): TensorDesc {
   return descriptor(a.pre_transformed_desc);
 }
 
-function limit(asked: (transformed: number, pre: number) => number, a: Json): string {
+function limit(bound: (transformed: number, pre: number) => number, a: Json): string {
   const type = Number(a.pre_transformed_type);
-  return limitWord(asked(Number(a.transformed_type), type), type);
+  return limitWord(bound(Number(a.transformed_type), type), type);
 }
 
 /** Calls a local function by its C name without prefix. */

@@ -22,8 +22,8 @@ async function answer(target: string, request: Request): Promise<Json> {
   if (file !== undefined) {
     return { file, name: vector.name, ...(await runVector(target, vector)) };
   }
-  const told = await callLocal(target, local ?? "", vector.arguments as Json);
-  return { local, name: vector.name, ...told };
+  const outcome = await callLocal(target, local ?? "", vector.arguments as Json);
+  return { local, name: vector.name, ...outcome };
 }
 
 async function* frames(): AsyncGenerator<Request> {

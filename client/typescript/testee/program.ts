@@ -28,7 +28,7 @@ const CELL_BYTES = new Map<number, number>([
   [zdnn.ZDNN_BINARY_INT32, 4],
 ]);
 
-type Verb = (...given: unknown[]) => unknown;
+type Verb = (...values: unknown[]) => unknown;
 /** A verb's parameters in C order, by C's names. */
 type Arguments = Map<string, unknown>;
 
@@ -87,7 +87,7 @@ class Program {
     this.#named.set(id, await this.session.putZtensor(structure, sticks));
   }
 
-  /** Makes one call, or moves the guest, and tells what can be seen of it. */
+  /** Makes one call, or moves the guest, and returns what can be observed. */
   async step(line: Json): Promise<Json> {
     if ("machine_spec" in line) {
       await this.session.update({ machine: spec(line) });
@@ -95,17 +95,18 @@ class Program {
     }
     const operation = line.operation as Record<string, Json>;
     const name = Object.keys(operation).find((key) => !POINTERS.includes(key)) ?? "";
-    const given = operation[name] ?? {};
-    const told = this.#arguments(name, given, (line.data as string[] | undefined) ?? []);
+    const fields = operation[name] ?? {};
+    const args = this.#arguments(name, fields, (line.data as string[] | undefined) ?? []);
     const options = Object.fromEntries(POINTERS.map((key) => [camel(key), operation[key] ?? false]));
-    const answer = await this.#answer(name, told, options);
+    const answer = await this.#answer(name, args, options);
     if ("error" in answer) {
       return answer;
     }
-    this.#nameNew(given, told);
-    const seen = [...told].filter(([key, one]) => WRITTEN.includes(key) && one instanceof Ztensor);
-    const outputs = seen.map(async ([key, one]) => [key, await state(one as Ztensor)] as const);
-    const flagged = told.get("ztensor") ?? told.get("dest");
+    this.#nameNew(fields, args);
+    const outputs = [...args].flatMap(([key, argument]) =>
+      WRITTEN.includes(key) && argument instanceof Ztensor ? [stateOf(key, argument)] : [],
+    );
+    const flagged = args.get("ztensor") ?? args.get("dest");
     const converts = name.startsWith("transform_") || name === "reshape_ztensor";
     return {
       ...answer,
@@ -114,42 +115,42 @@ class Program {
     };
   }
 
-  #arguments(name: string, given: Json, data: string[]): Arguments {
-    const told: Arguments = new Map();
+  #arguments(name: string, fields: Json, data: string[]): Arguments {
+    const args: Arguments = new Map();
     for (const key of parameters(name)) {
-      told.set(key, this.#argument(given[key]));
+      args.set(key, this.#argument(fields[key]));
     }
-    if (told.has("data")) {
+    if (args.has("data")) {
       const arrays = data.map(littleEndian);
-      told.set("data", name === "transform_ztensor" ? arrays : (arrays[0] ?? new Uint8Array()));
+      args.set("data", name === "transform_ztensor" ? arrays : (arrays[0] ?? new Uint8Array()));
     }
-    return told;
+    return args;
   }
 
-  #argument(given: unknown): unknown {
-    if (typeof given === "string") {
-      return Number(given);
+  #argument(field: unknown): unknown {
+    if (typeof field === "string") {
+      return Number(field);
     }
-    if (typeof given !== "object" || given === null || Array.isArray(given)) {
-      return given;
+    if (typeof field !== "object" || field === null || Array.isArray(field)) {
+      return field;
     }
-    if ("id" in given) {
-      return this.#named.get(given.id as number);
+    if ("id" in field) {
+      return this.#named.get(field.id as number);
     }
-    return "new_id" in given ? undefined : descriptor(given);
+    return "new_id" in field ? undefined : descriptor(field);
   }
 
-  /** Calls the verb; outputs that it makes go among the arguments. */
-  async #answer(name: string, told: Arguments, options: Json): Promise<Json> {
+  /** Calls the verb; outputs that it creates go among the arguments. */
+  async #answer(name: string, args: Arguments, options: Json): Promise<Json> {
     this.warnings.length = 0;
     try {
-      const returned = await this.#call(name, told, options);
+      const returned = await this.#call(name, args, options);
       const [warning] = this.warnings;
       const warned = warning && { status: warning.status, ...violated(warning.violation) };
-      return { ...described(name, returned, told), ...warned };
+      return { ...described(name, returned, args), ...warned };
     } catch (error) {
       if (error instanceof ZdnnError) {
-        return refused(error, told);
+        return refused(error, args);
       }
       if (error instanceof TransportError) {
         return { error: error.reason };
@@ -161,34 +162,36 @@ class Program {
     }
   }
 
-  async #call(name: string, told: Arguments, options: Json): Promise<unknown> {
+  async #call(name: string, args: Arguments, options: Json): Promise<unknown> {
     const verb = (zdnn as unknown as Record<string, Verb>)[camel(name)];
     if (verb === undefined) {
       throw new Error(`${name}: not a verb of zDNN`);
     }
-    const given = [...told.values()];
+    const values = [...args.values()];
     if (name.startsWith("init_")) {
-      const ztensor = await verb(this.session, ...given.slice(1));
-      told.set("ztensor", ztensor);
+      const ztensor = await verb(this.session, ...values.slice(1));
+      args.set("ztensor", ztensor);
       return ztensor;
     }
-    if (!given.some((one) => one instanceof Ztensor)) {
-      return verb(this.session, ...given, options);
+    if (!values.some((element) => element instanceof Ztensor)) {
+      return verb(this.session, ...values, options);
     }
     if (name === "transform_origtensor") {
-      given.push(undefined);
+      values.push(undefined);
     }
-    const returned = await verb(...given, options);
-    const made = (Array.isArray(returned) ? returned : [returned]).filter((one) => one instanceof Ztensor);
-    const outputs = [...told.keys()].filter((key) => WRITTEN.includes(key));
-    outputs.forEach((key, index) => told.set(key, told.get(key) ?? made[index]));
+    const returned = await verb(...values, options);
+    const elements: unknown[] = Array.isArray(returned) ? returned : [returned];
+    const ztensors = elements.filter((element) => element instanceof Ztensor);
+    const outputs = [...args.keys()].filter((key) => WRITTEN.includes(key));
+    outputs.forEach((key, index) => args.set(key, args.get(key) ?? ztensors[index]));
     return returned;
   }
 
-  #nameNew(given: Json, told: Arguments): void {
-    for (const [key, one] of Object.entries(given)) {
-      const id = typeof one === "number" && key === "ztensor" ? one : (one as Json | null)?.new_id;
-      const ztensor = told.get(key);
+  #nameNew(fields: Json, args: Arguments): void {
+    for (const [key, field] of Object.entries(fields)) {
+      const newId = (field as Json | null)?.new_id;
+      const id = typeof field === "number" && key === "ztensor" ? field : newId;
+      const ztensor = args.get(key);
       if (id !== undefined && ztensor instanceof Ztensor) {
         this.#named.set(Number(id), ztensor);
       }
@@ -197,7 +200,7 @@ class Program {
 }
 
 /** Returns what a call that came back says. */
-function described(name: string, returned: unknown, told: Arguments): Json {
+function described(name: string, returned: unknown, args: Arguments): Json {
   if (typeof returned === "boolean" || typeof returned === "number") {
     return { value: returned };
   }
@@ -205,25 +208,25 @@ function described(name: string, returned: unknown, told: Arguments): Json {
     return { status: 0, range: (returned as number[]).map(fp32Word) };
   }
   if (name === "transform_origtensor") {
-    return { status: 0, data_out: userWords(returned as UserData, told) };
+    return { status: 0, data_out: userWords(returned as UserData, args) };
   }
   return { status: 0 };
 }
 
-function userWords(data: UserData, told: Arguments): string {
-  const { type } = (told.get("ztensor") as Ztensor).preTransformedDesc;
+function userWords(data: UserData, args: Arguments): string {
+  const { type } = (args.get("ztensor") as Ztensor).preTransformedDesc;
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   return wordsOf(bytes, PRE_BYTES.get(type ?? -1) ?? 4);
 }
 
-function refused(error: ZdnnError, told: Arguments): Json {
+function refused(error: ZdnnError, args: Arguments): Json {
   const { status, refusal, violation, result } = error;
   const data = result?.value.case === "data" ? result.value.value : undefined;
   return {
     status,
     ...violated(violation),
     ...(refusal && { refusal: refusal.constraint }),
-    ...(data && { data_out: userWords(data, told) }),
+    ...(data && { data_out: userWords(data, args) }),
   };
 }
 
@@ -232,10 +235,10 @@ function violated(violation: RangeViolation | undefined): Json {
     return {};
   }
   const operands = violation.operands.map((operand) => {
-    const elements = operand.elements.map((one) => [
-      ...one.index,
-      one.code.toString(16).toUpperCase().padStart(4, "0"),
-      ...one.operandValues.map((value) => (Number.isFinite(value) ? value : String(value))),
+    const elements = operand.elements.map((element) => [
+      ...element.index,
+      element.code.toString(16).toUpperCase().padStart(4, "0"),
+      ...element.operandValues.map((value) => (Number.isFinite(value) ? value : String(value))),
     ]);
     return [operand.operand, elements] as const;
   });
@@ -248,6 +251,10 @@ function flags(sum: number): string[] {
 }
 
 /** Returns what the program sees of a ztensor. */
+async function stateOf(operand: string, ztensor: Ztensor): Promise<readonly [string, Json]> {
+  return [operand, await state(ztensor)];
+}
+
 async function state(ztensor: Ztensor): Promise<Json> {
   const { isTransformed, bufferSize, recScale, offset, transformedDesc, structure } = ztensor;
   const seen = { is_transformed: isTransformed, buffer_size: bufferSize, rec_scale: recScale, offset };

@@ -6,8 +6,8 @@
 export function littleEndian(text: string): Uint8Array {
   const parts = text.split(/\s+/).filter(Boolean).map((token) => {
     const [word = "", count = "1"] = token.split("*");
-    const one = Buffer.from(word, "hex").reverse();
-    return Buffer.alloc(one.length * Number(count), one);
+    const pattern = Buffer.from(word, "hex").reverse();
+    return Buffer.alloc(pattern.length * Number(count), pattern);
   });
   return new Uint8Array(Buffer.concat(parts));
 }
@@ -47,8 +47,8 @@ export function parse(text: string): unknown {
 
 /** Writes JSON with numbers for bigints. */
 export function stringify(value: unknown): string {
-  const told = JSON.stringify(value, (_key, one: unknown) =>
-    typeof one === "bigint" ? `bigint ${one}` : one,
+  const text = JSON.stringify(value, (_key, field: unknown) =>
+    typeof field === "bigint" ? `bigint ${field}` : field,
   );
-  return told.replace(/"bigint (\d+)"/g, "$1");
+  return text.replace(/"bigint (\d+)"/g, "$1");
 }

@@ -11,10 +11,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import inlined, kernel
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.order import LEAST_KEY, NINF16, from_ordered, ordered
 from nnpa_emulator.kernels.padding import clear_padding
+from nnpa_emulator.reference import activation as reference
 
 Doubles = npt.NDArray[np.float64]
 Dims = tuple[int, int, int, int]
@@ -52,7 +53,7 @@ def _exp(value: float) -> float:
     return series * scale
 
 
-@kernel
+@implements(reference.softmax)
 def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log: bool) -> np.uint16:
     """Apply softmax to the first `count` cells of every dim1 vector; return the largest magnitude.
 

@@ -9,7 +9,8 @@ Source: z/Architecture VCRNF and VCLFNH; zDNN API Reference 1.2.0, "Data Type Co
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import inlined, kernel
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
+from nnpa_emulator.reference import rounding as reference
 
 Words = npt.NDArray[np.uint32]
 Codes = npt.NDArray[np.uint16]
@@ -152,7 +153,7 @@ def decode_run(
     return largest
 
 
-@kernel
+@implements(reference.encode_fp64, shared=True)
 def encode_fp64(words: npt.NDArray[np.uint64], codes: Codes) -> np.uint16:
     """Round a run of float64 bits to codes in one step; return the largest magnitude.
 

@@ -10,8 +10,9 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import Codes, Words, decode_bits, decode_run, encode_fp64
+from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.reference import convolution as reference
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
@@ -27,7 +28,7 @@ STICK_CELLS = np.uintp(64)
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 
-@kernel
+@implements(reference.weights)
 def weights(codes: Codes, words: Words, pages: Pages, part: Part, first: int, count: int) -> None:
     """Widen a part of a 4DKERNEL tensor, output channels `first` on, into the right matrix.
 
@@ -46,7 +47,7 @@ def weights(codes: Codes, words: Words, pages: Pages, part: Part, first: int, co
                     word += real
 
 
-@kernel
+@implements(reference.windows)
 def windows(
     codes: Codes, words: Words, dims: Dims, pages: Pages, slide: Slide, tile: Tile, part: Part
 ) -> None:
@@ -87,7 +88,7 @@ def widen_element(
         words[word + done + i] = decode_bits(codes[source + i])
 
 
-@kernel
+@implements(reference.store_fp64)
 def store_fp64(
     sums: npt.NDArray[np.float64],
     bias: npt.NDArray[np.float32],

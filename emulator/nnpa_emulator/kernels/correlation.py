@@ -14,7 +14,6 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import inlined, kernel, kernel_in
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
     MAGNITUDE32,
@@ -34,7 +33,9 @@ from nnpa_emulator.kernels.convolution import (
     Tile,
     widen_element,
 )
+from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
+from nnpa_emulator.reference import convolution as reference
 
 Singles = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
@@ -53,7 +54,7 @@ BEGIN = cast(int, np.intp(0))
 ONE, TWO, THREE, FOUR, STEP = (np.uintp(number) for number in (1, 2, 3, 4, 8))
 
 
-@kernel
+@implements(reference.panels)
 def panels(codes: Codes, words: Words, dims: Dims, pages: Pages, first: int, count: int) -> None:
     """Widen a 4DKERNEL tensor into panels: (panels, elements of a window, width of the panel).
 
@@ -78,7 +79,7 @@ def _width(channels: int) -> int:
     return NARROW if channels <= NARROW else PANEL
 
 
-@kernel
+@implements(reference.patch)
 def patch(
     codes: Codes, words: Words, dims: Dims, pages: Pages, slide: Slide, tile: Tile, window: Span
 ) -> None:
@@ -139,7 +140,7 @@ def _copy_step(source: Codes, start: np.uintp, codes: Codes, code: np.uintp) -> 
     codes[code], codes[code + ONE], codes[code + TWO], codes[code + THREE] = c4, c5, c6, c7
 
 
-@kernel
+@implements(reference.correlate)
 def correlate(
     source: Singles, panels: Singles, bias: Singles, out: Codes, places: Places, pages: Pages,
     tile: Tile, under: Under, lattice: Lattice, first: int, limits: Limits,

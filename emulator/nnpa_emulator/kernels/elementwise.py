@@ -12,9 +12,9 @@ Source: zDNN API Reference 1.2.0, zdnn_add, zdnn_sub, zdnn_mul, zdnn_div, zdnn_m
 
 import numpy as np
 
-from nnpa_emulator.kernels import early
-from nnpa_emulator.kernels.compilation import inlined, kernel, kernel_with
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_result
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
+from nnpa_emulator.reference import elementwise as reference
 
 Region = tuple[int, int, int, int, int]
 
@@ -26,7 +26,7 @@ ADD, SUB, MUL, DIV, MIN, MAX = range(6)
 NINF16 = np.uint16(0x7FFF)
 
 
-@kernel_with(early.binary)
+@implements(reference.binary)
 def binary(
     operation: int, a: Codes, b: Codes, out: Codes, region: Region, fresh: bool
 ) -> np.uint16:
@@ -129,7 +129,7 @@ def _select(a: np.uint16, b: np.uint16, flip: np.int16) -> np.uint16:
     return NINF16 if magnitude == NINF16 else chosen
 
 
-@kernel_with(early.lookup)
+@implements(reference.lookup)
 def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
     """Replace every code by its entry in a table of 65 536; return the largest magnitude met."""
     planes, per_column, columns, rows, last = region

@@ -8,12 +8,13 @@ Source: zDNN API Reference 1.2.0, zdnn_transform_quantized_ztensor; zDNN library
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import INFINITY32, MAGNITUDE32, as_bits
+from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.kernels.sticks import STICK_BYTES, Dims, Pages
+from nnpa_emulator.reference import integers as reference
 
 
-@kernel
+@implements(reference.stickify_quantized)
 def stickify_quantized(
     values: npt.NDArray[np.float32],
     sticks: npt.NDArray[np.int8],
@@ -68,7 +69,7 @@ def _quantize_run(
     return largest
 
 
-@kernel
+@implements(reference.stickify_weights)
 def stickify_weights(
     source: npt.NDArray[np.uint8], sticks: npt.NDArray[np.uint8], dims: Dims, pages: Pages
 ) -> None:
@@ -85,7 +86,7 @@ def stickify_weights(
                     item += 1
 
 
-@kernel
+@implements(reference.unstickify_weights)
 def unstickify_weights(
     sticks: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8], dims: Dims, pages: Pages
 ) -> None:

@@ -15,7 +15,6 @@ Sources: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are t
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import contracted, inlined, kernel
 from nnpa_emulator.kernels.convert import (
     LINE_HIGH32,
     LINE_LOW32,
@@ -29,9 +28,11 @@ from nnpa_emulator.kernels.convert import (
     decode_run,
     encode_result,
 )
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.matmul import clear_padding
 from nnpa_emulator.kernels.recurrent import encode_double, gru_cell, lstm_cell
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
+from nnpa_emulator.reference import layers as reference
 
 Buffer = npt.NDArray[np.uint8]
 Singles = npt.NDArray[np.float32]
@@ -58,7 +59,7 @@ TILE = ROWS * 64
 """Most sums of a tile."""
 
 
-@kernel
+@implements(reference.gate_panels, shared=True)
 def gate_panels(
     buffer: Buffer, panels: Words, start: int, rows: int, hidden: int, gates: int
 ) -> np.float32:
@@ -110,7 +111,7 @@ def _widen_rows(
     return largest
 
 
-@kernel
+@implements(reference.fuse)
 def fuse(
     source: Buffer, panels: Singles, biases: Buffer, fused: Codes, shape: Shape, work: Singles
 ) -> int:
@@ -297,7 +298,7 @@ def _step_rows(
             _gru_row(fused, x, work, y, work, old, new, h_new)
 
 
-@contracted
+@implements(reference.run_layer, contracted=True)
 def run_layer(
     fused: Codes, panels: Singles, biases: Buffer, h0: Buffer, c0: Buffer, h_output: Buffer,
     c_output: Buffer, shape: Shape, target: Target, backward: bool, probing: bool, work: Singles,

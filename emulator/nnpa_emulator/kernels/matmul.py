@@ -11,8 +11,9 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op; "Stickified tensors".
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import Codes, Words, decode_run
+from nnpa_emulator.kernels.jit import implements
+from nnpa_emulator.reference import matmul as reference
 
 Place = tuple[int, int, int, int]
 Span = tuple[int, int]
@@ -25,7 +26,7 @@ LESS, EQUAL, GREATER = 1, 2, 4
 """Bits of the relation between a sum and its operand."""
 
 
-@kernel
+@implements(reference.decode_block)
 def decode_block(sticks: Codes, words: Words, place: Place, rows: Span, columns: Span) -> np.uint16:
     """Widen blocks of several stacks to FP32 bits; return the largest magnitude of the codes."""
     largest = np.uint16(0)
@@ -48,7 +49,7 @@ def decode_block(sticks: Codes, words: Words, place: Place, rows: Span, columns:
     return largest
 
 
-@kernel
+@implements(reference.store_relations)
 def store_relations(
     sums: npt.NDArray[np.floating],
     operand: npt.NDArray[np.floating],
@@ -81,7 +82,7 @@ def store_relations(
     return largest
 
 
-@kernel
+@implements(reference.store_codes)
 def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: Span) -> None:
     """Copy dense codes into sticks."""
     for stack in range(place[3]):
@@ -94,7 +95,7 @@ def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: 
                     sticks[cell + i] = codes[item + i]
 
 
-@kernel
+@implements(reference.clear_padding, shared=True)
 def clear_padding(sticks: Codes, place: Place, rows: int, columns: int) -> None:
     """Zero what lies behind the last row and the last column of whole matrices."""
     real = columns % 64

@@ -11,7 +11,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import inlined, kernel
 from nnpa_emulator.kernels.convert import (
     MAGNITUDE16,
     Codes,
@@ -21,8 +20,10 @@ from nnpa_emulator.kernels.convert import (
     encode_fp64,
     encode_result,
 )
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.order import GREATEST_KEY, LEAST_KEY, from_ordered, greater, lesser
 from nnpa_emulator.kernels.padding import clear_padding
+from nnpa_emulator.reference import normalization as reference
 
 Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -58,7 +59,7 @@ def _scaled(value: np.float32, factor: np.float32, added: np.float32) -> np.floa
     return total if exact else as_float(odd)
 
 
-@kernel
+@implements(reference.scale)
 def scale(
     codes: Codes, out: Codes, dims: Dims, pages: Pages, factors: Singles, added: Singles
 ) -> np.uint16:
@@ -79,7 +80,7 @@ def scale(
     return largest
 
 
-@kernel
+@implements(reference.distances)
 def distances(left: Codes, right: Codes, dims: Dims, pages: Pages, results: Doubles) -> None:
     """Store the square root of the sum of squared differences of every dim1 vector; dim3 is 1."""
     lanes = np.empty(64, np.float64)
@@ -97,7 +98,7 @@ def distances(left: Codes, right: Codes, dims: Dims, pages: Pages, results: Doub
             results[e4 * dims[2] + e2] = math.sqrt(total)
 
 
-@kernel
+@implements(reference.moments)
 def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Doubles) -> None:
     """Store mean and variance over dim3, dim2 and dim1 of every dim4 in rows of two.
 
@@ -137,7 +138,7 @@ def _sums(
     return first, second
 
 
-@kernel
+@implements(reference.standardise)
 def standardise(
     codes: Codes,
     out: Codes,
@@ -167,7 +168,7 @@ def standardise(
     return largest
 
 
-@kernel
+@implements(reference.extremes)
 def extremes(
     codes: Codes,
     dims: Dims,

@@ -7,8 +7,8 @@ so that it wins the selection and poisons the result.
 
 import numpy as np
 
-from nnpa_emulator.kernels.compilation import inlined
 from nnpa_emulator.kernels.convert import MAGNITUDE16
+from nnpa_emulator.kernels.jit import inlined
 
 NINF16 = np.uint16(0x7FFF)
 LEAST_KEY, GREATEST_KEY = np.int16(-0x8000), np.int16(0x7FFF)

@@ -4,8 +4,9 @@
 Source: zDNN API Reference 1.2.0, "Stickified tensors".
 """
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import Codes
+from nnpa_emulator.kernels.jit import implements
+from nnpa_emulator.reference import layout as reference
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
@@ -13,7 +14,7 @@ Pages = tuple[int, int, int]
 PAGE_CELLS = 2048
 
 
-@kernel
+@implements(reference.clear_padding, shared=True)
 def clear_padding(out: Codes, dims: Dims, pages: Pages) -> None:
     """Set the padding to zero and leave the elements alone, so that they may be an operand's."""
     d4, d3, d2, d1 = dims

@@ -7,9 +7,8 @@ Source: zDNN API Reference 1.2.0, ZDNN_NCHW; zDNN library behaviour.
 
 import numpy as np
 
-from nnpa_emulator.kernels import early
-from nnpa_emulator.kernels.compilation import kernel, kernel_with
 from nnpa_emulator.kernels.convert import Codes, Words, decode_run
+from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.kernels.sticks import (
     PAGE_CELLS,
     PAGE_STICKS,
@@ -18,9 +17,10 @@ from nnpa_emulator.kernels.sticks import (
     Pages,
     encode_page,
 )
+from nnpa_emulator.reference import sticks as reference
 
 
-@kernel_with(early.stickify_nchw)
+@implements(reference.stickify_nchw)
 def stickify_nchw(
     words: Words, sticks: Codes, dims: Dims, pages: Pages, limit: np.uint32, fresh: bool
 ) -> tuple[np.uint32, np.uint32]:
@@ -63,7 +63,7 @@ def _turn_in(words: Words, first: int, plane: int, scratch: Words, rows: int, re
             scratch[row * STICK_CELLS + channel] = words[start + row]
 
 
-@kernel_with(early.unstickify_nchw)
+@implements(reference.unstickify_nchw)
 def unstickify_nchw(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np.uint16:
     """Widen DLFLOAT16 sticks to FP32 bits in NCHW order; return the codes' largest magnitude."""
     d4, d3, d2, d1 = dims

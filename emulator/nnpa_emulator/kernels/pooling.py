@@ -10,10 +10,11 @@ Source: zDNN API Reference 1.2.0, zdnn_avgpool2d and zdnn_maxpool2d.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
+from nnpa_emulator.kernels.jit import implements, kernel
 from nnpa_emulator.kernels.order import LEAST_KEY, from_ordered, greater
 from nnpa_emulator.kernels.padding import clear_padding
+from nnpa_emulator.reference import pooling as reference
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
@@ -23,7 +24,7 @@ Window = tuple[int, int, int, int, int, int]
 PAGE_CELLS = 2048
 
 
-@kernel
+@implements(reference.average)
 def average(
     codes: Codes, out: Codes, dims: Dims, pages: Pages, sizes: Dims, places: Pages, window: Window
 ) -> np.uint16:
@@ -93,7 +94,7 @@ def _average_lines(
         total[lane] /= count
 
 
-@kernel
+@implements(reference.maximum)
 def maximum(
     codes: Codes, out: Codes, dims: Dims, pages: Pages, sizes: Dims, places: Pages, window: Window
 ) -> np.uint16:

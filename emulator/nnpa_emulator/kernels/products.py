@@ -10,10 +10,11 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op and zdnn_matmul_transpose_op; "
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import inlined, kernel
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, Words, decode_run, encode_result
+from nnpa_emulator.kernels.jit import implements, inlined, kernel
 from nnpa_emulator.kernels.matmul import EQUAL, GREATER, LESS, NINF, ONE
 from nnpa_emulator.kernels.tiles import ROWS, accumulate
+from nnpa_emulator.reference import matmul as reference
 
 Buffer = npt.NDArray[np.uint8]
 Singles = npt.NDArray[np.float32]
@@ -92,7 +93,7 @@ def turned_panel(
             work[np.uintp(word) + row * CELLS + i] = 0
 
 
-@kernel
+@implements(reference.all_panels)
 def all_panels(
     buffer: Buffer, panels: Singles, stacks: int, rows: int, columns: int, turned: bool,
     work: Singles,
@@ -249,7 +250,7 @@ def _right_panel(
         widen_panel(sticks, corner, words, LEFT, length, real)
 
 
-@kernel
+@implements(reference.multiply)
 def multiply(
     a: Buffer, b: Buffer, panels: Singles, c: Buffer, output: Buffer, shape: Shape, turned: Turned,
     wanted: int, work: Singles,

@@ -9,9 +9,10 @@ Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op; the order of sums is
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import kernel
 from nnpa_emulator.kernels.convert import Codes, decode, encode_result
+from nnpa_emulator.kernels.jit import implements
 from nnpa_emulator.kernels.matmul import Place, Span
+from nnpa_emulator.reference import quantized as reference
 
 Bytes = npt.NDArray[np.int8]
 Singles = npt.NDArray[np.float32]
@@ -21,7 +22,7 @@ Finish = tuple[bool, bool, np.float32, np.float32, np.float32, np.float32]
 """Whether to round and clip, whether to dequantize, clip_min, clip_max, offset, scale."""
 
 
-@kernel
+@implements(reference.decode_bytes)
 def decode_bytes(sticks: Bytes, values: Singles, place: Place, rows: Span, columns: Span) -> None:
     """Read a block of one matrix of INT8 features as FP32 values."""
     for k in range((columns[1] + 127) // 128):
@@ -33,7 +34,7 @@ def decode_bytes(sticks: Bytes, values: Singles, place: Place, rows: Span, colum
                 values[target + i] = np.float32(sticks[source + i])
 
 
-@kernel
+@implements(reference.decode_weights)
 def decode_weights(sticks: Bytes, values: Singles, place: Place, rows: Span, columns: Span) -> None:
     """Read a block of one matrix of INT8 weights as FP32 values; it begins at an even row."""
     for k in range((columns[1] + 63) // 64):
@@ -45,7 +46,7 @@ def decode_weights(sticks: Bytes, values: Singles, place: Place, rows: Span, col
                 values[target + i] = np.float32(sticks[source + np.uintp(2) * i])
 
 
-@kernel
+@implements(reference.column_sums)
 def column_sums(sticks: Bytes, sums: Sums, place: Place, rows: int, columns: int) -> None:
     """Sum each column of one matrix of INT8 weights."""
     for k in range((columns + 63) // 64):
@@ -56,7 +57,7 @@ def column_sums(sticks: Bytes, sums: Sums, place: Place, rows: int, columns: int
                 sums[target + i] += sticks[source + np.uintp(2) * i]
 
 
-@kernel
+@implements(reference.row_sums)
 def row_sums(sticks: Bytes, sums: Sums, place: Place, rows: int, columns: int) -> None:
     """Sum each row of one matrix of INT8 features."""
     for k in range((columns + 127) // 128):
@@ -68,7 +69,7 @@ def row_sums(sticks: Bytes, sums: Sums, place: Place, rows: int, columns: int) -
             sums[row] += total
 
 
-@kernel
+@implements(reference.lane_sums)
 def lane_sums(sticks: Codes, sums: Singles, place: Place, rows: int, columns: int) -> None:
     """Sum each row of DLFLOAT16 features in FP32 as the library does, in two vectors of four lanes.
 
@@ -83,7 +84,7 @@ def lane_sums(sticks: Codes, sums: Singles, place: Place, rows: int, columns: in
         sums[row] = np.float32(np.float32(np.float32(four[0] + four[1]) + four[2]) + four[3])
 
 
-@kernel
+@implements(reference.quantize)
 def quantize(values: Singles, scale: np.float32, offset: np.float32, clips: Span) -> bool:
     """Quantize in place: round(x * scale + offset), half to even, clipped; NaN becomes zero.
 
@@ -100,7 +101,7 @@ def quantize(values: Singles, scale: np.float32, offset: np.float32, clips: Span
     return bool(met)
 
 
-@kernel
+@implements(reference.finish)
 def finish(
     sticks: Codes, place: Place, rows: int, columns: int,
     terms_a: Singles, terms_b: Singles, how: Finish,

@@ -10,7 +10,6 @@ Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; rounding points are th
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.compilation import contracted, inlined, kernel
 from nnpa_emulator.kernels.convert import DROPPED_BITS64 as DROPPED
 from nnpa_emulator.kernels.convert import (
     HALF_UNIT64,
@@ -24,6 +23,8 @@ from nnpa_emulator.kernels.convert import (
     decode,
     encode_result,
 )
+from nnpa_emulator.kernels.jit import implements, inlined
+from nnpa_emulator.reference import recurrent as reference
 
 Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -79,7 +80,7 @@ def encode_double(value: float) -> np.uint16:
     return np.uint16(code | (np.uint64(0) if magnitude >= INFINITY64 else sign))
 
 
-@kernel
+@implements(reference.round_sums)
 def round_sums(sums: Singles, bias: Singles) -> np.uint16:
     """Add a bias to rows of FP32 sums and round them in place to DLFLOAT16 values.
 
@@ -96,7 +97,7 @@ def round_sums(sums: Singles, bias: Singles) -> np.uint16:
     return largest
 
 
-@kernel
+@implements(reference.round_doubles)
 def round_doubles(sums: Doubles, bias: Singles, rounded: Singles) -> np.uint16:
     """Add a bias to rows of float64 sums and round to DLFLOAT16 values; return the largest code."""
     largest = np.uint16(0)
@@ -128,7 +129,7 @@ def gru_cell(z: float, r: float, x: float, y: float, h: float) -> float:
     return (ez * ((1.0 - en) / (1.0 + en)) + h) / (1.0 + ez)
 
 
-@contracted
+@implements(reference.lstm_step, contracted=True)
 def lstm_step(
     fused: Singles, added: Singles, h: Singles, c: Singles, sizes: Sizes,
     h_cells: Codes, h_place: Place, c_cells: Codes, c_place: Place,
@@ -169,7 +170,7 @@ def lstm_step(
     return largest
 
 
-@contracted
+@implements(reference.gru_step, contracted=True)
 def gru_step(
     fused: Singles, added: Singles, h: Singles, sizes: Sizes, h_cells: Codes, h_place: Place
 ) -> np.uint16:

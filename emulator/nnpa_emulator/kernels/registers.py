@@ -22,7 +22,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from nnpa_emulator.kernels.compilation import inlined, kernel
+from nnpa_emulator.kernels.jit import inlined, kernel
 from nnpa_emulator.kernels.tiles import ROWS
 
 Singles = npt.NDArray[np.float32]

@@ -7,15 +7,15 @@
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels import early
-from nnpa_emulator.kernels.compilation import kernel_with
 from nnpa_emulator.kernels.convert import Codes
+from nnpa_emulator.kernels.jit import implements
+from nnpa_emulator.reference import scan as reference
 
 _MAGNITUDE = np.uint16(0x7FFF)
 _SIGN = np.uint16(0x8000)
 
 
-@kernel_with(early.find_codes)
+@implements(reference.find_codes)
 def find_codes(cells: Codes, dim1: int, least: int, found: npt.NDArray[np.int64]) -> int:
     """Count the codes of magnitude `least` or more and note the first `len(found)` of them.
 
@@ -36,7 +36,7 @@ def find_codes(cells: Codes, dim1: int, least: int, found: npt.NDArray[np.int64]
     return count
 
 
-@kernel_with(early.code_range)
+@implements(reference.code_range)
 def code_range(cells: Codes, dim1: int) -> tuple[np.uint16, np.uint16]:
     """Return the code of the least element or -0, and of the greatest or +0.
 

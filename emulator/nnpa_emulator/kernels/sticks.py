@@ -14,8 +14,6 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors"; offsets as the zDNN libr
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels import early
-from nnpa_emulator.kernels.compilation import kernel, kernel_with
 from nnpa_emulator.kernels.convert import (
     INFINITY32,
     LINE_HIGH32,
@@ -27,6 +25,8 @@ from nnpa_emulator.kernels.convert import (
     encode_masked,
     encode_run,
 )
+from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.reference import sticks as reference
 
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
@@ -39,7 +39,7 @@ PAGE_CELLS = 2048
 STICK_BYTES = 128
 
 
-@kernel_with(early.stickify_fp32)
+@implements(reference.stickify_fp32)
 def stickify_fp32(
     words: Words, sticks: Codes, dims: Dims, pages: Pages, limit: np.uint32, fresh: bool
 ) -> tuple[np.uint32, np.uint32]:
@@ -196,7 +196,7 @@ def _mark_nonfinite(
                 sticks[cell + row * STICK_CELLS + i] = encode(bits, LINE_HIGH32)
 
 
-@kernel_with(early.unstickify_fp32)
+@implements(reference.unstickify_fp32)
 def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np.uint16:
     """Widen DLFLOAT16 sticks to FP32 bits; return the largest magnitude of the codes."""
     d4, d3, d2, d1 = dims
@@ -220,7 +220,7 @@ def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np
     return largest
 
 
-@kernel_with(early.stickify_table)
+@implements(reference.stickify_table)
 def stickify_table(
     source: Codes, table: Words, sticks: Codes, dims: Dims, pages: Pages, fresh: bool
 ) -> np.uint32:
@@ -246,7 +246,7 @@ def stickify_table(
     return np.uint32(seen >> np.uint32(16))
 
 
-@kernel_with(early.unstickify_table)
+@implements(reference.unstickify_table)
 def unstickify_table(
     sticks: Codes, table: Words, target: Codes, dims: Dims, pages: Pages
 ) -> np.uint32:
@@ -278,7 +278,7 @@ def _convert(
     return seen
 
 
-@kernel_with(early.stickify_copy)
+@implements(reference.stickify_copy)
 def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh: bool) -> None:
     """Copy cells of 1, 2 or 4 bytes from a dense array into feature or kernel sticks."""
     d4, d3, d2, d1 = dims
@@ -301,7 +301,7 @@ def stickify_copy(source: Cells, sticks: Cells, dims: Dims, pages: Pages, fresh:
                     sticks[cell + np.uintp(d2 * cells) : cell + end] = 0
 
 
-@kernel_with(early.unstickify_copy)
+@implements(reference.unstickify_copy)
 def unstickify_copy(sticks: Cells, target: Cells, dims: Dims, pages: Pages) -> None:
     """Copy cells of 1, 2 or 4 bytes from feature or kernel sticks into a dense array."""
     d4, d3, d2, d1 = dims

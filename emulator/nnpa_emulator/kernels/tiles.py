@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from nnpa_emulator.kernels.compilation import kernel_in
+from nnpa_emulator.kernels.jit import kernel_in
 
 ROWS: Final = 6
 """Most rows of a tile."""

@@ -7,25 +7,25 @@ given.
 
 import numpy as np
 
-from nnpa_network.arrangement import NotMapped
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import NotMapped
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
     become,
     expanded,
-    fixed,
-    made,
     operator,
+    optional_constant,
     preferred,
     require_float,
+    required_input,
+    required_output,
     reshaped,
     scalar,
-    taken,
 )
 
 # Source: zDNN API Reference 1.2.0 has no power; as the compiler for the machine, up to 64.
-MOST_POWER = 64
+MAX_POWER = 64
 
 
 def combine(builder: Builder, verb: str, a: Value, b: Value, output: Value) -> None:
@@ -52,16 +52,16 @@ def arithmetic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operands. Operands that are broadcast are expanded: constants at import, others by the
     host. Div of 1 by the result of a Sqrt that nothing else reads is part of that Sqrt (invsqrt).
     """
-    verb, output = node.op_type.lower(), made(node)
+    verb, output = node.op_type.lower(), required_output(node)
     require_float(output)
     builder.require(verb)
-    a, b = (expanded(builder, taken(node, index), output.dims) for index in (0, 1))
+    a, b = (expanded(builder, required_input(node, index), output.dims) for index in (0, 1))
     combine(builder, verb, a, b, output)
 
 
 def _chain(builder: Builder, verb: str, node: OnnxNode, output: Value) -> Value:
     """Emit all but the last combination of a variadic operator; return what is combined so far."""
-    values = [one for one in node.inputs if one is not None]
+    values = [operand for operand in node.inputs if operand is not None]
     total = expanded(builder, values[0], output.dims)
     for value in values[1:]:
         result = _like(output)
@@ -77,7 +77,7 @@ def variadic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     violation.
     """
     verb = {"Min": "min", "Max": "max", "Sum": "add"}[node.op_type]
-    output = made(node)
+    output = required_output(node)
     require_float(output)
     builder.require(verb)
     become(builder, output, _chain(builder, verb, node, output))
@@ -88,7 +88,7 @@ def mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operands: a chain of additions, then a division by their number; every step rounds.
     Operands that are broadcast are expanded.
     """
-    output, count = made(node), len(node.inputs)
+    output, count = required_output(node), len(node.inputs)
     require_float(output)
     builder.require("div")
     total = _chain(builder, "add", node, output)
@@ -100,17 +100,17 @@ def mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 def unary(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand. Log of what is not positive is a range violation."""
     verb = node.op_type.lower()
-    require_float(taken(node, 0))
+    require_float(required_input(node, 0))
     builder.require(verb)
-    apply(builder, verb, taken(node, 0), made(node))
+    apply(builder, verb, required_input(node, 0), required_output(node))
 
 
 @operator("Gelu", functions=("gelu",))
 def gelu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand, any `approximate`: the machine computes the tanh form, within 5e-4 of erf."""
-    require_float(taken(node, 0))
+    require_float(required_input(node, 0))
     builder.require("gelu")
-    apply(builder, "gelu", taken(node, 0), made(node))
+    apply(builder, "gelu", required_input(node, 0), required_output(node))
 
 
 @operator("Sqrt", functions=("sqrt", "invsqrt"))
@@ -118,13 +118,13 @@ def sqrt(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand. With a Reciprocal, or a Div of 1 by it, that alone reads the result: one
     invsqrt.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("sqrt")
     follower = graph.follower(output)
     if follower is not None and _is_reciprocal(follower, output):
         builder.require("invsqrt")
-        apply(builder, "invsqrt", value, made(follower), epsilon=0.0)
+        apply(builder, "invsqrt", value, required_output(follower), epsilon=0.0)
         graph.absorb(follower)
         return
     apply(builder, "sqrt", value, output)
@@ -133,10 +133,10 @@ def sqrt(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 def _is_reciprocal(node: OnnxNode, value: Value) -> bool:
     if node.op_type == "Reciprocal":
         return True
-    one = node.constant(0)
-    ones = one is not None and bool(np.all(one == 1))
-    same = made(node).dims == value.dims
-    return node.op_type == "Div" and ones and same and node.input(1) is value
+    numerator = node.constant(0)
+    is_reciprocal = numerator is not None and bool(np.all(numerator == 1))
+    same = required_output(node).dims == value.dims
+    return node.op_type == "Div" and is_reciprocal and same and node.input(1) is value
 
 
 def clipping(node: OnnxNode) -> float | None:
@@ -145,7 +145,7 @@ def clipping(node: OnnxNode) -> float | None:
         return None
     lowest, highest = node.attributes.get("min"), node.attributes.get("max")
     if node.opset >= 11:
-        lowest, highest = fixed(node, 1, "min"), fixed(node, 2, "max")
+        lowest, highest = optional_constant(node, 1, "min"), optional_constant(node, 2, "max")
     if lowest is None or scalar(np.asarray(lowest), 0) != 0:
         raise NotMapped("min is not 0")
     limit = np.inf if highest is None else scalar(np.asarray(highest), 0)
@@ -159,47 +159,53 @@ def relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand; Clip only with the constants min 0 and a positive max, or none. Behind a Conv
     whose result nothing else reads it is part of conv2d.
     """
-    require_float(taken(node, 0))
+    require_float(required_input(node, 0))
     builder.require("relu")
-    apply(builder, "relu", taken(node, 0), made(node), clipping_value=clipping(node))
+    apply(
+        builder,
+        "relu",
+        required_input(node, 0),
+        required_output(node),
+        clipping_value=clipping(node),
+    )
 
 
 @operator("LeakyRelu", functions=("leaky_relu",))
 def leaky_relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand, alpha 0 to 1."""
     alpha = float(node.attributes.get("alpha", 0.01))
-    require_float(taken(node, 0))
+    require_float(required_input(node, 0))
     if not 0 <= alpha <= 1:
         raise NotMapped(f"alpha is {alpha}, must be 0 to 1")
     builder.require("leaky_relu")
     scalars = {"clipping_value": None, "adjustment_factor": alpha}
-    apply(builder, "leaky_relu", taken(node, 0), made(node), **scalars)
+    apply(builder, "leaky_relu", required_input(node, 0), required_output(node), **scalars)
 
 
 @operator("Softplus", functions=("exp", "add", "log"))
 def softplus(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand: log(exp(x) + 1). From x = 22.9 on exp leaves DLFLOAT16: a range violation."""
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("exp")
     powers, sums = _like(output), _like(output)
     apply(builder, "exp", value, powers)
-    ones = builder.constant(np.ones(output.dims, output.dtype))
-    combine(builder, "add", powers, ones, sums)
+    unit = builder.constant(np.ones(output.dims, output.dtype))
+    combine(builder, "add", powers, unit, sums)
     apply(builder, "log", sums, output)
 
 
 @operator("Pow", functions=("mul",))
 def power(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float base, the exponent one constant integer from 1 to 64: repeated squaring."""
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
-    exponent = fixed(node, 1, "the exponent")
+    exponent = optional_constant(node, 1, "the exponent")
     if exponent is None or np.unique(exponent).size != 1:
         raise NotMapped("the exponent is not one number")
     number = scalar(exponent, 0)
-    if number != int(number) or not 1 <= number <= MOST_POWER:
-        raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MOST_POWER}")
+    if number != int(number) or not 1 <= number <= MAX_POWER:
+        raise NotMapped(f"the exponent is {number}, must be an integer from 1 to {MAX_POWER}")
     builder.require("mul")
     square, total = expanded(builder, value, output.dims), None
     for bit in range(int(number).bit_length()):

@@ -16,19 +16,19 @@ from nnpa_emulator.ztensor import (
     init_pre_transformed_desc,
 )
 
-from nnpa_network.arrangement import ELEMENT_TYPES, Arrangement, Shape, axes_of, plain
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import ELEMENT_TYPES, Arrangement, Shape, axes_of, plain
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import combine
 from nnpa_network.operators.table import (
     Graph,
     expanded,
-    made,
     operator,
     require_float,
     require_rank,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 MATMUL_OP_ADDITION = 0
@@ -58,19 +58,19 @@ def multiply(builder: Builder, product: Product, output: Value) -> None:
     turned = {"transpose_a": product.transpose_a, "transpose_b": product.transpose_b}
     if product.transpose_a or product.transpose_b:
         builder.require("matmul_transpose_op")
-        verb, others = "matmul_transpose_op", turned
+        verb, options = "matmul_transpose_op", turned
     elif a.dims[0] != b.dims[0]:
         builder.require("matmul_bcast_op")
         if a.dims[0] == 1:
             builder.require_format(FORMAT_1, "matmul_bcast_op")
-        verb, others = "matmul_bcast_op", {}
+        verb, options = "matmul_bcast_op", {}
     else:
-        verb, others = "matmul_op", {}
+        verb, options = "matmul_op", {}
     rows = a.dims[2] if product.transpose_a else a.dims[1]
     target = builder.new_tensor(
         output, Arrangement(axes_of(output.dims), (stacks, 1, rows, columns))
     )
-    builder.call(verb, **operands, **others, op_type=MATMUL_OP_ADDITION, output=target)
+    builder.call(verb, **operands, **options, op_type=MATMUL_OP_ADDITION, output=target)
 
 
 def _bias(builder: Builder, product: Product, stacks: int, columns: int) -> int:
@@ -95,7 +95,7 @@ def matmul(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     a Transpose is turned by the machine on Telum II. An Add of a constant vector that alone reads
     the result becomes the bias, else the bias is zero.
     """
-    a, b, output = taken(node, 0), taken(node, 1), made(node)
+    a, b, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(a)
     builder.require("matmul_op")
     left = reshaped(a, (1, *a.dims)) if len(a.dims) == 1 else a
@@ -151,15 +151,19 @@ def _turned(builder: Builder, value: Value) -> Value | None:
 def _added(graph: Graph, node: OnnxNode, output: Value, columns: int) -> tuple[Value | None, Value]:
     """Return the bias that an Add behind the product brings, and whose result the product is."""
     follower = graph.follower(output)
-    if follower is None or follower.op_type != "Add" or made(follower).dims != output.dims:
+    if (
+        follower is None
+        or follower.op_type != "Add"
+        or required_output(follower).dims != output.dims
+    ):
         return None, output
-    other = follower.input(1) if follower.input(0) is output else follower.input(0)
-    if other is None or other.constant is None or len(output.dims) < 2:
+    addend = follower.input(1) if follower.input(0) is output else follower.input(0)
+    if addend is None or addend.constant is None or len(output.dims) < 2:
         return None, output
-    if len(other.dims) == 0 or other.dims != (1,) * (len(other.dims) - 1) + (columns,):
+    if len(addend.dims) == 0 or addend.dims != (1,) * (len(addend.dims) - 1) + (columns,):
         return None, output
     graph.absorb(follower)
-    return reshaped(other, (columns,)), made(follower)
+    return reshaped(addend, (columns,)), required_output(follower)
 
 
 @operator("Gemm", functions=("matmul_op", "matmul_transpose_op", "add"))
@@ -168,7 +172,7 @@ def gemm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     import where those are constants. transA and transB: constants at import, others by the machine
     (Telum I: by the host). C of one row is the bias, C with rows is added by add.
     """
-    a, b, output = taken(node, 0), taken(node, 1), made(node)
+    a, b, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(a)
     require_rank(a, 2)
     builder.require("matmul_op")

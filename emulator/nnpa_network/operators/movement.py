@@ -4,38 +4,38 @@
 Source: ONNX operators of the names given.
 """
 
-from nnpa_network.arrangement import NotMapped
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode
-from nnpa_network.operators.table import Graph, become, made, operator, taken
+from nnpa_network.building.arrangement import NotMapped
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.operators.table import Graph, become, operator, required_input, required_output
 
 
 @operator("Transpose", functions=())
 def transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Carried by the layout where the reader can take it; else the host moves the elements."""
-    value = taken(node, 0)
+    value = required_input(node, 0)
     reverse = list(range(len(value.dims)))[::-1]
     permutation = tuple(int(axis) for axis in node.attributes.get("perm", reverse))
-    become(builder, made(node), value, permutation)
+    become(builder, required_output(node), value, permutation)
 
 
 @operator("Reshape", "Flatten", "Squeeze", "Unsqueeze", functions=())
 def reshape(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Carried by the layout where elements stay in order; else the host copies."""
-    become(builder, made(node), taken(node, 0))
+    become(builder, required_output(node), required_input(node, 0))
 
 
 @operator("Identity", "Dropout", functions=())
 def identity(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Nothing to do; Dropout only outside of training and without a mask."""
     if node.op_type == "Dropout" and (
-        graph.wanted(node.output(1)) or _training(node) or node.opset < 7
+        graph.is_read(node.output(1)) or _training(node) or node.opset < 7
     ):
         raise NotMapped("training mode or a mask")
-    become(builder, made(node), taken(node, 0))
+    become(builder, required_output(node), required_input(node, 0))
 
 
 def _training(node: OnnxNode) -> bool:
     """Tell whether the third input may be true."""
-    given = node.input(2)
-    return given is not None and (given.constant is None or bool(given.constant))
+    ratio = node.input(2)
+    return ratio is not None and (ratio.constant is None or bool(ratio.constant))

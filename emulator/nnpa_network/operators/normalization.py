@@ -10,7 +10,7 @@ import math
 import numpy as np
 from nnpa_emulator.ztensor import DataTypes, generate_transformed_desc
 
-from nnpa_network.arrangement import (
+from nnpa_network.building.arrangement import (
     Arrangement,
     NotMapped,
     axes_of,
@@ -18,28 +18,28 @@ from nnpa_network.arrangement import (
     describe,
     plain,
 )
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import combine
 from nnpa_network.operators.table import (
     Graph,
     axis_last,
     become,
     expanded,
-    fixed,
-    made,
     operator,
+    optional_constant,
     require_float,
     require_rank,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 # Numbers of zDNN API Reference 1.2.0: zdnn_softmax, zdnn_moments, zdnn_reduce, zdnn_meanreduce2d.
 ACT_NONE, ACT_LOG = 0, 1
 BESSEL_POPULATION = 0
 REDUCE = {"ReduceMin": 0, "ArgMin": 1, "ReduceMax": 2, "ArgMax": 3}
-MOST_MEAN = 1024
+MAX_MEAN = 1024
 
 
 @operator("Softmax", "LogSoftmax", functions=("softmax",))
@@ -47,7 +47,7 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand. The last axis as it is; any other axis is brought last by the host. Before
     opset 13 all axes from `axis` on are one vector. Magnitudes beyond 512 lose their differences.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("softmax")
     shape, rank = value.dims, max(len(value.dims), 1)
@@ -66,13 +66,13 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 @operator("GlobalAveragePool", functions=("meanreduce2d",))
 def global_average(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, height and width at most 1024."""
-    _mean_of_images(builder, taken(node, 0), made(node))
+    _mean_of_images(builder, required_input(node, 0), required_output(node))
 
 
 @operator("ReduceMean", functions=("meanreduce2d",))
 def reduce_mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, axes exactly 2 and 3, height and width at most 1024."""
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_rank(value, 4)
     if _axes(node, 18, 4) != (2, 3):
         raise NotMapped(f"axes are {list(_axes(node, 18, 4))}, must be 2 and 3")
@@ -87,8 +87,8 @@ def _mean_of_images(builder: Builder, value: Value, output: Value) -> None:
     require_rank(value, 4)
     builder.require("meanreduce2d")
     for name, size in zip(("height", "width"), value.dims[2:], strict=True):
-        if size > MOST_MEAN:
-            raise NotMapped(f"the {name} is {size}, at most {MOST_MEAN}")
+        if size > MAX_MEAN:
+            raise NotMapped(f"the {name} is {size}, at most {MAX_MEAN}")
     source = builder.tensor(value, channels_last(value.dims))
     result = builder.new_tensor(output, channels_last(output.dims))
     builder.call("meanreduce2d", input=source, output=result)
@@ -96,14 +96,14 @@ def _mean_of_images(builder: Builder, value: Value, output: Value) -> None:
 
 def _axes(node: OnnxNode, since: int, rank: int) -> tuple[int, ...]:
     """Return the axes of a reduction, from an input since some opset; none given means all."""
-    given = node.attributes.get("axes")
+    axes_attribute = node.attributes.get("axes")
     if node.opset >= since:
-        given = fixed(node, 1, "axes")
-    if given is None or len(given) == 0:
+        axes_attribute = optional_constant(node, 1, "axes")
+    if axes_attribute is None or len(axes_attribute) == 0:
         if node.attributes.get("noop_with_empty_axes", 0):
             raise NotMapped("noop_with_empty_axes without axes does nothing")
         return tuple(range(rank))
-    return tuple(sorted({int(axis) % rank for axis in given}))
+    return tuple(sorted({int(axis) % rank for axis in axes_attribute}))
 
 
 @operator("BatchNormalization", functions=("batchnorm",))
@@ -111,15 +111,15 @@ def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 2 to 4, inference only. Scale and bias of the channels are computed by
     the host, at import where they are constants: scale / sqrt(var + epsilon), bias - mean * that.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     require_rank(value, 2, 3, 4)
     if node.attributes.get("training_mode", 0) or any(
-        graph.wanted(node.output(index)) for index in range(1, len(node.outputs))
+        graph.is_read(node.output(index)) for index in range(1, len(node.outputs))
     ):
         raise NotMapped("training mode")
     builder.require("batchnorm")
-    scale, bias, mean, var = (taken(node, index) for index in (1, 2, 3, 4))
+    scale, bias, mean, var = (required_input(node, index) for index in (1, 2, 3, 4))
     epsilon = builder.constant(np.array(node.attributes.get("epsilon", 1e-5), var.dtype))
     root = builder.host("Sqrt", [builder.host("Add", [var, epsilon])])
     factor = builder.host("Div", [scale, root])
@@ -129,7 +129,9 @@ def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     n, c, h, w = (*shape, 1, 1)[:4]
     arrangement = Arrangement(order, (n, h, w, c))
     source = builder.tensor(value, arrangement)
-    factors, offsets = (builder.tensor(one, plain(one.dims)) for one in (factor, offset))
+    factors, offsets = (
+        builder.tensor(coefficient, plain(coefficient.dims)) for coefficient in (factor, offset)
+    )
     result = builder.new_tensor(output, arrangement)
     builder.call("batchnorm", input_a=source, input_b=factors, input_c=offsets, output=result)
 
@@ -140,7 +142,7 @@ def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     0, because zDNN takes scalars there; Scale and B by mul and add, expanded to the operand.
     InvStdDev is an invsqrt of the variance.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     for verb in ("moments", "layernorm"):
         builder.require(verb)
@@ -156,8 +158,8 @@ def layer_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     operands = {"input_a": source, "input_b": mean, "input_c": variance}
     builder.call("layernorm", **operands, **scalars, output=result)
     _scale_and_shift(builder, node, normal, output)
-    if graph.wanted(node.output(2)):
-        deviation = made(node, 2)
+    if graph.is_read(node.output(2)):
+        deviation = required_output(node, 2)
         made_tensor = builder.new_tensor(deviation, _one_each(deviation, lead))
         builder.call("invsqrt", input=variance, epsilon=epsilon, output=made_tensor)
 
@@ -168,10 +170,10 @@ def _one_each(value: Value, lead: int) -> Arrangement:
 
 def _moments(builder: Builder, node: OnnxNode, source: int, axis: int) -> tuple[int, int]:
     """Emit moments; return the tensors of mean and variance, one element per dim4."""
-    shape = taken(node, 0).dims
+    shape = required_input(node, 0).dims
     reduced = shape[:axis] + (1,) * (len(shape) - axis)
-    mean = node.output(1) or Value("mean", made(node).dtype, reduced)
-    variance = Value("variance", made(node).dtype, reduced)
+    mean = node.output(1) or Value("mean", required_output(node).dtype, reduced)
+    variance = Value("variance", required_output(node).dtype, reduced)
     arrangement = _one_each(variance, math.prod(shape[:axis]))
     results = builder.new_tensor(mean, arrangement), builder.new_tensor(variance, arrangement)
     builder.call(
@@ -203,7 +205,7 @@ def reduce_extreme(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand that is not empty. The last axis as it is; other axes, and several, are brought
     last by the host and taken as one vector.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("reduce")
     rank = len(value.dims)
@@ -223,7 +225,7 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     positions become INT64 on the host. select_last_index turns the axis round on the host. Values
     that are equal in DLFLOAT16 tie.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("reduce")
     rank = len(value.dims)
@@ -232,7 +234,7 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     axis = int(node.attributes.get("axis", 0)) % rank
     last = bool(node.attributes.get("select_last_index", 0))
     if last:
-        ends = [builder.integers(one) for one in (-1, np.iinfo(np.int64).min, axis, -1)]
+        ends = [builder.integers(bound) for bound in (-1, np.iinfo(np.int64).min, axis, -1)]
         value = builder.host("Slice", [value, *ends])
     arrangement, _ = axis_last(value.dims, (axis,))
     source = builder.tensor(value, arrangement)
@@ -240,8 +242,8 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if last:
         most = builder.constant(np.array(value.dims[axis] - 1, np.int32))
         positions = builder.host("Sub", [most, positions])
-    found = builder.host("Cast", [positions], to=7)  # TensorProto.INT64
-    become(builder, output, reshaped(found, output.dims))
+    positions_int64 = builder.host("Cast", [positions], to=7)  # TensorProto.INT64
+    become(builder, output, reshaped(positions_int64, output.dims))
 
 
 def _positions(builder: Builder, source: int, arrangement: Arrangement, op_type: str) -> Value:
@@ -252,6 +254,6 @@ def _positions(builder: Builder, source: int, arrangement: Arrangement, op_type:
     pre = type(pre)(pre.layout, pre.format, DataTypes.INT32, *pre.dims)
     target = builder.declare(pre, generate_transformed_desc(pre))
     builder.call("reduce", input=source, op_type=REDUCE[op_type], output=target)
-    found = Value("positions", np.dtype(np.int32), shape)
-    builder.untransform(found, target)
-    return found
+    result = Value("positions", np.dtype(np.int32), shape)
+    builder.untransform(result, target)
+    return result

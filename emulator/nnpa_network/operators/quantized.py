@@ -18,17 +18,17 @@ from nnpa_emulator.ztensor import (
     init_pre_transformed_desc,
 )
 
-from nnpa_network.arrangement import NotMapped, describe, plain, stacked
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import NotMapped, describe, plain, stacked
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
-    made,
     operator,
     preferred,
     require_float,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -42,8 +42,9 @@ def matmul_integer(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     are rounded to DLFLOAT16, where ONNX asks for exact integers.
     """
     sums = _product(builder, node, graph, (0, 2), (1, 3))
-    found = builder.host("Cast", [sums], to=_INT32)
-    made(node).view = (reshaped(found, made(node).dims), tuple(range(len(made(node).dims))))
+    result = builder.host("Cast", [sums], to=_INT32)
+    output = required_output(node)
+    output.view = (reshaped(result, output.dims), tuple(range(len(output.dims))))
 
 
 @operator("QLinearMatMul", functions=("quantized_matmul_op",))
@@ -51,17 +52,17 @@ def qlinear_matmul(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """With `offload_integer`: as MatMulInteger, scales FP32 and per tensor. The host multiplies the
     sums by a_scale * b_scale / y_scale and quantises; results are within one of ONNX's.
     """
-    scales = [taken(node, index) for index in (1, 4, 6)]
-    if any(one.dtype != np.float32 or np.prod(one.dims) != 1 for one in scales):
+    scales = [required_input(node, index) for index in (1, 4, 6)]
+    if any(scale.dtype != np.float32 or np.prod(scale.dims) != 1 for scale in scales):
         raise NotMapped("scales are not FP32, one per tensor")
-    if any(np.prod(taken(node, index).dims) != 1 for index in (2, 5, 7)):
+    if any(np.prod(required_input(node, index).dims) != 1 for index in (2, 5, 7)):
         raise NotMapped("zero points are not one per tensor")
-    output = made(node)
+    output = required_output(node)
     sums = _product(builder, node, graph, (0, 2), (3, 5))
     factor = builder.host("Div", [builder.host("Mul", scales[:2]), scales[2]])
     real = builder.host("Mul", [sums, reshaped(factor, ())])
-    one = builder.constant(np.array(1, np.float32))
-    result = builder.host("QuantizeLinear", [real, one, reshaped(taken(node, 7), ())])
+    unit = builder.constant(np.array(1, np.float32))
+    result = builder.host("QuantizeLinear", [real, unit, reshaped(required_input(node, 7), ())])
     output.view = (reshaped(result, output.dims), tuple(range(len(output.dims))))
 
 
@@ -72,7 +73,7 @@ def dynamic_quantize(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """
     _require_offload(graph)
     builder.require("getrange_ztensor")
-    value = taken(node, 0)
+    value = required_input(node, 0)
     require_float(value)
     source = builder.tensor(value, preferred(builder, value))
     ends = Value("range", np.dtype(np.float32), (2,))
@@ -88,9 +89,9 @@ def dynamic_quantize(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     point = builder.host("Clip", [point, zero, steps])
     byte = builder.host("Cast", [point], to=_UINT8)
     codes = builder.host("QuantizeLinear", [value, scale, byte])
-    for output, found in zip(node.outputs, (codes, scale, byte), strict=False):
+    for output, result in zip(node.outputs, (codes, scale, byte), strict=False):
         if output is not None:
-            output.view = (found, tuple(range(len(found.dims))))
+            output.view = (result, tuple(range(len(result.dims))))
 
 
 def _require_offload(graph: Graph) -> None:
@@ -105,7 +106,7 @@ def _product(
     _require_offload(graph)
     builder.require("quantized_matmul_op")
     builder.require_format(FORMAT_1, "quantized_matmul_op")
-    left, right = (_pieces(builder, node, *one) for one in (a, b))
+    left, right = (_pieces(builder, node, *operand) for operand in (a, b))
     total: Value | None = None
     for factor_a, piece_a in left:
         for factor_b, piece_b in right:
@@ -120,15 +121,15 @@ def _product(
 
 def _pieces(builder: Builder, node: OnnxNode, index: int, zero: int) -> list[tuple[int, Value]]:
     """Return (factor, INT8 array) pairs whose sum is an operand less its zero point."""
-    value, point = taken(node, index), node.input(zero)
+    value, point = required_input(node, index), node.input(zero)
     if value.dtype not in _INTEGERS:
         raise NotMapped(f"element type {value.dtype}")
     if point is not None and np.prod(point.dims) != 1:
         raise NotMapped("zero points are not one per tensor")
     shift = None if point is None else point.constant
-    known = point is None or shift is not None
+    is_constant = point is None or shift is not None
     offset = 0 if shift is None else int(np.asarray(shift).reshape(-1)[0])
-    if known and offset == 0 and value.dtype == np.int8:
+    if is_constant and offset == 0 and value.dtype == np.int8:
         return [(1, value)]
     wide = builder.host("Cast", [value], to=_INT16)
     if point is not None:

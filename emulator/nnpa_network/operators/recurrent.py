@@ -24,17 +24,17 @@ from nnpa_emulator.ztensor import (
     padded,
 )
 
-from nnpa_network.arrangement import ELEMENT_TYPES, Arrangement, NotMapped, axes_of, plain
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import ELEMENT_TYPES, Arrangement, NotMapped, axes_of, plain
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.table import (
     Graph,
-    fixed,
-    made,
     operator,
+    optional_constant,
     require_float,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 DIRECTIONS = {"forward": 0, "reverse": 1, "bidirectional": 2}  # FWD, BWD, BIDIR of zdnn.h
@@ -70,7 +70,7 @@ def lstm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     layer = _layer(node, "lstm", RNN_TYPE_LSTM, (2, 0, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
     if node.attributes.get("input_forget", 0):
         raise NotMapped("input_forget")
-    if node.input(7) is not None and graph.wanted(node.input(7)):
+    if node.input(7) is not None and graph.is_read(node.input(7)):
         raise NotMapped("peepholes")
     operands = _operands(builder, node, layer)
     operands["c0"] = _state(builder, node, layer, 6)
@@ -80,7 +80,7 @@ def lstm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     arguments = {name: operands[name] for name in order}
     builder.call("lstm", **arguments, direction=layer.direction, hn_output=hidden, cf_output=cell)
     _deliver(builder, node, layer, graph, hidden, all_steps)
-    if graph.wanted(cell_value) and layer.bidirectional and cell_value is not None:
+    if graph.is_read(cell_value) and layer.bidirectional and cell_value is not None:
         builder.untransform(cell_value, cell)
 
 
@@ -104,13 +104,13 @@ def _layer(
     node: OnnxNode, verb: str, rnn_type: int, gates: tuple[int, ...], default: tuple[str, ...]
 ) -> Layer:
     """Read and check what the attributes say."""
-    value, recurrence = taken(node, 0), taken(node, 2)
+    value, recurrence = required_input(node, 0), required_input(node, 2)
     require_float(value)
     direction = str(node.attributes.get("direction", "forward"))
     directions = 2 if direction == "bidirectional" else 1
     activations = tuple(node.attributes.get("activations") or default * directions)
-    if tuple(one.lower() for one in activations) != tuple(
-        one.lower() for one in default * directions
+    if tuple(name.lower() for name in activations) != tuple(
+        name.lower() for name in default * directions
     ):
         raise NotMapped(f"activations are {list(activations)}, must be {list(default)}")
     if node.attributes.get("clip"):
@@ -119,7 +119,7 @@ def _layer(
         raise NotMapped("layout is 1, must be 0")
     timesteps, batch, _ = value.dims
     if node.input(4) is not None:
-        lengths = fixed(node, 4, "sequence_lens")
+        lengths = optional_constant(node, 4, "sequence_lens")
         if lengths is None or not bool(np.all(lengths == timesteps)):
             raise NotMapped("sequence_lens shorter than the sequence")
     hidden = recurrence.dims[2]
@@ -132,7 +132,7 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
     if not builder.guest.machine.nnpa_installed:
         raise NotMapped(f"{builder.guest.machine.name} has no NNPA")
     builder.require_format(FORMAT_0, layer.verb)
-    value, count = taken(node, 0), len(layer.gates)
+    value, count = required_input(node, 0), len(layer.gates)
     width = count * layer.hidden
     bias = node.input(3)
     if bias is None:
@@ -141,15 +141,15 @@ def _operands(builder: Builder, node: OnnxNode, layer: Layer) -> dict[str, int]:
     return {
         "input": builder.tensor(value, plain(value.dims)),
         "h0": _state(builder, node, layer, 5),
-        "weights": _gates(builder, layer, taken(node, 1), USAGE_WEIGHTS),
+        "weights": _gates(builder, layer, required_input(node, 1), USAGE_WEIGHTS),
         "biases": _gates(builder, layer, halves[0], USAGE_BIASES),
-        "hidden_weights": _gates(builder, layer, taken(node, 2), USAGE_HIDDEN_WEIGHTS),
+        "hidden_weights": _gates(builder, layer, required_input(node, 2), USAGE_HIDDEN_WEIGHTS),
         "hidden_biases": _gates(builder, layer, halves[1], USAGE_HIDDEN_BIASES),
     }
 
 
 def _slice(builder: Builder, value: Value, axis: int, start: int, stop: int) -> Value:
-    ends = [builder.integers(one) for one in (start, stop, axis)]
+    ends = [builder.integers(bound) for bound in (start, stop, axis)]
     return builder.host("Slice", [value, *ends])
 
 
@@ -174,7 +174,7 @@ def _state(builder: Builder, node: OnnxNode, layer: Layer, index: int) -> int:
     value = node.input(index)
     if value is None:
         shape = layer.directions, layer.batch, layer.hidden
-        value = builder.constant(np.zeros(shape, taken(node, 0).dtype))
+        value = builder.constant(np.zeros(shape, required_input(node, 0).dtype))
     return builder.tensor(value, plain(value.dims))
 
 
@@ -199,7 +199,7 @@ def _states(builder: Builder, layer: Layer, value: Value, timesteps: int) -> int
 def _hidden(builder: Builder, node: OnnxNode, layer: Layer, graph: Graph) -> tuple[int, bool]:
     """Return the tensor for hn_output, and whether it holds all timesteps."""
     value = node.output(0)
-    if value is not None and graph.wanted(value):
+    if value is not None and graph.is_read(value):
         return _states(builder, layer, value, layer.timesteps), True
     return _last_state(builder, node, layer, 1)[0], False
 
@@ -211,7 +211,7 @@ def _last_state(
     value = node.output(index)
     if value is None:
         shape = layer.directions, layer.batch, layer.hidden
-        unnamed = Value("state", taken(node, 0).dtype, shape)
+        unnamed = Value("state", required_input(node, 0).dtype, shape)
         return _states(builder, layer, unnamed, 1), None
     return _states(builder, layer, value, 1), value
 
@@ -223,13 +223,13 @@ def _deliver(
     y, last = node.output(0), node.output(1)
     if layer.bidirectional:
         target = y if all_steps else last
-        if target is not None and graph.wanted(target):
+        if target is not None and graph.is_read(target):
             builder.untransform(target, hidden)
-    if not all_steps or last is None or not graph.wanted(last):
+    if not all_steps or last is None or not graph.is_read(last):
         return
     ends = {0: (layer.timesteps - 1,), 1: (0,), 2: (layer.timesteps - 1, 0)}[layer.direction]
     parts = [
-        _slice(builder, _slice(builder, made(node), 0, at, at + 1), 1, side, side + 1)
+        _slice(builder, _slice(builder, required_output(node), 0, at, at + 1), 1, side, side + 1)
         for side, at in enumerate(ends)
     ]
     joined = builder.host("Concat", parts, axis=1)

@@ -10,7 +10,7 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS
 from nnpa_emulator.machine import FORMAT_1
 
-from nnpa_network.arrangement import (
+from nnpa_network.building.arrangement import (
     ELEMENT_TYPES,
     Arrangement,
     NotMapped,
@@ -18,22 +18,22 @@ from nnpa_network.arrangement import (
     axes_of,
     plain,
 )
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.program import Array
 
 
 @dataclass(slots=True)
 class Graph:
-    """What a rule may know of a node's surroundings.
+    """The surroundings of a node.
 
-    `follower(value)` returns the one node that reads a value which nothing else needs, with its
-    values; `absorb(node)` says that the present node computes that one too.
+    `follower(value)` returns the only reader of a value, None where there are more; `absorb(node)`
+    marks a node as computed by the present one.
     """
 
     follower: Callable[[Value], OnnxNode | None]
     absorb: Callable[[OnnxNode], None]
-    wanted: Callable[[Value | None], bool]
+    is_read: Callable[[Value | None], bool]
     offload_integer: bool
 
 
@@ -76,9 +76,9 @@ def markdown() -> str:
         "|---|---|---|",
     ]
     for name in sorted(OPERATORS):
-        one = OPERATORS[name]
-        functions = ", ".join(_named(function) for function in one.functions) or "none"
-        lines.append(f"| {name} | {functions} | {one.doc} |")
+        operator = OPERATORS[name]
+        functions = ", ".join(_named(function) for function in operator.functions) or "none"
+        lines.append(f"| {name} | {functions} | {operator.doc} |")
     return "\n".join(lines) + "\n"
 
 
@@ -91,7 +91,7 @@ def _named(function: str) -> str:
     return f"`{function}`*" if newer else f"`{function}`"
 
 
-def taken(node: OnnxNode, index: int) -> Value:
+def required_input(node: OnnxNode, index: int) -> Value:
     """Return an input that must be there."""
     value = node.input(index)
     if value is None:
@@ -99,7 +99,7 @@ def taken(node: OnnxNode, index: int) -> Value:
     return value
 
 
-def made(node: OnnxNode, index: int = 0) -> Value:
+def required_output(node: OnnxNode, index: int = 0) -> Value:
     """Return an output that must be there."""
     value = node.output(index)
     if value is None:
@@ -107,7 +107,7 @@ def made(node: OnnxNode, index: int = 0) -> Value:
     return value
 
 
-def fixed(node: OnnxNode, index: int, what: str) -> Array | None:
+def optional_constant(node: OnnxNode, index: int, what: str) -> Array | None:
     """Return an optional input that must be known at import; None where it is left out."""
     value = node.input(index)
     if value is None:
@@ -131,8 +131,8 @@ def require_float(value: Value) -> None:
 def require_rank(value: Value, *ranks: int) -> None:
     """Refuse a value of another rank."""
     if len(value.dims) not in ranks:
-        wanted = " or ".join(str(rank) for rank in ranks)
-        raise NotMapped(f"rank {len(value.dims)}, must be {wanted}")
+        expected = " or ".join(str(rank) for rank in ranks)
+        raise NotMapped(f"rank {len(value.dims)}, must be {expected}")
 
 
 def reshaped(value: Value, shape: Shape) -> Value:
@@ -167,9 +167,9 @@ def axis_last(shape: Shape, axes: tuple[int, ...]) -> tuple[Arrangement, tuple[i
 def preferred(builder: Builder, *values: Value) -> Arrangement:
     """Return the arrangement that costs the fewest conversions for values of one shape."""
     for value in values:
-        found = list(builder.available(value))
-        if found:
-            return found[-1]
+        arrangements = list(builder.available(value))
+        if arrangements:
+            return arrangements[-1]
     return plain(values[0].dims)
 
 

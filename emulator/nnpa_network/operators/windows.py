@@ -15,27 +15,27 @@ from nnpa_emulator.ztensor import (
     init_pre_transformed_desc,
 )
 
-from nnpa_network.arrangement import ELEMENT_TYPES, NotMapped, channels_last, plain
-from nnpa_network.builder import Builder
-from nnpa_network.inference import OnnxNode, Value
+from nnpa_network.building.arrangement import ELEMENT_TYPES, NotMapped, channels_last, plain
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
 from nnpa_network.operators.elementwise import clipping
 from nnpa_network.operators.table import (
     Graph,
-    made,
     operator,
     require_float,
     require_rank,
+    required_input,
+    required_output,
     reshaped,
-    taken,
 )
 
 # Limits and numbers of zDNN API Reference 1.2.0: zdnn_conv2d, zdnn_avgpool2d, zdnn_maxpool2d.
 VALID_PADDING, SAME_PADDING = 0, 1
-MOST_WINDOW, MOST_CONV_WHOLE, MOST_CONV_STRIDE = 64, 448, 13
-MOST_POOL_STRIDE, MOST_IMAGE = 30, 1024
+MAX_WINDOW, MAX_CONV_WHOLE, MAX_CONV_STRIDE = 64, 448, 13
+MAX_POOL_STRIDE, MAX_IMAGE = 30, 1024
 ACT_NONE, ACT_RELU = 0, 1
 # Each group is a convolution of its own; beyond this a list of them is no use of an accelerator.
-MOST_GROUPS = 32
+MAX_GROUPS = 32
 
 Pair = tuple[int, int]
 
@@ -66,7 +66,7 @@ def _window(node: OnnxNode, size: Pair, kernel: Pair) -> Window:
     if _pair(node, "dilations", 1) != (1, 1):
         raise NotMapped(f"dilations are {list(_pair(node, 'dilations', 1))}, must be 1")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [_same(*one) for one in zip(size, kernel, strides, strict=True)]
+        totals = [_same(*sizes) for sizes in zip(size, kernel, strides, strict=True)]
         small = totals[0] // 2, totals[1] // 2
         large = totals[0] - small[0], totals[1] - small[1]
         ends = (small, large) if auto == "SAME_UPPER" else (large, small)
@@ -105,10 +105,10 @@ def _padding(builder: Builder, value: Value, window: Window) -> tuple[Value, int
 
 def _strides(window: Window, size: Pair, output: Value, most: int, whole: int) -> Pair:
     """Return the strides for zDNN, 0 where one large window covers all; check the limits."""
-    if max(window.kernel) > MOST_WINDOW:
+    if max(window.kernel) > MAX_WINDOW:
         covers = window.kernel == size and not window.padded and output.dims[2:] == (1, 1)
         if not covers or max(window.kernel) > whole:
-            raise NotMapped(f"the kernel is {list(window.kernel)}, at most {MOST_WINDOW}")
+            raise NotMapped(f"the kernel is {list(window.kernel)}, at most {MAX_WINDOW}")
         return 0, 0
     if max(window.strides) > most:
         raise NotMapped(f"strides are {list(window.strides)}, at most {most}")
@@ -122,16 +122,16 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     at most 32, are split and joined by the host. A Relu or Clip from 0 that alone reads the result
     becomes part of it.
     """
-    value, weights, output = taken(node, 0), taken(node, 1), made(node)
+    value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("conv2d")
     groups = int(node.attributes.get("group", 1))
-    if groups > MOST_GROUPS:
-        raise NotMapped(f"group is {groups}, at most {MOST_GROUPS}")
+    if groups > MAX_GROUPS:
+        raise NotMapped(f"group is {groups}, at most {MAX_GROUPS}")
     size, kernel = (value.dims[2], value.dims[3]), (weights.dims[2], weights.dims[3])
     window = _window(node, size, kernel)
-    strides = _strides(window, size, output, MOST_CONV_STRIDE, MOST_CONV_WHOLE)
+    strides = _strides(window, size, output, MAX_CONV_STRIDE, MAX_CONV_WHOLE)
     value, padding = _padding(builder, value, window)
     bias = node.input(2)
     if bias is None:
@@ -160,7 +160,7 @@ def _activated(graph: Graph, output: Value) -> tuple[int, float | None, Value]:
     except NotMapped:
         return ACT_NONE, None, output
     graph.absorb(follower)
-    return ACT_RELU, clip, made(follower)
+    return ACT_RELU, clip, required_output(follower)
 
 
 def convolve(
@@ -200,8 +200,8 @@ def _grouped(
     n, channels, high, wide = output.dims
     for group in range(groups):
         pieces = tuple(
-            _part(builder, one, axis, group, groups)
-            for one, axis in zip(operands, (1, 0, 0), strict=True)
+            _part(builder, operand, axis, group, groups)
+            for operand, axis in zip(operands, (1, 0, 0), strict=True)
         )
         part = Value(f"{output.name}_{group}", output.dtype, (n, channels // groups, high, wide))
         convolve(builder, (pieces[0], pieces[1], pieces[2]), scalars, part)
@@ -213,7 +213,7 @@ def _grouped(
 def _part(builder: Builder, value: Value, axis: int, index: int, count: int) -> Value:
     """Return one of `count` equal parts of a value along an axis."""
     size = value.dims[axis] // count
-    ends = [builder.integers(one) for one in (index * size, (index + 1) * size, axis)]
+    ends = [builder.integers(bound) for bound in (index * size, (index + 1) * size, axis)]
     return builder.host("Slice", [value, *ends])
 
 
@@ -223,7 +223,7 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     operand by the strides, pads or crops it, and turns the kernel round; conv2d with stride 1 does
     the rest.
     """
-    value, weights, output = taken(node, 0), taken(node, 1), made(node)
+    value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("conv2d")
@@ -232,15 +232,15 @@ def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     if _pair(node, "dilations", 1) != (1, 1):
         raise NotMapped("dilations are not 1")
     kernel = weights.dims[2], weights.dims[3]
-    if max(kernel) > MOST_WINDOW:
-        raise NotMapped(f"the kernel is {list(kernel)}, at most {MOST_WINDOW}")
+    if max(kernel) > MAX_WINDOW:
+        raise NotMapped(f"the kernel is {list(kernel)}, at most {MAX_WINDOW}")
     strides = _pair(node, "strides", 1)
     before, after = _transposed_ends(node, value, output, kernel, strides)
     spread = _spread(builder, value, strides)
     moved = builder.integers(0, 0, *before, 0, 0, *after)
     spread = builder.host("Pad", [spread, moved])
     turned = builder.host("Transpose", [weights], perm=[1, 0, 2, 3])
-    ends = [builder.integers(*one) for one in ((-1, -1), (-(1 << 62),) * 2, (2, 3), (-1, -1))]
+    ends = [builder.integers(*bound) for bound in ((-1, -1), (-(1 << 62),) * 2, (2, 3), (-1, -1))]
     turned = builder.host("Slice", [turned, *ends])
     bias = node.input(2) or builder.constant(np.zeros(weights.dims[1], value.dtype))
     scalars: dict[str, object] = {
@@ -269,9 +269,9 @@ def _transposed_ends(
         spread = (value.dims[2 + axis] - 1) * strides[axis] + 1
         whole = spread + kernel[axis] - 1 + extra[axis]
         cut = whole - output.dims[2 + axis]
-        given = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
+        is_explicit = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
         start = pads[axis]
-        if given:
+        if is_explicit:
             start = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
         before.append(kernel[axis] - 1 - start)
         after.append(output.dims[2 + axis] + kernel[axis] - 1 - spread - before[-1])
@@ -298,12 +298,12 @@ def pool(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     or by auto_pad, padding not counted in averages; ceil_mode only where it changes nothing; no
     Indices.
     """
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     verb = "maxpool2d" if node.op_type == "MaxPool" else "avgpool2d"
     require_float(value)
     require_rank(value, 4)
     builder.require(verb)
-    if graph.wanted(node.output(1)):
+    if graph.is_read(node.output(1)):
         raise NotMapped("the output Indices")
     kernel = _pair(node, "kernel_shape", 1)
     size = value.dims[2], value.dims[3]
@@ -324,15 +324,15 @@ def _require_windows(window: Window, size: Pair, output: Value, padding: int) ->
         span = size[axis] if padding == SAME_PADDING else size[axis] - window.kernel[axis] + 1
         if -(-span // window.strides[axis]) != output.dims[2 + axis]:
             raise NotMapped("ceil_mode")
-    if max(size) > MOST_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MOST_IMAGE}")
+    if max(size) > MAX_IMAGE:
+        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
 
 
 def _pooled(
     builder: Builder, verb: str, window: Window, padding: int, value: Value, output: Value
 ) -> None:
     size = value.dims[2], value.dims[3]
-    strides = _strides(window, size, output, MOST_POOL_STRIDE, MOST_IMAGE)
+    strides = _strides(window, size, output, MAX_POOL_STRIDE, MAX_IMAGE)
     source = builder.tensor(value, channels_last(value.dims))
     builder.call(
         verb,
@@ -349,13 +349,13 @@ def _pooled(
 @operator("GlobalMaxPool", functions=("maxpool2d",))
 def global_maximum(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, height and width at most 1024: one window over the whole image."""
-    value, output = taken(node, 0), made(node)
+    value, output = required_input(node, 0), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("maxpool2d")
     size = value.dims[2], value.dims[3]
-    if max(size) > MOST_IMAGE:
-        raise NotMapped(f"the image is {list(size)}, at most {MOST_IMAGE}")
+    if max(size) > MAX_IMAGE:
+        raise NotMapped(f"the image is {list(size)}, at most {MAX_IMAGE}")
     window = Window(size, (0, 0), (0, 0), (0, 0))
     source = builder.tensor(value, channels_last(value.dims))
     builder.call(

@@ -238,8 +238,8 @@ def _put_value(result: Result, value: Any) -> None:
             result.boolean = value
         case int():
             result.number = value
-        case (least, greatest):
-            result.range.min, result.range.max = least, greatest
+        case tuple():  # no sequence pattern: since NumPy 2.5 an array matches those
+            result.range.min, result.range.max = value
         case _:
             pass  # an array travels apart
 

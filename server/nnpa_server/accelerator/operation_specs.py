@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How each arm of Operation is read: its fields are the function's keyword arguments.
 
-An `Arm` is made once from the arm's message descriptor and the emulator's function of the same
-name; nothing here knows any operation by name but where the contract gives one a rule of its own.
+An `Arm` is built once, from the options of the arm's message and the emulator's function of the
+same name; no operation is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa.zdnn.v1 import options_pb2 as pb
 from nnpa_emulator import FUNCTIONS, TensorDesc
 from nnpa_emulator.machine import LIBRARY_VERSIONS
 from nnpa_emulator.pipeline import Function
@@ -23,41 +24,21 @@ Message: TypeAlias = Any  # a message of an arm: its fields are known at run tim
 Reader: TypeAlias = Callable[[Message, str], Any]
 
 _UNSIGNED = 0xFFFFFFFF
-_INT8 = ("clip_min", "clip_max")
-_COUNTED = {"is_nnpa_function_installed": "function_codes",
-            "is_nnpa_parmblk_fmt_installed": "format_codes"}  # fmt: skip
-_COMPUTE = range(20, 90)
-# What life-cycle arms write: `ztensor` but for these. Source: nnpa/zdnn/v1/operation.proto.
-_WRITTEN = {"reshape_ztensor": ("dest",), "getrange_ztensor": (), "transform_origtensor": ()}
-# Arms that change the structure and leave the buffer's contents alone.
-_STRUCTURE_ONLY = frozenset(("reset_ztensor", "free_ztensor_buffer"))
-# Inputs from which new outputs take their pre-transformed descriptor, where not the first alone.
-_PATTERNS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
-    ("matmul_bcast_op", "matmul_transpose_op"), ("input_a", "input_b")
-)
-# What a range violation, or a conversion that fails, ends early.
-_MAY_LEAVE = frozenset(("lstm", "gru", "reshape_ztensor"))
-_NEEDS_PRE = frozenset(
-    (
-        "transform_ztensor",
-        "transform_ztensor_with_saturation",
-        "transform_quantized_ztensor",
-        "transform_origtensor",
-        "reshape_ztensor",
-    )
-)
+_COMPUTING = range(pb.FAMILY_ELEMENTWISE, pb.FAMILY_RECURRENT + 1)
+_FILLED = frozenset((pb.ACCESS_WRITE, pb.ACCESS_FILL, pb.ACCESS_ALLOCATE))
+_READ = frozenset((pb.ACCESS_UNSPECIFIED, pb.ACCESS_ALLOCATE))
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One arm: which fields are tensors, what becomes of them, and how the others are read.
+    """An arm: which fields are tensors, what the function does with them, how the rest is read.
 
     `creates` names the field that holds the id of a tensor to create. `written` are the tensors
     that results report; `filled` those of them whose buffer is written; `may_be_new` those that
-    may be left to the server; `read` those whose contents are read. `may_leave` tells whether
-    outputs may be told that were not written. `hints` are values that only the derivation of new
-    outputs takes, `pattern` the inputs whose pre-transformed descriptors it starts from. `since` is
-    the library version that first had it.
+    the server may create; `read` those whose contents are read. `may_leave` tells whether the
+    function may end before the whole of an output is written. `hints` are values that only output
+    shape inference takes, `pattern` the inputs whose pre-transformed descriptors it starts from.
+    `since` is the library version that first had it.
     """
 
     name: str
@@ -78,7 +59,7 @@ class Arm:
     since: int
 
 
-# One object for equal descriptors: the emulator remembers by identity what it has accepted.
+# One object for equal descriptors: the emulator caches accepted calls by identity.
 _same_desc = lru_cache(maxsize=4096)(TensorDesc)
 
 
@@ -121,7 +102,7 @@ def _scalar_reader(name: str, required: bool, default: object) -> Reader:
 
 
 def _int8_reader(name: str) -> Reader:
-    """Return a reader for C's int8_t: what does not fit could not have been said in C."""
+    """Return a reader for C's int8_t, which refuses what C could not pass."""
     scalar = _scalar_reader(name, True, None)
 
     def read(message: Message, path: str) -> int:
@@ -134,14 +115,14 @@ def _int8_reader(name: str) -> Reader:
 
 
 def _count_reader(codes: str) -> Reader:
-    """Return a reader for C's count of variadic codes: at most as many as are given."""
+    """Return a reader for C's count of variadic codes, at most their number."""
 
     def read(message: Message, path: str) -> int | None:
         if not message.HasField("count"):
             return None
-        given, count = len(getattr(message, codes)), int(message.count)
-        if count > given:
-            raise invalid(f"{path}.count", count, f"at most {given}, the number of {codes}")
+        limit, count = len(getattr(message, codes)), int(message.count)
+        if count > limit:
+            raise invalid(f"{path}.count", count, f"at most {limit}, the number of {codes}")
         return count
 
     return read
@@ -154,16 +135,20 @@ def _list_reader(name: str) -> Reader:
     return read
 
 
+def _parameter(field: FieldDescriptor) -> pb.ParameterOptions:
+    return field.GetOptions().Extensions[pb.zdnn_parameter]
+
+
 def _reader(field: FieldDescriptor, function: Function) -> Reader:
-    name = field.name
+    name, options = field.name, _parameter(field)
     if field.is_repeated:
         return _list_reader(name)
     if field.message_type is not None:
         return _desc_reader(name)
-    if name in _INT8:
+    if options.bits == 8 and field.type == FieldDescriptor.TYPE_INT32:
         return _int8_reader(name)
-    if name == "count":
-        return _count_reader(_COUNTED[function.name])
+    if options.counts:
+        return _count_reader(options.counts)
     parameter = function.parameters.get(name)
     if parameter is None:
         return _scalar_reader(name, False, False)
@@ -175,35 +160,36 @@ def _is_tensor(field: FieldDescriptor) -> bool:
     return field.message_type is tensor_pb2.TensorRef.DESCRIPTOR
 
 
-def _make(field: FieldDescriptor, function: Function) -> Arm:
-    message: Descriptor | None = field.message_type
-    assert message is not None, field.name
-    name, compute = field.name, field.number in _COMPUTE
-    tensors = tuple(one.name for one in message.fields if _is_tensor(one))
-    creates = "ztensor" if name in ("init_ztensor", "init_quantized_ztensor") else None
-    others = [one for one in message.fields if one.name not in (*tensors, creates)]
-    readers = [(one.name, _reader(one, function)) for one in others]
-    life_cycle = _WRITTEN.get(name, ("ztensor",) if field.number < 20 else ())
-    written = tuple(one for one in tensors if one in function.outputs) if compute else life_cycle
-    quantized = name == "quantized_matmul_op"  # nothing would tell a new output's scale
-    writes_only = name.startswith(("transform_ztensor", "transform_quantized"))
-    unread = set(written) if compute or writes_only else {"dest"}
+def _make(arm: FieldDescriptor, function: Function) -> Arm:
+    message: Descriptor | None = arm.message_type
+    assert message is not None, arm.name
+    options = message.GetOptions().Extensions[pb.zdnn_function]
+    parameters = {field.name: _parameter(field) for field in message.fields}
+    access = {name: parameter.access for name, parameter in parameters.items()}
+    tensors = tuple(field.name for field in message.fields if _is_tensor(field))
+    creates = next((name for name in access if access[name] == pb.ACCESS_CREATE), None)
+    readers = [
+        (field.name, _reader(field, function))
+        for field in message.fields
+        if field.name not in (*tensors, creates)
+    ]
+    outputs = [name for name in tensors if access[name] == pb.ACCESS_WRITE]
     return Arm(
-        name=name,
+        name=arm.name,
         function=function,
         tensors=tensors,
-        values=tuple(one for one in readers if one[0] in function.parameters),
-        hints=tuple(one for one in readers if one[0] not in function.parameters),
+        values=tuple(reader for reader in readers if reader[0] in function.parameters),
+        hints=tuple(reader for reader in readers if reader[0] not in function.parameters),
         creates=creates,
-        frees=name == "free_ztensor_buffer",
-        written=written,
-        filled=frozenset(() if name in _STRUCTURE_ONLY or creates else written),
-        may_be_new=frozenset(written if compute and not quantized else ()),
-        read=frozenset(() if name in _STRUCTURE_ONLY else set(tensors) - unread),
-        may_leave=name in _MAY_LEAVE,
-        needs_pre=name in _NEEDS_PRE,
-        pattern=frozenset(_PATTERNS.get(name, tensors[:1])),
-        compute=compute,
+        frees=pb.ACCESS_FREE in access.values(),
+        written=tuple(name for name in access if access[name] != pb.ACCESS_UNSPECIFIED),
+        filled=frozenset(name for name in tensors if access[name] in _FILLED),
+        may_be_new=frozenset(name for name in outputs if not parameters[name].must_exist),
+        read=frozenset(name for name in tensors if access[name] in _READ),
+        may_leave=options.may_end_early,
+        needs_pre=options.reads_pre_transformed,
+        pattern=frozenset(options.pattern or tensors[:1]),
+        compute=options.family in _COMPUTING,
         since=LIBRARY_VERSIONS[function.since],
     )
 

@@ -17,6 +17,7 @@ from nnpa_emulator import Outcome, Refusal, Status, Ztensor
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.status import Malformed
 from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_wire.chunks import parse_chunk, serialize_chunk
 
 from nnpa_server.accelerator.decode import LiveIds, Step, decode_operation
 from nnpa_server.accelerator.encode import dense, in_order
@@ -41,7 +42,6 @@ from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
-from nnpa_server.rpc.wire_fields import varint
 from nnpa_server.sessions.cancellation import CancellationCheck, Context, cancelled
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.store import Session, Store
@@ -52,7 +52,6 @@ Header = accelerator_pb2.WriteTensorHeader
 Result = operation_pb2.OperationResult
 
 READ_CHUNK = MIB
-_CHUNK_TAG = 0x12  # field 2, length-delimited: `chunk` of WriteTensorRequest and ReadTensorResponse
 _TRANSFORMS = frozenset(
     ("transform_ztensor", "transform_ztensor_with_saturation", "transform_quantized_ztensor")
 )
@@ -60,23 +59,13 @@ _TRANSFORMS = frozenset(
 
 def parse_write(raw: bytes) -> Upload:
     """Return the bytes of a chunk, or the message for anything else."""
-    if raw and raw[0] == _CHUNK_TAG:
-        length, shift, start = 0, 0, 1
-        for byte in raw[1:11]:
-            length |= (byte & 0x7F) << shift
-            shift, start = shift + 7, start + 1
-            if byte < 0x80:
-                break
-        if length == len(raw) - start:
-            return memoryview(raw)[start:]
-    return accelerator_pb2.WriteTensorRequest.FromString(raw)
+    chunk = parse_chunk(raw)
+    return accelerator_pb2.WriteTensorRequest.FromString(raw) if chunk is None else chunk
 
 
 def serialize_read(part: Download) -> bytes:
     """Return the wire form of a header message or of a chunk's bytes."""
-    if isinstance(part, memoryview):
-        return b"".join((bytes((_CHUNK_TAG,)), varint(part.nbytes), part))
-    return part.SerializeToString()
+    return serialize_chunk(part) if isinstance(part, memoryview) else part.SerializeToString()
 
 
 def out_of_order(text: str) -> CallRefused:

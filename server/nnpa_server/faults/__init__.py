@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that sessions are told to inject: rules, when they apply, and what they do."""
+"""Fault injection: rules, when they apply, and their effects."""
 
 from nnpa_server.faults.injection import (
     Faults,

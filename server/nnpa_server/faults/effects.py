@@ -18,7 +18,7 @@ from nnpa_emulator.ztensor import DataTypes, TensorDesc
 from nnpa_server.faults.rules import WRITING
 
 _NINF = (0xFF, 0x7F)  # bytes of 0x7FFF, little-endian
-_SHOWN = 4  # places that a detail tells
+_MAX_PLACES = 4  # places that a detail tells
 
 
 def outputs(operation: str) -> tuple[str, ...]:
@@ -37,8 +37,8 @@ def with_diagnostics(
 ) -> Outcome:
     """Return an outcome with what the library prints of its status."""
     entry = FUNCTIONS[operation]
-    told = diagnose(guest, operation, entry.module, outcome.status, outcome.refusal, tensors)
-    return replace(outcome, diagnostics=tuple(told))
+    diagnostics = diagnose(guest, operation, entry.module, outcome.status, outcome.refusal, tensors)
+    return replace(outcome, diagnostics=tuple(diagnostics))
 
 
 def _elements(desc: TensorDesc) -> int:
@@ -61,21 +61,23 @@ def _bits(desc: TensorDesc) -> int:
     )
 
 
-def _spread(wanted: int, there: int, random: Random) -> Sequence[int]:
-    """Choose so many different numbers below `there`, or all of them."""
-    return sorted(random.sample(range(there), min(wanted, there)))
+def _spread(count: int, limit: int, random: Random) -> Sequence[int]:
+    """Choose `count` different numbers below `limit`, or all of them."""
+    return sorted(random.sample(range(limit), min(count, limit)))
 
 
 def flip(
-    operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome, wanted: int, random: Random
+    operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome, count: int, random: Random
 ) -> tuple[Outcome, str]:
     """Flip bits of the elements that a function wrote; return its outcome, and where they are."""
     if operation == "transform_origtensor":
-        return _flip_array(outcome, wanted, random)
+        return _flip_array(outcome, count, random)
     written = [(name, tensors[name]) for name in outputs(operation) if name in tensors]
-    sizes = [_elements(one.transformed_desc) * _bits(one.transformed_desc) for _, one in written]
+    sizes = [
+        _elements(tensor.transformed_desc) * _bits(tensor.transformed_desc) for _, tensor in written
+    ]
     places: list[str] = []
-    for chosen in _spread(wanted, sum(sizes), random):
+    for chosen in _spread(count, sum(sizes), random):
         place = chosen
         for (name, tensor), size in zip(written, sizes, strict=True):
             if place < size:
@@ -84,7 +86,7 @@ def flip(
             place -= size
     for _, tensor in written:
         widened.written(tensor.buffer)
-    return outcome, _told(places)
+    return outcome, _join_places(places)
 
 
 def _flip_one(tensor: Ztensor, place: int) -> str:
@@ -95,23 +97,23 @@ def _flip_one(tensor: Ztensor, place: int) -> str:
     return f"{list(index)} bit {bit}"
 
 
-def _flip_array(outcome: Outcome, wanted: int, random: Random) -> tuple[Outcome, str]:
+def _flip_array(outcome: Outcome, count: int, random: Random) -> tuple[Outcome, str]:
     array: Any = np.array(outcome.value, order="C")
     raw = array.reshape(-1).view(np.uint8)
-    places = _spread(wanted, raw.size * 8, random)
+    places = _spread(count, raw.size * 8, random)
     for place in places:
         raw[place // 8] ^= 1 << place % 8
-    told = [f"byte {one // 8} bit {one % 8}" for one in places]
-    return replace(outcome, value=array), _told(told)
+    details = [f"byte {place // 8} bit {place % 8}" for place in places]
+    return replace(outcome, value=array), _join_places(details)
 
 
-def _told(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return "; ".join(places[:_SHOWN]) + more
+def _join_places(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+    return "; ".join(places[:_MAX_PLACES]) + more
 
 
 def violate(
-    operation: str, tensors: Mapping[str, Ztensor], wanted: int, random: Random
+    operation: str, tensors: Mapping[str, Ztensor], count: int, random: Random
 ) -> tuple[Outcome, str]:
     """Make elements of the first output NINF; return the warning, and where they are."""
     status = int(Status.ZDNN_ELEMENT_RANGE_VIOLATION)
@@ -121,20 +123,20 @@ def violate(
     if desc.type != DataTypes.ZDNN_DLFLOAT16:
         return Outcome(status), "no element"
     places: list[str] = []
-    for element in _spread(wanted, _elements(desc), random):
+    for element in _spread(count, _elements(desc), random):
         index = _index(desc, element)
         start = offset(desc, *index)
         tensor.sticks.view(np.uint8)[start : start + 2] = _NINF
         places.append(f"{name}{list(index)}")
     widened.written(tensor.buffer)
-    operands = {one: tensors[one] for one in entry.tensors}
-    inputs = tuple(one for one in entry.tensors if one not in entry.outputs)
+    operands = {operand: tensors[operand] for operand in entry.tensors}
+    inputs = tuple(operand for operand in entry.tensors if operand not in entry.outputs)
     code = None if entry.operation is None else entry.operation.code
     violation = explain_violation(code, operands, inputs)
-    return Outcome(status, violation=violation), _told(places)
+    return Outcome(status, violation=violation), _join_places(places)
 
 
-def drawn(delay: Any, random: Random, most: float) -> float:
+def draw_delay(delay: Any, random: Random, most: float) -> float:
     """Return the seconds of one delay, 0 to `most`."""
     mean, spread = delay.seconds, delay.spread
     draw: Mapping[str, Callable[[], float]] = {

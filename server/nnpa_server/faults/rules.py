@@ -17,14 +17,14 @@ from nnpa_emulator.machine import Machine
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.sessions.tokens import require_machine
 
-MOST_RULES = 1000
-MOST_SECONDS = 600.0
-_MOST_CHANGED = 10_000  # one by one, under the session's lock
-_SHOWN = 64  # characters of a stranger's value that an error repeats
+MAX_RULES = 1000
+MAX_SECONDS = 600.0
+_MAX_CHANGED = 10_000  # one by one, under the session's lock
+_MAX_VALUE_CHARS = 64  # characters of a stranger's value that an error repeats
 _ARMS: Mapping[str, int] = MappingProxyType(
     {
-        one.name: one.number
-        for one in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
+        field.name: field.number
+        for field in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
     }
 )
 _MADE_OF = {
@@ -69,7 +69,7 @@ _DISTRIBUTIONS = ("fixed", "uniform", "normal", "exponential")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that can be carried out.
+    """A checked rule.
 
     `operations` are those that it and its effect fit, `machine` is a model's name or "",
     `status` the number of a status effect, `target` where a move goes.
@@ -91,8 +91,8 @@ def read_rules(messages: Sequence[fault_pb2.FaultRule], allowed: bool) -> tuple[
         text = "session.fault_rules: the server was not started with --allow-faults"
         reason = wire.ERROR_REASON_FAULTS_NOT_ALLOWED
         raise CallRefused(reason, text, field="session.fault_rules", option="--allow-faults")
-    if len(messages) > MOST_RULES:
-        raise invalid("session.fault_rules", len(messages), f"at most {MOST_RULES} rules")
+    if len(messages) > MAX_RULES:
+        raise invalid("session.fault_rules", len(messages), f"at most {MAX_RULES} rules")
     return tuple(
         _read(message, f"session.fault_rules[{index}]") for index, message in enumerate(messages)
     )
@@ -121,7 +121,7 @@ def _operations(name: str, effect: str, path: str) -> frozenset[str]:
     arm = name.removeprefix("zdnn_")
     arm = _MADE_OF.get(arm, arm)
     if arm not in _ARMS:
-        raise invalid(path, repr(name[:_SHOWN]), f"one of {', '.join(_ARMS)}")
+        raise invalid(path, repr(name[:_MAX_VALUE_CHARS]), f"one of {', '.join(_ARMS)}")
     if arm not in fitting:
         raise invalid(path, name, f"{limit}, as {effect} needs it")
     return frozenset((arm,))
@@ -131,8 +131,10 @@ def _machine(name: str, path: str) -> Machine:
     try:
         return find_machine(name)
     except KeyError:
-        known = ", ".join(MACHINES)
-        raise invalid(path, repr(name[:_SHOWN]), f"one of {known}, or an alias") from None
+        machines = ", ".join(MACHINES)
+        raise invalid(
+            path, repr(name[:_MAX_VALUE_CHARS]), f"one of {machines}, or an alias"
+        ) from None
 
 
 def _status(text: str, path: str) -> int:
@@ -140,9 +142,9 @@ def _status(text: str, path: str) -> int:
     try:
         status = int(Status[text]) if text in Status.__members__ else int(text, 0)
     except ValueError:
-        raise invalid(path, repr(text[:_SHOWN]), limit) from None
+        raise invalid(path, repr(text[:_MAX_VALUE_CHARS]), limit) from None
     if not 0 < status <= 0xFFFFFFFF:
-        raise invalid(path, repr(text[:_SHOWN]), limit)
+        raise invalid(path, repr(text[:_MAX_VALUE_CHARS]), limit)
     return status
 
 
@@ -159,8 +161,8 @@ def _check_effect(message: fault_pb2.FaultRule, effect: str, path: str) -> None:
     path = f"{path}.{effect}"
     match effect:
         case "range_violation" | "flip_bits":
-            if not 1 <= int(getattr(message, effect)) <= _MOST_CHANGED:
-                raise invalid(path, value, f"1 to {_MOST_CHANGED}")
+            if not 1 <= int(getattr(message, effect)) <= _MAX_CHANGED:
+                raise invalid(path, value, f"1 to {_MAX_CHANGED}")
         case "program_check":
             _require_word(path, message.program_check, _KINDS)
         case "lose_connection":
@@ -179,10 +181,10 @@ def _check_effect(message: fault_pb2.FaultRule, effect: str, path: str) -> None:
 def _check_delay(delay: fault_pb2.FaultDelay, path: str) -> None:
     _require_word(f"{path}.distribution", delay.distribution or "fixed", _DISTRIBUTIONS)
     for name, value in (("seconds", delay.seconds), ("spread", delay.spread)):
-        if math.isnan(value) or not 0 <= value <= MOST_SECONDS:
-            raise invalid(f"{path}.{name}", value, f"0 to {MOST_SECONDS:g}")
+        if math.isnan(value) or not 0 <= value <= MAX_SECONDS:
+            raise invalid(f"{path}.{name}", value, f"0 to {MAX_SECONDS:g}")
 
 
 def _require_word(path: str, value: str, words: tuple[str, ...]) -> None:
     if value not in words:
-        raise invalid(path, repr(value[:_SHOWN]), f"one of {', '.join(words)}")
+        raise invalid(path, repr(value[:_MAX_VALUE_CHARS]), f"one of {', '.join(words)}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nnpa.mli.v1.MliService: embARC MLI kernels with their tensors, several in one call.
 
-The kernels are imported when the first call comes, or when nobody calls.
+The kernels are imported by the first call, or while the server is idle.
 """
 
 from importlib import import_module

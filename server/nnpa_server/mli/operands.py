@@ -53,13 +53,13 @@ class Reader:
     earlier: Sequence[Operands]
     room: Room
     references: Mapping[str, pb.TensorRef]
-    found: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     waiting: set[str] = field(default_factory=set[str])
 
     def read(self, name: str) -> Tensor:
         """Return the tensor of a field; one in another's memory has that one read first."""
-        if name in self.found:
-            return self.found[name]
+        if name in self.tensors:
+            return self.tensors[name]
         path = f"{self.path}.{name}"
         reference = self.references[name]
         if name in self.waiting:
@@ -74,7 +74,7 @@ class Reader:
                 tensor = self._shared(reference.same_memory_as, f"{path}.same_memory_as")
             case _:
                 raise unspecified(path)
-        self.found[name] = tensor
+        self.tensors[name] = tensor
         return tensor
 
     def _inline(self, message: pb.Tensor, path: str) -> Tensor:
@@ -128,12 +128,12 @@ def read_operands(message: Message, path: str, earlier: Sequence[Operands], room
 
 
 def _references(message: Message) -> Iterator[tuple[str, pb.TensorRef]]:
-    for one in message.DESCRIPTOR.fields:
-        if one.message_type is None or not message.HasField(one.name):
+    for parameter in message.DESCRIPTOR.fields:
+        if parameter.message_type is None or not message.HasField(parameter.name):
             continue
-        if one.message_type is pb.TensorRef.DESCRIPTOR:
-            yield one.name, getattr(message, one.name)
-        elif one.message_type is pb.RnnCellCfg.DESCRIPTOR and message.cfg.HasField("ir_tsr"):
+        if parameter.message_type is pb.TensorRef.DESCRIPTOR:
+            yield parameter.name, getattr(message, parameter.name)
+        elif parameter.message_type is pb.RnnCellCfg.DESCRIPTOR and message.cfg.HasField("ir_tsr"):
             yield "cfg.ir_tsr", message.cfg.ir_tsr
 
 

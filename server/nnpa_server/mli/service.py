@@ -58,7 +58,7 @@ _OPTIONS: Mapping[str, Mapping[int, Any]] = {
     },
     "debug_level": {
         0: DebugLevel.RET_CODES,
-        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{one.name}"): one for one in DebugLevel},
+        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{level.name}"): level for level in DebugLevel},
     },
     "accumulator": {
         0: Accumulator.EXACT,
@@ -67,7 +67,10 @@ _OPTIONS: Mapping[str, Mapping[int, Any]] = {
     },
     "conversion": {
         0: Conversion.EXACT,
-        **{pb.Conversion.Value(f"CONVERSION_{one.name}"): one for one in Conversion},
+        **{
+            pb.Conversion.Value(f"CONVERSION_{conversion.name}"): conversion
+            for conversion in Conversion
+        },
     },
 }
 
@@ -100,7 +103,7 @@ class MliService(mli_pb2_grpc.MliServiceServicer):
 
 
 def describe_kernel(name: str) -> pb.KernelInfo:
-    """Return a kernel as its documentation tells it."""
+    """Return the documentation of a kernel."""
     entry = KERNELS[name]
     text = inspect.getdoc(entry.function) or ""
     constraints = [
@@ -138,11 +141,11 @@ def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.R
 
 def _read_options(message: pb.BuildOptions) -> Options:
     chosen: list[Any] = []
-    for name, known in _OPTIONS.items():
+    for name, numbers in _OPTIONS.items():
         number = getattr(message, name)
-        if number not in known:
-            raise invalid(f"options.{name}", number, f"one of {sorted(known)}")
-        chosen.append(known[number])
+        if number not in numbers:
+            raise invalid(f"options.{name}", number, f"one of {sorted(numbers)}")
+        chosen.append(numbers[number])
     rounding, debug, accumulator, conversion = chosen
     return Options(rounding, debug, accumulator, conversion)
 
@@ -172,7 +175,7 @@ def _run_one(
         if "idx" not in arguments:
             raise
         raise invalid(f"{path}.idx", arguments["idx"], "a slice of the tensor") from error
-    result = _tell(outcome)
+    result = _encode(outcome)
     if not result.HasField("refusal") and not kernel.omit_outputs:
         for field in _WRITTEN:
             if isinstance(outcome, Outcome) and field in operands:
@@ -236,7 +239,7 @@ def _memory(tensor: Tensor | None) -> int:
     return 0 if tensor is None or tensor.data is None else tensor.data.nbytes
 
 
-def _tell(outcome: Outcome | int) -> pb.KernelResult:
+def _encode(outcome: Outcome | int) -> pb.KernelResult:
     if not isinstance(outcome, Outcome):
         return pb.KernelResult(number=outcome)
     status: Any = int(outcome.status)
@@ -246,16 +249,16 @@ def _tell(outcome: Outcome | int) -> pb.KernelResult:
         messages=outcome.messages,
     )
     if outcome.refusal is not None:
-        one, number = outcome.refusal, int(outcome.refusal.status)
-        told = pb.Refusal(
-            field=one.field,
-            value=one.value,
-            limit=one.limit,
-            constraint=one.constraint,
-            text=str(one),
+        refusal, number = outcome.refusal, int(outcome.refusal.status)
+        message = pb.Refusal(
+            field=refusal.field,
+            value=refusal.value,
+            limit=refusal.limit,
+            constraint=refusal.constraint,
+            text=str(refusal),
         )
-        told.mli_status = pb.MliStatus.ValueType(number)
-        result.refusal.CopyFrom(told)
+        message.mli_status = pb.MliStatus.ValueType(number)
+        result.refusal.CopyFrom(message)
     return result
 
 

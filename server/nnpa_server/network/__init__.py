@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
@@ -28,14 +29,19 @@ SERVICE = _DESCRIPTOR.full_name
 __all__ = ["SERVICE", "add_to", "make_service"]
 
 
-def make_service(store: Store, repository: Repository, loader: "Loader | None") -> Any:
+def make_service(
+    store: Store,
+    repository: Repository,
+    loader: "Loader | None",
+    shortcuts: frozenset[str] = SHORTCUTS,
+) -> Any:
     """Return the service; `loader` lets clients publish. Raises CallRefused without onnx."""
     try:
         module = import_module("nnpa_server.network.service")
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
-    return module.NetworkService(store, repository, loader)
+    return module.NetworkService(store, repository, loader, shortcuts)
 
 
 def add_to(
@@ -43,7 +49,8 @@ def add_to(
     store: Store,
     repository: Repository,
     loader: Callable[[], "Loader | None"],
+    shortcuts: frozenset[str] = SHORTCUTS,
 ) -> None:
-    """Serve hosted networks; the service is made by the first call."""
-    service = Late(lambda: make_service(store, repository, loader()))
+    """Serve hosted networks; the service is constructed by the first call."""
+    service = Late(lambda: make_service(store, repository, loader(), shortcuts))
     late.add_to(server, _DESCRIPTOR, service.made)

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
-from nnpa_network.activations import Activations
-from nnpa_network.creation import Provenance
-from nnpa_network.errors import AiError
-from nnpa_network.executor import Violation
-from nnpa_network.instances import Instances
-from nnpa_network.plan import Plan
+from nnpa_network.client_api.activations import Activations
+from nnpa_network.client_api.creation import Provenance
+from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.instances import Instances
+from nnpa_network.client_api.network import Network
+from nnpa_network.client_api.report import Version
+from nnpa_network.importing.plan import Plan
 from nnpa_network.program import AcceleratorStep, Program
-from nnpa_network.report import Version
-from nnpa_network.runtime import Network
+from nnpa_network.running.results import Violation
 
 from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
@@ -45,7 +45,7 @@ class Hosted:
         self._shared: dict[str, Activations] = {}
 
     def close(self) -> None:
-        """Forget everything: the session ends."""
+        """Drop everything: the session ends."""
         self.instances.clear()
         self._shared.clear()
 
@@ -82,7 +82,7 @@ class Hosted:
             self.memory.keep(handle, network.nbytes)
 
     def find(self, handle: str) -> Network:
-        """Return a network; raise CallRefused for a handle that is none's."""
+        """Return a network; raise CallRefused for an unknown handle."""
         network = self.instances.find(handle)
         if network is None:
             text = "the session has no network of this handle: it was destroyed, or never was"
@@ -104,11 +104,11 @@ class Hosted:
         session = self._session
         session.trail.operations += sum(calls.values())
         if session.metrics is not None:
-            warned = Counter((one.verb, one.status) for one in violations)
+            warned = Counter((violation.verb, violation.status) for violation in violations)
             session.metrics.network(session.trail.machine, calls, warned)
 
     def shared(self, name: str, size: int) -> Activations | None:
-        """Return activations that networks share under a name, made by the first; None without.
+        """Return activations that networks share under a name, created by the first; None without.
 
         The caller holds the session.
         """
@@ -125,12 +125,12 @@ class Hosted:
 
 def calls_of(program: Program, times: int) -> Counter[str]:
     """Return how often a program calls each zDNN function when it runs so many times."""
-    verbs = Counter(one.verb for one in program.steps if isinstance(one, AcceleratorStep))
+    verbs = Counter(step.verb for step in program.steps if isinstance(step, AcceleratorStep))
     return Counter({verb: count * times for verb, count in verbs.items()})
 
 
 def read_c_name(header: pb.CreateNetworkHeader) -> str:
-    """Return the C name that is wanted."""
+    """Return the C name of a request."""
     name = header.c_name or "network"
     if _C_NAME.fullmatch(name) is None:
         raise invalid("header.c_name", repr(name[:80]), "a C identifier of at most 64 characters")
@@ -139,7 +139,7 @@ def read_c_name(header: pb.CreateNetworkHeader) -> str:
 
 def provenance_of(c_name: str) -> Provenance:
     """Return what reports say of networks that are compiled here and now."""
-    numbers = [int(one) for one in re.findall(r"\d+", SERVER_VERSION)[:3]]
+    numbers = [int(number) for number in re.findall(r"\d+", SERVER_VERSION)[:3]]
     version = Version(*[*numbers, 0, 0, 0][:3])
     now = time.time()
     stamp = time.strftime("%b %e %Y %H:%M:%S", time.gmtime(now))  # as C's __DATE__ and __TIME__
@@ -147,7 +147,7 @@ def provenance_of(c_name: str) -> Provenance:
 
 
 def hosted_by(session: Session) -> Hosted:
-    """Return the networks of a session; takes no lock, so that a run under way can be asked of."""
+    """Return the networks of a session; takes no lock, so that it works during a run."""
     held = session.holdings.get("networks")
     if held is None:
         held = session.holdings.setdefault("networks", Hosted(session))

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
-from nnpa_network.accuracy import MACHINES, as_json, as_text, measure
-from nnpa_network.accuracy_page import as_html
-from nnpa_network.buffer_format import Array
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.probe import EDGE_SIZES, probe
-from nnpa_network.program import Port
-from nnpa_network.runtime import Network
+from nnpa_network.client_api.network import Network
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.program import Array, Port
+from nnpa_network.reporting.accuracy import MACHINES, as_json, as_text, measure
+from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.probe import EDGE_SIZES, probe
 
 from nnpa_server.errors import invalid
 from nnpa_server.network.memory import NetworkMemory
@@ -54,7 +53,7 @@ def probe_network(
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:
     """Return the machines of a request by their own names; both Telums without any."""
-    found: list[str] = []
+    machines: list[str] = []
     for name in names:
         try:
             machine = find_machine(name)
@@ -62,8 +61,8 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
             machine = None
         if machine is None or not machine.nnpa_installed:
             raise invalid("machines", repr(name[:64]), "a machine with NNPA")
-        found.append(machine.name)
-    return tuple(dict.fromkeys(found)) or MACHINES
+        machines.append(machine.name)
+    return tuple(dict.fromkeys(machines)) or MACHINES
 
 
 def _samples(
@@ -74,8 +73,8 @@ def _samples(
         raise invalid("samples", most, f"at most {MAX_SAMPLES}")
     if request.samples:
         return [
-            read_feeds(one.inputs, f"samples[{index}].inputs")
-            for index, one in enumerate(request.samples)
+            read_feeds(sample.inputs, f"samples[{index}].inputs")
+            for index, sample in enumerate(request.samples)
         ]
     rng = np.random.default_rng(request.seed)
     shapes = {port.name: port.shape for port in network.executor.program.inputs}

@@ -39,7 +39,7 @@ class NetworkMemory:
 
     @contextmanager
     def running(self, context: Context) -> Generator[None]:
-        """Hold the session for a call that allocates; give up when nobody waits any more."""
+        """Hold the session for a call; `allocate` raises once the call is cancelled."""
         session = self._session
         with session.running(context.time_remaining()):
             self._patience = CancellationCheck(context, session)
@@ -52,7 +52,7 @@ class NetworkMemory:
     def allocate(self, size: int) -> Memory | None:
         """Return zero bytes for sticks, None when the host has none left.
 
-        Raises CallRefused beyond the quota, `CallCancelled` when nobody waits any more.
+        Raises CallRefused beyond the quota, `CallCancelled` once the call is cancelled.
         """
         if self._patience is not None:
             self._patience()
@@ -74,7 +74,7 @@ class NetworkMemory:
             self._session.pending_bytes -= size
 
     def keep(self, name: str, size: int) -> None:
-        """Count `size` bytes under a name from here on, instead of what it had; 0 forgets it.
+        """Set the bytes that are counted under a name; 0 removes it.
 
         The caller holds the session. Raises CallRefused, and counts nothing, beyond the quota.
         """

@@ -6,27 +6,27 @@ Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_emulator.arith import RangeViolation
-from nnpa_network.buffer_format import Array, Buffer, Format, MetaInfo
-from nnpa_network.creation import Caller, NetworkParams, Options
-from nnpa_network.errors import AiError
-from nnpa_network.executor import Violation
-from nnpa_network.observer import Event, NodeInfo
-from nnpa_network.program import Node, Port, Program
-from nnpa_network.report import Report, Version
-from nnpa_network.weights import Weight, layout
+from nnpa_network.client_api.buffer_format import Buffer, Format, MetaInfo
+from nnpa_network.client_api.creation import Caller, NetworkParams, Options
+from nnpa_network.client_api.errors import AiError
+from nnpa_network.client_api.observer import Event, NodeInfo
+from nnpa_network.client_api.report import Report, Version
+from nnpa_network.client_api.weights import layout
+from nnpa_network.importing.plan import Weight
+from nnpa_network.program import Array, DType, Node, Port, Program
+from nnpa_network.running.results import Violation
 
 from nnpa_server.errors import invalid, unspecified
 
 MAX_VIOLATIONS = 1000
 _MAX_DIMS = 64
-_DTYPES: Mapping[str, np.dtype[Any]] = {
+_DTYPES: Mapping[str, DType] = {
     name: np.dtype(name).newbyteorder("<")
     for name in (
         *("float16", "float32", "float64", "bool"),
@@ -35,27 +35,27 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 } | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
-def read_dtype(name: str, path: str) -> np.dtype[Any]:
+def read_dtype(name: str, path: str) -> DType:
     """Return the type of a name."""
     if name not in _DTYPES:
         raise invalid(path, repr(name[:32]), f"one of {', '.join(_DTYPES)}")
     return _DTYPES[name]
 
 
-def read_shape(dims: Sequence[int], path: str, *, least: int = 0) -> tuple[int, ...]:
-    """Return a shape whose dims are at least `least`."""
-    if len(dims) > _MAX_DIMS or any(dim < least for dim in dims):
-        raise invalid(path, list(dims[:8]), f"at most {_MAX_DIMS} dims of at least {least}")
+def read_shape(dims: Sequence[int], path: str, *, minimum: int = 0) -> tuple[int, ...]:
+    """Return a shape whose dims are at least `minimum`."""
+    if len(dims) > _MAX_DIMS or any(dim < minimum for dim in dims):
+        raise invalid(path, list(dims[:8]), f"at most {_MAX_DIMS} dims of at least {minimum}")
     return tuple(dims)
 
 
-def read_array(message: Any, path: str) -> Array:
+def read_array(message: pb.NamedArray | program_pb2.ConstantArray, path: str) -> Array:
     """Return the array of a NamedArray or ConstantArray, as a view of the message's bytes."""
     dtype = read_dtype(message.dtype, f"{path}.dtype")
     shape = read_shape(message.shape, f"{path}.shape")
-    size, given = math.prod(shape) * dtype.itemsize, len(message.data)
-    if size != given:
-        raise invalid(f"{path}.data", f"{given} bytes", f"{size} bytes, those of {list(shape)}")
+    size, n_bytes = math.prod(shape) * dtype.itemsize, len(message.data)
+    if size != n_bytes:
+        raise invalid(f"{path}.data", f"{n_bytes} bytes", f"{size} bytes, those of {list(shape)}")
     array: Array = np.frombuffer(message.data, dtype).reshape(shape)
     return array
 
@@ -77,14 +77,14 @@ def little_endian(array: Array) -> bytes:
 def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:
     """Return inputs by name; a name that comes twice is refused."""
     feeds: dict[str, Array] = {}
-    for index, one in enumerate(arrays):
-        if one.name in feeds:
-            raise invalid(f"{path}[{index}].name", repr(one.name[:64]), "a name used once")
-        feeds[one.name] = read_array(one, f"{path}[{index}]")
+    for index, array in enumerate(arrays):
+        if array.name in feeds:
+            raise invalid(f"{path}[{index}].name", repr(array.name[:64]), "a name used once")
+        feeds[array.name] = read_array(array, f"{path}[{index}]")
     return feeds
 
 
-def tell_error(error: AiError) -> pb.AiError:
+def encode_error(error: AiError) -> pb.AiError:
     """Return an error's message."""
     kind, code = pb.AiErrorType.ValueType(error.type), pb.AiErrorCode.ValueType(error.code)
     return pb.AiError(type=kind, code=code, text=error.text)
@@ -104,7 +104,7 @@ def read_buffer(message: pb.Buffer) -> Buffer:
     )
 
 
-def tell_buffer(buffer: Buffer) -> pb.Buffer:
+def encode_buffer(buffer: Buffer) -> pb.Buffer:
     """Return a descriptor's message, with its data."""
     meta = buffer.meta_info
     return pb.Buffer(
@@ -133,20 +133,21 @@ def read_caller(header: pb.CreateNetworkHeader) -> Caller:
     """Return what the caller was compiled with."""
     version = None
     if header.HasField("tools_api_version"):
-        told = header.tools_api_version
-        version = Version(told.major, told.minor, told.micro)
+        message = header.tools_api_version
+        version = Version(message.major, message.minor, message.micro)
     return Caller(version, header.type_sizes or None)
 
 
 def read_options(message: pb.CreateOptions) -> Options:
-    """Return the options of the runtime; those of the compiler are read by who compiles."""
+    """Return the options of the runtime; `read_import_options` returns those of the compiler."""
     formats: dict[str, tuple[int, MetaInfo | None]] = {}
-    for index, one in enumerate(message.formats):
-        if not one.name:
+    for index, chosen in enumerate(message.formats):
+        if not chosen.name:
             raise unspecified(f"options.formats[{index}].name")
-        told = one.meta_info if one.HasField("meta_info") else None
-        meta = None if told is None else MetaInfo(told.scale, told.zero_point)
-        formats[one.name] = one.format & 0xFFFFFFFF, meta
+        meta = None
+        if chosen.HasField("meta_info"):
+            meta = MetaInfo(chosen.meta_info.scale, chosen.meta_info.zero_point)
+        formats[chosen.name] = chosen.format & 0xFFFFFFFF, meta
     return Options(
         allocate_inputs=message.allocate_inputs,
         allocate_outputs=message.allocate_outputs,
@@ -162,24 +163,24 @@ def read_options(message: pb.CreateOptions) -> Options:
 def read_shapes(messages: Sequence[pb.InputShape], path: str) -> dict[str, tuple[int, ...]]:
     """Return shapes by the inputs' names."""
     return {
-        one.name: read_shape(one.shape, f"{path}[{index}].shape")
-        for index, one in enumerate(messages)
+        buffer.name: read_shape(buffer.shape, f"{path}[{index}].shape")
+        for index, buffer in enumerate(messages)
     }
 
 
-def tell_port(port: Port) -> program_pb2.Port:
+def encode_port(port: Port) -> program_pb2.Port:
     """Return an input's or output's message."""
     return program_pb2.Port(
         name=port.name, dtype=port.dtype.name, shape=port.shape, symbols=port.symbols
     )
 
 
-def tell_version(version: Version) -> pb.Version:
+def encode_version(version: Version) -> pb.Version:
     """Return a version's message."""
     return pb.Version(major=version.major, minor=version.minor, micro=version.micro)
 
 
-def tell_node(node: Node) -> program_pb2.Node:
+def encode_node(node: Node) -> program_pb2.Node:
     """Return a node's message."""
     return program_pb2.Node(
         index=node.index,
@@ -197,7 +198,7 @@ def tell_node(node: Node) -> program_pb2.Node:
     )
 
 
-def tell_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
+def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -> pb.NetworkReport:
     """Return a report's message, with the nodes of the program and the tensors of the weights."""
     offsets, _end = layout(weights)
     return pb.NetworkReport(
@@ -206,32 +207,36 @@ def tell_report(report: Report, program: Program, weights: Sequence[Weight]) -> 
         model_datetime=report.model_datetime,
         compile_datetime=report.compile_datetime,
         runtime_revision=report.runtime_revision,
-        runtime_version=tell_version(report.runtime_version),
+        runtime_version=encode_version(report.runtime_version),
         tool_revision=report.tool_revision,
-        tool_version=tell_version(report.tool_version),
-        tool_api_version=tell_version(report.tool_api_version),
-        api_version=tell_version(report.api_version),
-        interface_api_version=tell_version(report.interface_api_version),
+        tool_version=encode_version(report.tool_version),
+        tool_api_version=encode_version(report.tool_api_version),
+        api_version=encode_version(report.api_version),
+        interface_api_version=encode_version(report.interface_api_version),
         n_macc=report.n_macc,
-        inputs=map(tell_buffer, report.inputs),
-        outputs=map(tell_buffer, report.outputs),
-        activations=tell_buffer(report.activations),
-        params=tell_buffer(report.params),
+        inputs=map(encode_buffer, report.inputs),
+        outputs=map(encode_buffer, report.outputs),
+        activations=encode_buffer(report.activations),
+        params=encode_buffer(report.params),
         n_nodes=report.n_nodes,
         signature=report.signature,
         n_macc_64=report.n_macc_64,
         machine=program.machine,
-        nodes=map(tell_node, program.nodes),
+        nodes=map(encode_node, program.nodes),
         weights=[
             pb.WeightTensor(
-                name=one.name, dtype=one.dtype, shape=one.shape, offset=offset, nbytes=one.nbytes
+                name=weight.name,
+                dtype=weight.dtype,
+                shape=weight.shape,
+                offset=offset,
+                nbytes=weight.nbytes,
             )
-            for one, offset in zip(weights, offsets, strict=True)
+            for weight, offset in zip(weights, offsets, strict=True)
         ],
     )
 
 
-def tell_observed(node: NodeInfo) -> pb.ObserverNode:
+def encode_observed(node: NodeInfo) -> pb.ObserverNode:
     """Return a node's message as the observer sees it."""
     return pb.ObserverNode(
         c_idx=node.c_idx,
@@ -245,32 +250,32 @@ def tell_observed(node: NodeInfo) -> pb.ObserverNode:
     )
 
 
-def tell_event(event: Event, dropped: int) -> pb.ObserverEvent:
+def encode_event(event: Event, dropped: int) -> pb.ObserverEvent:
     """Return an event's message."""
     return pb.ObserverEvent(
         flags=int(event.flags),
         run=event.run,
         batch=event.batch,
-        node=None if event.node is None else tell_observed(event.node),
+        node=None if event.node is None else encode_observed(event.node),
         time_ns=event.time_ns,
         tensors=[named(name, array) for name, array in event.tensors.items()],
         dropped=dropped,
     )
 
 
-def tell_violations(
+def encode_violations(
     violations: Sequence[Violation], program: Program
 ) -> Iterable[pb.NodeViolation]:
     """Yield messages of what the accelerator warned of, the first so many."""
-    for one in violations[:MAX_VIOLATIONS]:
-        node = program.nodes[one.node] if 0 <= one.node < len(program.nodes) else None
+    for violation in violations[:MAX_VIOLATIONS]:
+        node = program.nodes[violation.node] if 0 <= violation.node < len(program.nodes) else None
         yield pb.NodeViolation(
             node="" if node is None else node.name or node.op_type,
-            function=one.verb,
-            zdnn_status=one.status,
-            count=_count(one.violation),
+            function=violation.verb,
+            zdnn_status=violation.status,
+            count=_count(violation.violation),
         )
 
 
 def _count(violation: RangeViolation | None) -> int:
-    return 0 if violation is None else sum(one.count for one in violation.operands)
+    return 0 if violation is None else sum(operand.count for operand in violation.operands)

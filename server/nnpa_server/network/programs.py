@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on the wire and on disk, and as the emulator runs them.
+"""Programs as messages and as the network runtime runs them.
 
-An operation is read by the function with which Execute reads its lists. A program comes from a
-stranger: every id must be made before it is read, and be what it is used as.
+An operation is decoded by the function that decodes Execute's lists. A program is untrusted: every
+id must be written before it is read, and be of the kind that it is used as.
 """
 
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ from nnpa_server.accelerator.execute import describe, describe_ztensor
 from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (
+    encode_node,
+    encode_port,
     little_endian,
     read_array,
     read_dtype,
     read_shape,
-    tell_node,
-    tell_port,
 )
 
 _REF = tensor_pb2.TensorRef.DESCRIPTOR
@@ -62,21 +62,25 @@ def parse_program(data: bytes) -> pb.Program:
 
 def read_program(message: pb.Program, guest: Guest) -> Program:
     """Return a program for a guest; raise CallRefused for what does not fit together."""
-    constants = {number: _constant(number, one) for number, one in message.constants.items()}
+    constants = {
+        number: _constant(number, constant) for number, constant in message.constants.items()
+    }
     program = Program(
         name=message.name,
         machine=message.machine,
-        inputs=tuple(_port(one, f"inputs[{i}]") for i, one in enumerate(message.inputs)),
-        outputs=tuple(_port(one, f"outputs[{i}]") for i, one in enumerate(message.outputs)),
+        inputs=tuple(_port(port, f"inputs[{i}]") for i, port in enumerate(message.inputs)),
+        outputs=tuple(_port(port, f"outputs[{i}]") for i, port in enumerate(message.outputs)),
         input_ids=tuple(message.input_ids),
         output_ids=tuple(message.output_ids),
-        arrays={number: _array_info(number, one) for number, one in message.arrays.items()},
-        tensors={number: _tensor_info(number, one) for number, one in message.tensors.items()},
+        arrays={number: _array_info(number, info) for number, info in message.arrays.items()},
+        tensors={number: _tensor_info(number, info) for number, info in message.tensors.items()},
         constants=constants,
         steps=_steps(message, constants, guest),
-        nodes=tuple(_node(index, one) for index, one in enumerate(message.nodes)),
+        nodes=tuple(_node(index, node) for index, node in enumerate(message.nodes)),
         places={
-            name: tuple(Place(one.id, tuple(one.shape), tuple(one.order)) for one in places.places)
+            name: tuple(
+                Place(place.id, tuple(place.shape), tuple(place.order)) for place in places.places
+            )
             for name, places in message.places.items()
         },
     )
@@ -86,13 +90,13 @@ def read_program(message: pb.Program, guest: Guest) -> Program:
 
 def _port(message: pb.Port, path: str) -> Port:
     dtype = read_dtype(message.dtype, f"{path}.dtype")
-    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return Port(message.name, dtype, shape, tuple(message.symbols))
 
 
 def _array_info(number: int, message: pb.ArrayInfo) -> ArrayInfo:
     path = f"arrays[{number}]"
-    shape = read_shape(message.shape, f"{path}.shape", least=_FREE)
+    shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return ArrayInfo(read_dtype(message.dtype, f"{path}.dtype"), shape)
 
 
@@ -144,7 +148,7 @@ def _node(index: int, message: pb.Node) -> Node:
         message.reason,
         message.macc,
         message.weights,
-        tuple(tuple(one.dims) for one in message.output_shapes),
+        tuple(tuple(shape.dims) for shape in message.output_shapes),
     )
 
 
@@ -160,11 +164,13 @@ def _steps(
     message: pb.Program, constants: Mapping[int, Array | Ztensor], guest: Guest
 ) -> tuple[Step, ...]:
     """Read the steps against the program's tensors, as Execute reads a list."""
-    blank = {number: read_structure(one, f"tensors[{number}]")
-             for number, one in message.tensors.items()}  # fmt: skip
-    sticks = {number: one for number, one in constants.items() if isinstance(one, Ztensor)}
+    blank = {number: read_structure(tensor, f"tensors[{number}]")
+             for number, tensor in message.tensors.items()}  # fmt: skip
+    sticks = {
+        number: constant for number, constant in constants.items() if isinstance(constant, Ztensor)
+    }
     ids = LiveIds(_Declared(guest, {**blank, **sticks}))
-    return tuple(_step(ids, one, f"steps[{i}]") for i, one in enumerate(message.steps))
+    return tuple(_step(ids, step, f"steps[{i}]") for i, step in enumerate(message.steps))
 
 
 def _step(ids: LiveIds, message: pb.Step, path: str) -> Step:
@@ -199,7 +205,7 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
 
 def _require_connected(program: Program) -> None:
     """Refuse ids that are used before they are made, or as what they are not."""
-    sticks = {n for n, one in program.constants.items() if isinstance(one, Ztensor)}
+    sticks = {n for n, constant in program.constants.items() if isinstance(constant, Ztensor)}
     dense = set(program.constants) - sticks
     tensors, arrays = set(program.tensors) | sticks, set(program.arrays) | dense
     if ABSENT in tensors | arrays or tensors & arrays:
@@ -207,19 +213,19 @@ def _require_connected(program: Program) -> None:
     for end, ports in ((program.input_ids, program.inputs), (program.output_ids, program.outputs)):
         if len(end) != len(ports) or not set(end) <= arrays:
             raise invalid("input_ids, output_ids", list(end)[:8], "one array per input and output")
-    made = {*program.constants, *program.input_ids}
+    written_before = {*program.constants, *program.input_ids}
     for index, step in enumerate(program.steps):
         path = f"steps[{index}]"
-        written = {one for one in writes(step) if one != ABSENT}
-        read = {one for one in reads(step) if one != ABSENT} - written
+        written = {number for number in writes(step) if number != ABSENT}
+        read = {number for number in reads(step) if number != ABSENT} - written
         _require_kinds(step, path, tensors, arrays)
-        if read - made or written & set(program.constants):
-            wrong = sorted(read - made or written)[:8]
+        if read - written_before or written & set(program.constants):
+            wrong = sorted(read - written_before or written)[:8]
             raise invalid(path, f"ids {wrong}", "made by earlier steps, constants left alone")
         if not -1 <= step.node < max(1, len(program.nodes)):
             raise invalid(f"{path}.node", step.node, f"-1 to {len(program.nodes) - 1}")
-        made |= written
-    if not set(program.output_ids) <= made:
+        written_before |= written
+    if not set(program.output_ids) <= written_before:
         raise invalid("output_ids", list(program.output_ids)[:8], "made by a step")
 
 
@@ -235,33 +241,37 @@ def _require_kinds(step: Step, path: str, tensors: set[int], arrays: set[int]) -
         raise invalid(path, f"ids {sorted(used - arrays)[:8]}", "arrays of the program")
 
 
-def tell_program(program: Program) -> pb.Program:
+def encode_program(program: Program) -> pb.Program:
     """Return a program's message."""
     return pb.Program(
         name=program.name,
         machine=program.machine,
-        inputs=map(tell_port, program.inputs),
-        outputs=map(tell_port, program.outputs),
+        inputs=map(encode_port, program.inputs),
+        outputs=map(encode_port, program.outputs),
         input_ids=program.input_ids,
         output_ids=program.output_ids,
         arrays={
-            number: pb.ArrayInfo(dtype=one.dtype.name, shape=one.shape)
-            for number, one in program.arrays.items()
+            number: pb.ArrayInfo(dtype=info.dtype.name, shape=info.shape)
+            for number, info in program.arrays.items()
         },
-        tensors={number: _tell_tensor(one) for number, one in program.tensors.items()},
-        constants={number: _tell_constant(one) for number, one in program.constants.items()},
-        steps=map(_tell_step, program.steps),
-        nodes=map(tell_node, program.nodes),
+        tensors={number: _encode_tensor(info) for number, info in program.tensors.items()},
+        constants={
+            number: _encode_constant(constant) for number, constant in program.constants.items()
+        },
+        steps=map(_encode_step, program.steps),
+        nodes=map(encode_node, program.nodes),
         places={
             name: pb.Places(
-                places=[pb.Place(id=one.id, shape=one.shape, order=one.order) for one in places]
+                places=[
+                    pb.Place(id=place.id, shape=place.shape, order=place.order) for place in places
+                ]
             )
             for name, places in program.places.items()
         },
     )
 
 
-def _tell_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
+def _encode_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
     return tensor_pb2.Ztensor(
         pre_transformed_desc=describe(info.pre_transformed_desc),
         transformed_desc=describe(info.transformed_desc),
@@ -270,7 +280,7 @@ def _tell_tensor(info: TensorInfo) -> tensor_pb2.Ztensor:
     )
 
 
-def _tell_constant(constant: Array | Ztensor) -> pb.Constant:
+def _encode_constant(constant: Array | Ztensor) -> pb.Constant:
     if isinstance(constant, Ztensor):
         message = describe_ztensor(constant)
         message.sticks = constant.sticks.tobytes()
@@ -280,7 +290,7 @@ def _tell_constant(constant: Array | Ztensor) -> pb.Constant:
     return pb.Constant(array=array)
 
 
-def _tell_step(step: Step) -> pb.Step:
+def _encode_step(step: Step) -> pb.Step:
     if isinstance(step, HostStep):
         host = pb.HostStep(
             onnx_node=step.onnx, opset=step.opset, inputs=step.inputs, outputs=step.outputs

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service answers where a network cannot be run as it was asked to."""
+"""Errors of networks that cannot run a request."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.executor import StepFailed
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.results import StepFailed
 
 from nnpa_server.errors import CallRefused
 from nnpa_server.network.programs import refused_model
@@ -40,7 +40,7 @@ def refused_input(refused: ModelRefused) -> CallRefused:
 
 
 def not_ready(handle: str, why: str) -> CallRefused:
-    """Return the error for a network that cannot be asked this."""
+    """Return the error for a network in the wrong state."""
     reason = wire.ERROR_REASON_NETWORK_NOT_READY
     return CallRefused(reason, f"the network is not ready: {why}", network=handle[:64])
 

@@ -9,20 +9,20 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import network_pb2_grpc
-from nnpa_network.buffer_format import Buffer
-from nnpa_network.creation import require_compatible
-from nnpa_network.errors import NetworkRefused
-from nnpa_network.executor import Result
-from nnpa_network.instances import NOT_RUN
-from nnpa_network.observer import Event, EventFlag, EventQueue, Observer
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.plan import Plan
+from nnpa_network.client_api.buffer_format import Buffer
+from nnpa_network.client_api.creation import require_compatible
+from nnpa_network.client_api.errors import NetworkRefused
+from nnpa_network.client_api.instances import NOT_RUN
+from nnpa_network.client_api.network import Network, RunResult
+from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import Plan
 from nnpa_network.program import ModelRefused
-from nnpa_network.runtime import Network, RunResult
+from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.accelerator.describe import timestamp
 from nnpa_server.config import MIB
@@ -30,6 +30,13 @@ from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
 from nnpa_server.network.messages import (
+    encode_buffer,
+    encode_error,
+    encode_event,
+    encode_observed,
+    encode_port,
+    encode_report,
+    encode_violations,
     named,
     read_buffer,
     read_caller,
@@ -37,15 +44,8 @@ from nnpa_server.network.messages import (
     read_options,
     read_params,
     read_shapes,
-    tell_buffer,
-    tell_error,
-    tell_event,
-    tell_observed,
-    tell_port,
-    tell_report,
-    tell_violations,
 )
-from nnpa_server.network.programs import refused_model, tell_program
+from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing, require_message
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
@@ -57,24 +57,30 @@ from nnpa_server.sessions.store import Store
 
 _EXPORT_CHUNK = MIB
 _MAX_EVENTS, _MAX_EVENT_BYTES = 1024, 16 * MIB  # waiting for the reader of one stream
-_LOOK_AROUND = 0.25  # seconds between looks whether an observer is still wanted
+_POLL_SECONDS = 0.25  # seconds between looks whether an observer is still wanted
 _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 
 
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     """The service. `loader` publishes models, None where the operator does not allow it."""
 
-    def __init__(self, store: Store, repository: Repository, loader: Loader | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        repository: Repository,
+        loader: Loader | None,
+        shortcuts: frozenset[str] = SHORTCUTS,
+    ) -> None:
         self.store, self.repository = store, repository
-        self._sources = Sources(repository, loader)
+        self._sources = Sources(repository, loader, shortcuts)
 
     @contextmanager
     def _hosted(self, session: str) -> Generator[Hosted]:
-        with self.store.using(session) as found:
-            yield hosted_by(found)
+        with self.store.using(session) as open_session:
+            yield hosted_by(open_session)
 
     def CreateNetwork(  # noqa: N802 - the names of methods are the contract's
-        self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Any
+        self, request_iterator: Iterator[pb.CreateNetworkRequest], context: Context
     ) -> pb.CreateNetworkResponse:
         """Create a network from a file that is uploaded, or a published model."""
         header = receive_header(request_iterator, context)
@@ -85,14 +91,14 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 signature, make = self._sources.read(header, session, request_iterator, context)
                 handle = hosted.create(header, signature, make, context)
             except NetworkRefused as refused:
-                return pb.CreateNetworkResponse(error=tell_error(refused.error))
+                return pb.CreateNetworkResponse(error=encode_error(refused.error))
             except ModelRefused as refused:
                 raise refused_model(refused) from refused
-            told = _tell_network(hosted, handle, hosted.find(handle))
-            return pb.CreateNetworkResponse(network=told)
+            network = _encode_network(hosted, handle, hosted.find(handle))
+            return pb.CreateNetworkResponse(network=network)
 
     def InitNetwork(  # noqa: N802
-        self, request: pb.InitNetworkRequest, context: Any
+        self, request: pb.InitNetworkRequest, context: Context
     ) -> pb.InitNetworkResponse:
         """Bind weights and activations."""
         with self._hosted(request.session) as hosted:
@@ -112,7 +118,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 hosted.count(request.network)
             return pb.InitNetworkResponse(ok=ok)
 
-    def RunNetwork(self, request: pb.RunNetworkRequest, context: Any) -> pb.RunNetworkResponse:  # noqa: N802
+    def RunNetwork(self, request: pb.RunNetworkRequest, context: Context) -> pb.RunNetworkResponse:  # noqa: N802
         """Process batches."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
@@ -122,26 +128,26 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 hosted.note(calls_of(program, result.n_batches), result.violations)
             return pb.RunNetworkResponse(
                 n_batches=result.n_batches,
-                outputs=map(tell_buffer, result.outputs),
-                violations=tell_violations(result.violations, program) if program else (),
+                outputs=map(encode_buffer, result.outputs),
+                violations=encode_violations(result.violations, program) if program else (),
             )
 
     def _run(
         self, network: Network, hosted: Hosted, request: pb.RunNetworkRequest, context: Context
     ) -> RunResult:
-        inputs = [read_buffer(one) for one in request.inputs] or None
+        inputs = [read_buffer(buffer) for buffer in request.inputs] or None
         within = hosted.memory.running(context)
         if request.forward:
             return network.forward(inputs, within)
-        outputs = [read_buffer(one) for one in request.outputs] or _inside(network)
-        size = sum(one.nbytes for one in network.outputs) * max(
-            (one.n_batches for one in outputs or ()), default=0
+        outputs = [read_buffer(buffer) for buffer in request.outputs] or _inside(network)
+        size = sum(tensor.nbytes for tensor in network.outputs) * max(
+            (buffer.n_batches for buffer in outputs or ()), default=0
         )
         require_message(size, self.store.limits.max_message)
         return network.run(inputs, outputs, within)
 
     def InferNetwork(  # noqa: N802
-        self, request: pb.InferNetworkRequest, context: Any
+        self, request: pb.InferNetworkRequest, context: Context
     ) -> pb.InferNetworkResponse:
         """Run once over the model's own names and shapes."""
         with self._hosted(request.session) as hosted:
@@ -150,15 +156,15 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 raise not_ready(request.network, "init was not called, or failed")
             feeds = read_feeds(request.inputs, "inputs")
             with hosted.memory.running(context), refusing():
-                shapes = {name: one.shape for name, one in feeds.items()}
+                shapes = {name: array.shape for name, array in feeds.items()}
                 executor = network.plan.executor(_known(network.plan, shapes))
                 result = executor.run(feeds)
                 hosted.count(request.network)
             hosted.note(result.calls, result.violations)
             require_message(_bytes_of(result), self.store.limits.max_message)
             return pb.InferNetworkResponse(
-                outputs=[named(name, one) for name, one in result.outputs.items()],
-                violations=tell_violations(result.violations, executor.program),
+                outputs=[named(name, array) for name, array in result.outputs.items()],
+                violations=encode_violations(result.violations, executor.program),
                 nans=result.nans,
                 calls=result.calls,
             )
@@ -166,38 +172,40 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def GetNetworkError(  # noqa: N802
         self,
         request: pb.GetNetworkErrorRequest,
-        context: Any,  # noqa: ARG002 - gRPC's signature
+        _context: object,
     ) -> pb.GetNetworkErrorResponse:
         """Read the first error and clear it."""
         with self._hosted(request.session) as hosted:
             error = hosted.instances.get_error(request.network, request.sequence)
-            return pb.GetNetworkErrorResponse(error=tell_error(error))
+            return pb.GetNetworkErrorResponse(error=encode_error(error))
 
     def GetNetworkInfo(  # noqa: N802
         self,
         request: pb.GetNetworkInfoRequest,
-        context: Any,  # noqa: ARG002
+        _context: object,
     ) -> pb.GetNetworkInfoResponse:
         """Describe a network."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
             if network is None:
                 return pb.GetNetworkInfoResponse(ok=False)
-            report = tell_report(network.get_info(), network.executor.program, network.weights)
+            report = encode_report(network.get_info(), network.executor.program, network.weights)
             report.split_weights = network.options.split_weights
             return pb.GetNetworkInfoResponse(ok=True, report=report)
 
-    def GetNodeInfo(self, request: pb.GetNodeInfoRequest, context: Any) -> pb.GetNodeInfoResponse:  # noqa: N802, ARG002
+    def GetNodeInfo(  # noqa: N802
+        self, request: pb.GetNodeInfoRequest, _context: object
+    ) -> pb.GetNodeInfoResponse:
         """Describe a node as the observer sees it."""
         with self._hosted(request.session) as hosted:
             network = hosted.instances.find(request.network)
             node = None if network is None else network.node_info(request.c_idx)
             if node is None:
                 return pb.GetNodeInfoResponse(ok=False)
-            return pb.GetNodeInfoResponse(ok=True, node=tell_observed(node))
+            return pb.GetNodeInfoResponse(ok=True, node=encode_observed(node))
 
     def ObserveNetwork(  # noqa: N802
-        self, request: pb.ObserveNetworkRequest, context: Any
+        self, request: pb.ObserveNetworkRequest, context: Context
     ) -> Generator[pb.ObserveNetworkResponse]:
         """Register an observer and send its events until the caller cancels."""
         with self._hosted(request.session) as hosted:
@@ -209,10 +217,10 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             if network is None or not ok:
                 return
             try:
-                for event in queue.read(_LOOK_AROUND):
+                for event in queue.read(_POLL_SECONDS):
                     if event is not None:
-                        told = tell_event(event, queue.dropped())
-                        yield pb.ObserveNetworkResponse(event=told)
+                        message = encode_event(event, queue.dropped())
+                        yield pb.ObserveNetworkResponse(event=message)
                     elif not context.is_active() or not hosted.instances.find(request.network):
                         return
             finally:
@@ -222,37 +230,37 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     def ListNetworks(  # noqa: N802
         self,
         request: pb.ListNetworksRequest,
-        context: Any,  # noqa: ARG002
+        _context: object,
     ) -> pb.ListNetworksResponse:
         """List the networks of a session, and the models that are published."""
         first = read_token(f"networks of {request.session}", request.page_token) + 1
         count = page_size(request.page_size)
         with self._hosted(request.session) as hosted:
-            found = list(hosted.instances.all().items())
-            page = found[first : first + count]
+            networks = list(hosted.instances.all().items())
+            page = networks[first : first + count]
             last = first + len(page)
             token = f"networks of {request.session}"
             published = {model.name for model in self.repository.models()}
             return pb.ListNetworksResponse(
-                networks=[_tell_network(hosted, handle, one) for handle, one in page],
-                next_page_token=make_token(token, last - 1) if last < len(found) else "",
+                networks=[_encode_network(hosted, handle, network) for handle, network in page],
+                next_page_token=make_token(token, last - 1) if last < len(networks) else "",
                 published=() if first else sorted(published),
             )
 
     def DestroyNetwork(  # noqa: N802
         self,
         request: pb.DestroyNetworkRequest,
-        context: Any,  # noqa: ARG002
+        _context: object,
     ) -> pb.DestroyNetworkResponse:
         """Destroy a network."""
         with self._hosted(request.session) as hosted:
             error = hosted.destroy(request.network)
             if error:
-                return pb.DestroyNetworkResponse(network=request.network, error=tell_error(error))
+                return pb.DestroyNetworkResponse(network=request.network, error=encode_error(error))
             return pb.DestroyNetworkResponse()
 
     def MeasureAccuracy(  # noqa: N802
-        self, request: pb.MeasureAccuracyRequest, context: Any
+        self, request: pb.MeasureAccuracyRequest, context: Context
     ) -> pb.MeasureAccuracyResponse:
         """Run a network and its model in FP32 over the same data."""
         with self._hosted(request.session) as hosted:
@@ -262,7 +270,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return measure_accuracy(request, plan, network, hosted.memory)
 
     def ProbeNetwork(  # noqa: N802
-        self, request: pb.ProbeNetworkRequest, context: Any
+        self, request: pb.ProbeNetworkRequest, context: Context
     ) -> pb.ProbeNetworkResponse:
         """Run a model at edge sizes over inputs that carry nothing."""
         with self._hosted(request.session) as hosted:
@@ -271,7 +279,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return probe_network(request, plan, hosted.memory)
 
     def ExportProgram(  # noqa: N802
-        self, request: pb.ExportProgramRequest, context: Any
+        self, request: pb.ExportProgramRequest, context: Context
     ) -> Generator[pb.ExportProgramResponse]:
         """Read a network as a program."""
         with self.store.using(request.session) as session:
@@ -283,7 +291,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                     program = network.plan.executor(shapes).program
                 except ModelRefused as refused:
                     raise refused_model(refused) from refused
-                data = tell_program(program).SerializeToString(deterministic=True)
+                data = encode_program(program).SerializeToString(deterministic=True)
             with session.staged(len(data)):
                 yield pb.ExportProgramResponse(total_bytes=len(data))
                 for start in range(0, len(data), _EXPORT_CHUNK):
@@ -303,26 +311,26 @@ def _observer(request: pb.ObserveNetworkRequest, queue: EventQueue) -> Observer:
     def take(event: Event) -> None:
         queue.offer(replace(event, time_ns=time.monotonic_ns()))
 
-    wanted = EventFlag(request.events & int(_ALL_EVENTS)) if request.events else _ALL_EVENTS
+    flags = EventFlag(request.events & int(_ALL_EVENTS)) if request.events else _ALL_EVENTS
     nodes = frozenset(request.nodes) or None
-    return Observer(take, wanted, request.tensors, nodes, queue)
+    return Observer(take, flags, request.tensors, nodes, queue)
 
 
 def _inside(network: Network) -> Sequence[Buffer] | None:
     """Return descriptors of outputs that lie in activations; None, C's NULL, where any does not."""
-    if any(one.offset is None for one in network.outputs):
+    if any(tensor.offset is None for tensor in network.outputs):
         return None
-    return [one.describe() for one in network.outputs]
+    return [tensor.describe() for tensor in network.outputs]
 
 
-def _tell_network(hosted: Hosted, handle: str, network: Network) -> pb.Network:
+def _encode_network(hosted: Hosted, handle: str, network: Network) -> pb.Network:
     plan = network.plan
     return pb.Network(
         name=handle,
         c_name=network.provenance.c_name,
         state=pb.STATE_READY if network.ready else pb.STATE_CREATED,
-        inputs=map(tell_port, plan.inputs),
-        outputs=map(tell_port, plan.outputs),
+        inputs=map(encode_port, plan.inputs),
+        outputs=map(encode_port, plan.outputs),
         model_signature=plan.signature,
         stored_bytes=hosted.memory.kept(handle),
         create_time=timestamp(network.provenance.created),
@@ -331,7 +339,7 @@ def _tell_network(hosted: Hosted, handle: str, network: Network) -> pb.Network:
 
 
 def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a plan's inputs; refuse a name that is none's."""
+    """Return the shapes of a plan's inputs; refuse unknown names."""
     names = [port.name for port in plan.inputs]
     for name in shapes:
         if name not in names:
@@ -340,4 +348,4 @@ def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
 
 
 def _bytes_of(result: Result) -> int:
-    return sum(one.nbytes for one in result.outputs.values())
+    return sum(array.nbytes for array in result.outputs.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What networks are made of: an ONNX file, a program, or a model that is published."""
+"""The sources of networks: an ONNX file, a program, or a published model."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import Guest
-from nnpa_network.errors import ErrorCode, ErrorType, NetworkRefused
-from nnpa_network.host import HostError
-from nnpa_network.onnx_import import ImportOptions
-from nnpa_network.onnx_plan import OnnxPlan
-from nnpa_network.plan import Plan, ProgramPlan, signature_of
+from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import Plan, ProgramPlan, signature_of
 from nnpa_network.program import ModelRefused
+from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program
@@ -29,10 +29,12 @@ Make: TypeAlias = Callable[[Guest], Plan]
 
 
 class Sources:
-    """Where the networks of a server come from; without `loader` nobody publishes."""
+    """The sources of a server's networks; without `loader` clients cannot publish."""
 
-    def __init__(self, repository: Repository, loader: Loader | None) -> None:
-        self._repository, self._loader = repository, loader
+    def __init__(
+        self, repository: Repository, loader: Loader | None, shortcuts: frozenset[str]
+    ) -> None:
+        self._repository, self._loader, self._shortcuts = repository, loader, shortcuts
 
     def read(
         self,
@@ -57,8 +59,9 @@ class Sources:
             self._publish(header, source, data)
         signature = signature_of(data)
         if source == "program_bytes":
-            return signature, lambda guest: load_program(data, signature, guest)
-        chosen = read_import_options(header.options, session.limits.max_session_bytes)
+            return signature, lambda guest: load_program(data, signature, guest, self._shortcuts)
+        limit = session.limits.max_session_bytes
+        chosen = read_import_options(header.options, limit, self._shortcuts)
         return signature, lambda guest: OnnxPlan(data, guest, chosen)
 
     def _find(self, name: str) -> OnnxPlan:
@@ -86,12 +89,14 @@ class Sources:
             "offload_integer": options.offload_integer,
             "saturate": options.overflow != pb.OVERFLOW_NINF,
         }
-        parameters = {key: {"string_value": str(one).lower()} for key, one in flags.items()}
+        parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
         config = json.dumps({"parameters": parameters})
         self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
 
 
-def read_import_options(options: pb.CreateOptions, limit: int) -> ImportOptions:
+def read_import_options(
+    options: pb.CreateOptions, limit: int, shortcuts: frozenset[str]
+) -> ImportOptions:
     """Return how a model is compiled; `limit` bounds initializers and every value, bytes."""
     if options.overflow not in pb.Overflow.values():
         raise invalid("options.overflow", options.overflow, "a number of Overflow")
@@ -99,15 +104,16 @@ def read_import_options(options: pb.CreateOptions, limit: int) -> ImportOptions:
         strict=options.strict_placement,
         saturate=options.overflow != pb.OVERFLOW_NINF,
         offload_integer=options.offload_integer,
-        most_bytes=limit,
+        max_bytes=limit,
+        shortcuts=shortcuts,
     )
 
 
-def load_program(data: bytes, signature: str, guest: Guest) -> Plan:
+def load_program(data: bytes, signature: str, guest: Guest, shortcuts: frozenset[str]) -> Plan:
     """Read a serialised program."""
     program = read_program(parse_program(data), guest)
     try:
-        return ProgramPlan(program, guest, signature)
+        return ProgramPlan(program, guest, signature, shortcuts)
     except ModelRefused:
         raise
     except (DecodeError, HostError, ValueError, TypeError, LookupError, OverflowError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's file on its way in: exactly the announced bytes, counted before they come."""
+"""Receive a model's file: exactly the announced bytes, counted before they come."""
 
 from collections.abc import Iterator
 
@@ -65,7 +65,7 @@ def _out_of_order(story: str) -> CallRefused:
     return CallRefused(wire.ERROR_REASON_STREAM_ORDER, story, field="message")
 
 
-def _mismatch(given: int, wanted: int) -> CallRefused:
-    text = f"chunks have {given} bytes, the header announced {wanted}"
-    facts = {"field": "chunks", "value": given, "limit": wanted}
+def _mismatch(received: int, expected: int) -> CallRefused:
+    text = f"chunks have {received} bytes, the header announced {expected}"
+    facts = {"field": "chunks", "value": received, "limit": expected}
     return CallRefused(wire.ERROR_REASON_DATA_SIZE_MISMATCH, text, **facts)

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """inference.GRPCInferenceService: the Open Inference Protocol, in Triton's dialect.
 
-What models run on is imported when the first call comes, or when nobody calls.
+What models run on is imported by the first call, or while the server is idle.
 """
 
 import threading
+from collections.abc import Collection
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
+
 from nnpa_server.config import Config
+from nnpa_server.open_inference.composition import SHORTCUTS
 from nnpa_server.open_inference.handlers import SERVICE, handlers_of
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.sessions.metrics import Metrics
@@ -20,8 +24,12 @@ __all__ = ["SERVICE", "handlers_of", "make_models"]
 
 
 def make_models(
-    config: Config, repository: Repository, metrics: Metrics | None, ready: threading.Event
+    config: Config,
+    repository: Repository,
+    metrics: Metrics | None,
+    ready: threading.Event,
+    shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
 ) -> "Models":
     """Return what runs models; `ready` is set when those of the operator's folder are loaded."""
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, ready)
+    return models(config, repository, metrics, ready, shortcuts)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the methods of GRPCInferenceService look like on the wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
-from nnpa_server.open_inference.messages import cut, joined, joined_for_stream
+from nnpa_server.open_inference.composition import SHORTCUTS, compose_codec
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.rpc.lazy import make_handler, method_of
 
@@ -25,18 +25,20 @@ _NOT_OFFERED = {
 }
 
 
-def handlers_of(service: Callable[[], "OpenInferenceService"]) -> dict[str, Any]:
-    """Return a service's handlers by method; raw contents do not become parts of messages.
-
-    The service is asked for when it is called.
-    """
+def handlers_of(
+    service: Callable[[], "OpenInferenceService"], shortcuts: Collection[str] = SHORTCUTS
+) -> dict[str, Any]:
+    """Return a service's handlers by method; the service is constructed by the first call."""
     methods: dict[str, Any] = {}
+    codec = compose_codec(shortcuts)
     for name, method in _DESCRIPTOR.methods_by_name.items():
         request: Any = getattr(pb, method.input_type.name)
         response: Any = getattr(pb, method.output_type.name)
         parse, serialize = request.FromString, response.SerializeToString
         if name in ("ModelInfer", "ModelStreamInfer"):
-            parse, serialize = cut, joined_for_stream if method.client_streaming else joined
+            streams = method.client_streaming
+            serialize = codec.serialize_for_stream if streams else codec.serialize
+            parse = codec.parse
         behaviour = method_of(method, service)
         if name in _NOT_OFFERED:
             behaviour = _refusing(*_NOT_OFFERED[name])

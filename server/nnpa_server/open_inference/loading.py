@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model's bytes to a published network: compile, warm up, publish.
 
-The server takes calls meanwhile, for other models and for the one that is being replaced.
+Calls of other models, and of the version that is being replaced, go on.
 """
 
 import logging
@@ -9,24 +9,26 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_emulator.machine import MACHINES
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import Array, ModelRefused
+from nnpa_network.running.results import StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
-from nnpa_server.open_inference.inference import bytes_of
+from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, State, not_found
 from nnpa_server.open_inference.sources import Options, Source
 
 if TYPE_CHECKING:
-    from nnpa_network.plan import Plan
+    from nnpa_network.importing.plan import Plan
     from nnpa_network.program import Port
+    from nnpa_network.running.executor import Executor
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
@@ -50,18 +52,18 @@ class Loader:
         self._waiting = threading.BoundedSemaphore(_MAX_LOADS)
 
     def note_folder(self) -> list[str]:
-        """Tell the index what the folder holds; return the names."""
+        """Enter the names of the folder into the index; return them."""
         if self._folder is None:
             return []
         names = list(sources.scan(self._folder))
-        known = {one.name for one in self._repository.index()}
+        listed = {entry.name for entry in self._repository.index()}
         for name in names:
-            if name not in known:
+            if name not in listed:
                 self._repository.note(name, State.UNAVAILABLE, "not loaded")
         return names
 
     def load_folder(self) -> None:
-        """Load every model of the folder; one that cannot be is logged, and told by the index."""
+        """Load every model of the folder; failures are logged and entered into the index."""
         for name in self.note_folder():
             try:
                 self.load(name, "", {})
@@ -120,8 +122,8 @@ class Loader:
         options = source.options
         try:
             plan = self.compile(data, options, self._limit)
-            told = {**_placement(plan), **_warm_up(plan, self._limit)}
-            properties = {"machine": options.machine, **told}
+            measured = {**_placement(plan), **_warm_up(plan, self._limit)}
+            properties = {"machine": options.machine, **measured}
         except ModelRefused as error:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
@@ -140,22 +142,22 @@ class Loader:
 
     def _unload(self, name: str) -> None:
         if not self._repository.withdraw(name):
-            known = {one.name for one in self._repository.index()}
-            if name not in known:
+            names = {entry.name for entry in self._repository.index()}
+            if name not in names:
                 raise not_found(name)
 
 
 def _placement(plan: "Plan") -> dict[str, str]:
-    """Tell how many nodes run where, for models whose shapes are known without a request."""
+    """Return how many nodes run on each device, with free dims 1."""
     program = _executor(plan).program
-    devices = [one.device for one in program.nodes]
+    devices = [node.device for node in program.nodes]
     counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
-    told = {f"nodes_{device}": str(count) for device, count in counts.items()}
-    functions = sorted({name for one in program.nodes for name in one.functions})
-    return {**told, "functions": ", ".join(functions)}
+    facts = {f"nodes_{device}": str(count) for device, count in counts.items()}
+    functions = sorted({name for node in program.nodes for name in node.functions})
+    return {**facts, "functions": ", ".join(functions)}
 
 
-def _executor(plan: "Plan") -> Any:
+def _executor(plan: "Plan") -> "Executor":
     return plan.executor({port.name: _shape(port) for port in plan.inputs})
 
 
@@ -168,11 +170,9 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
 
     A model may not take them, where inputs are indices: that is recorded, and no obstacle.
     """
-    from nnpa_network.executor import StepFailed  # imports onnx, as the plan has
-
-    taken = bytes_of(_executor(plan).program)
-    if taken > most:
-        return {"warmup": f"left out: it takes {taken} bytes, a run may have {most}"}
+    size = run_bytes(_executor(plan).program)
+    if size > most:
+        return {"warmup": f"left out: it takes {size} bytes, a run may have {most}"}
     rng = np.random.default_rng(_SEED)
     feeds = {port.name: _sample(rng, port) for port in plan.inputs}
     began = time.perf_counter()
@@ -185,7 +185,7 @@ def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
     return {"warmup": f"random inputs, seed {_SEED}: {elapsed:.1f} ms, {events}"}
 
 
-def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
+def _sample(rng: np.random.Generator, port: "Port") -> Array:
     """Return numbers around 0 for floats, 0 and 1 for integers and truths, letters for text."""
     shape = _shape(port)
     if port.dtype.kind in "iub":
@@ -195,11 +195,13 @@ def _sample(rng: np.random.Generator, port: "Port") -> npt.NDArray[Any]:
     return rng.standard_normal(shape, np.float32).astype(port.dtype)
 
 
-def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
+def compile_onnx(
+    data: bytes, options: Options, limit: int, *, shortcuts: frozenset[str] = SHORTCUTS
+) -> "Plan":
     """Compile an ONNX file; needs the packages of the extra `onnx`."""
     try:
-        from nnpa_network.onnx_import import ImportOptions
-        from nnpa_network.onnx_plan import OnnxPlan
+        from nnpa_network.importing.onnx_import import ImportOptions
+        from nnpa_network.importing.onnx_plan import OnnxPlan
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
@@ -207,6 +209,7 @@ def compile_onnx(data: bytes, options: Options, limit: int) -> "Plan":
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
-        most_bytes=limit,
+        max_bytes=limit,
+        shortcuts=shortcuts,
     )
     return OnnxPlan(data, Guest(MACHINES[options.machine]), chosen)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a model: metadata, configuration, statistics, as Triton tells them."""
+"""Metadata, configuration and statistics of a model, in Triton's messages."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ def describe(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
     def ports(all_of: "Sequence[Port]") -> list[pb.ModelMetadataResponse.TensorMetadata]:
         return [
             pb.ModelMetadataResponse.TensorMetadata(
-                name=one.name, datatype=_datatype(one), shape=one.shape
+                name=tensor.name, datatype=_datatype(tensor), shape=tensor.shape
             )
-            for one in all_of
+            for tensor in all_of
         ]
 
     return pb.ModelMetadataResponse(
@@ -49,7 +49,7 @@ def _data_type(port: "Port") -> pb.DataType.ValueType:
 def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     """Return a model's configuration: one instance, the batch a dimension like the others."""
     config = pb.ModelConfig(name=model.name, platform=PLATFORM, backend=BACKEND)
-    numbers = [int(one) for one in versions if one.isdecimal()]
+    numbers = [int(version) for version in versions if version.isdecimal()]
     config.version_policy.specific.versions.extend(numbers)
     for port in model.plan.inputs:
         config.input.add(name=port.name, data_type=_data_type(port), dims=port.shape)
@@ -61,32 +61,32 @@ def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     return config
 
 
-def _duration(one: Duration) -> pb.StatisticDuration:
-    return pb.StatisticDuration(count=one.count, ns=one.ns)
+def _duration(duration: Duration) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=duration.count, ns=duration.ns)
 
 
 def statistics(model: Model) -> pb.ModelStatistics:
     """Return how often a model ran, and how long that took."""
-    told = model.statistics
+    statistics = model.statistics
     message = pb.ModelStatistics(
         name=model.name,
         version=model.version,
-        last_inference=round(told.last * 1000),
-        inference_count=told.inferences,
-        execution_count=told.success.count,
+        last_inference=round(statistics.last * 1000),
+        inference_count=statistics.inferences,
+        execution_count=statistics.success.count,
         inference_stats=pb.InferStatistics(
-            success=_duration(told.success),
-            fail=_duration(told.fail),
-            queue=_duration(told.queue),
-            compute_input=_duration(told.compute_input),
-            compute_infer=_duration(told.compute_infer),
-            compute_output=_duration(told.compute_output),
+            success=_duration(statistics.success),
+            fail=_duration(statistics.fail),
+            queue=_duration(statistics.queue),
+            compute_input=_duration(statistics.compute_input),
+            compute_infer=_duration(statistics.compute_infer),
+            compute_output=_duration(statistics.compute_output),
         ),
     )
-    for size, (given, ran, answered) in sorted(told.batches.items()):
+    for size, (read, ran, answered) in sorted(statistics.batches.items()):
         message.batch_stats.add(
             batch_size=size,
-            compute_input=_duration(given),
+            compute_input=_duration(read),
             compute_infer=_duration(ran),
             compute_output=_duration(answered),
         )

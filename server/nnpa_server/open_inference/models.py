@@ -2,10 +2,16 @@
 """All that runs models for clients of the protocol, put together."""
 
 import threading
+from collections.abc import Collection
+from functools import partial
+
+from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
 
 from nnpa_server.config import Config
+from nnpa_server.open_inference.composition import SHORTCUTS, compose_reader
 from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader, compile_onnx
+from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.service import OpenInferenceService
 from nnpa_server.open_inference.shared_memory import Regions
@@ -21,10 +27,14 @@ class Models:
         repository: Repository,
         metrics: Metrics | None,
         ready: threading.Event,
+        shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
     ) -> None:
         limit = config.limits.max_session_bytes
-        self.loader = Loader(repository, compile_onnx, config.models, limit)
+        compile_model = partial(compile_onnx, shortcuts=frozenset(shortcuts))
+        self.loader = Loader(repository, compile_model, config.models, limit)
         self.regions = Regions() if config.shared_memory else None
-        self.inference = Inference(repository, self.regions, config.max_response, limit, metrics)
+        reader = RequestReader(repository, limit)
+        read, self.is_quick = compose_reader(reader.read, shortcuts)
+        self.inference = Inference(read, self.regions, config.max_response, limit, metrics)
         loader = None if config.no_model_control else self.loader
         self.service = OpenInferenceService(repository, self.inference, loader, self.regions, ready)

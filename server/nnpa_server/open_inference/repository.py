@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that the server offers to everybody: by name and version, with their states.
+"""Published models by name and version, with their states.
 
-    Repository   what is published now, and what happened to the rest
+    Repository   published models, and the states of all others
     Model        one version of a network: its state, its statistics
 
-A version that is being loaded again goes on serving until the new one is ready. States are those of
+A version that is being replaced serves until the new one is ready. States are those of
 Triton's "Model Repository Extension".
 """
 
@@ -20,7 +20,9 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_server.errors import CallRefused
 
 if TYPE_CHECKING:
-    from nnpa_network.plan import Plan  # its modules import onnx, which not every server has
+    from nnpa_network.importing.plan import (
+        Plan,  # its modules import onnx, which not every server has
+    )
 
 MAX_NAME = 256
 
@@ -37,7 +39,7 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Duration:
-    """How often something happened, and how long that took together, nanoseconds."""
+    """A count of events, and their total time in nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -75,8 +77,8 @@ class Statistics:
             self.queue.count += 1
             sums = (self.compute_input, self.compute_infer, self.compute_output)
             for durations in (sums,) if per_batch is None else (sums, per_batch):
-                given, ran, answered = durations
-                given.add(infer - began)
+                read, ran, answered = durations
+                read.add(infer - began)
                 ran.add(output - infer)
                 answered.add(ended - output)
             self.inferences += batch
@@ -93,7 +95,7 @@ _MAX_BATCHES = 128  # batch sizes that are told apart
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One version of a network; `properties` are told to clients."""
+    """One version of a network; `properties` are part of its metadata."""
 
     name: str
     version: str
@@ -116,7 +118,7 @@ class Entry:
 
 def newest(versions: Mapping[str, object]) -> str:
     """Return the version with the greatest number."""
-    return max(versions, key=lambda one: (int(one) if one.isdecimal() else -1, one))
+    return max(versions, key=lambda version: (int(version) if version.isdecimal() else -1, version))
 
 
 class Repository:
@@ -130,7 +132,7 @@ class Repository:
 
     def publish(self, models: Sequence[Model]) -> None:
         """Offer the versions of one network in place of those that were offered; all or none."""
-        name, offered = models[0].name, {one.version: one for one in models}
+        name, offered = models[0].name, {model.version: model for model in models}
         with self._lock:
             before = self._models.get(name, {})
             held = sum(map(len, self._models.values())) - len(before)
@@ -141,14 +143,14 @@ class Repository:
         _end(before)
 
     def require_room(self, name: str) -> None:
-        """Refuse one more model if there are as many as may be; before it is made."""
+        """Refuse one more model beyond the limit, before it is compiled."""
         with self._lock:
             full = sum(map(len, self._models.values())) >= self._max_models
             if full and name not in self._models:
                 raise too_many(self._max_models)
 
     def withdraw(self, name: str, reason: str = "unloaded") -> bool:
-        """Offer a network no longer; tell whether it was offered. Runs under way finish."""
+        """Withdraw a network; return whether it was published. Its current runs finish."""
         with self._lock:
             before = self._models.pop(name, None)
             if before is None:
@@ -158,13 +160,13 @@ class Repository:
         return True
 
     def note(self, name: str, state: State, reason: str = "") -> None:
-        """Say what happens to a network that is not offered."""
+        """Record the state of a network that is not published."""
         with self._lock:
             if name not in self._models:
                 self._note(name, state, reason)
 
     def forget(self, name: str) -> None:
-        """Drop what is known of a network that is not offered."""
+        """Drop the record of a network that is not published."""
         with self._lock:
             self._absent.pop(name, None)
 
@@ -188,21 +190,27 @@ class Repository:
     def versions(self, name: str) -> tuple[str, ...]:
         """Return the versions of a network that are offered, oldest first."""
         with self._lock:
-            found = self._models.get(name, {})
-        return tuple(sorted(found, key=lambda one: (len(one), one)))
+            versions = self._models.get(name, {})
+        return tuple(sorted(versions, key=lambda version: (len(version), version)))
 
     def models(self) -> list[Model]:
         """Return every version that is offered, by name and version."""
         with self._lock:
             names = sorted(self._models)
-            return [self._models[name][one] for name in names for one in sorted(self._models[name])]
+            return [
+                self._models[name][version]
+                for name in names
+                for version in sorted(self._models[name])
+            ]
 
     def index(self) -> list[Entry]:
-        """Return what is offered and what is known not to be, by name and version."""
+        """Return published and recorded models, by name and version."""
         with self._lock:
             absent = list(self._absent.values())
-        offered = [Entry(one.name, one.version, one.state, one.reason) for one in self.models()]
-        return sorted(offered + absent, key=lambda one: (one.name, one.version))
+        offered = [
+            Entry(model.name, model.version, model.state, model.reason) for model in self.models()
+        ]
+        return sorted(offered + absent, key=lambda entry: (entry.name, entry.version))
 
 
 _MAX_ABSENT = 1024  # names remembered of networks that are not offered
@@ -224,12 +232,12 @@ def _unavailable(entry: Entry) -> CallRefused:
     )
 
 
-def not_found(name: str, version: str = "", known: str = "") -> CallRefused:
+def not_found(name: str, version: str = "", hint: str = "") -> CallRefused:
     """Return the error for a model, or a version of it, that the server does not have."""
     which = f"model {name[:MAX_NAME]}" + (f" version {version[:64]}" if version else "")
     return CallRefused(
         wire.ERROR_REASON_MODEL_NOT_FOUND,
-        f"{which}: there is none{f'; {known}' if known else ''}",
+        f"{which}: there is none{f'; {hint}' if hint else ''}",
         model=name[:MAX_NAME],
         version=version[:64],
     )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.program import Array
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.repository import Model
 from nnpa_server.open_inference.tensors import (
-    Array,
     Datatype,
     datatype_of,
     mismatched,
@@ -92,39 +92,39 @@ def _kind(model: Model, port: "Port") -> Datatype:
 
 
 def read_inputs(
-    model: Model, given: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
+    model: Model, tensors: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
 ) -> list[Input]:
     """Return the inputs in the request's order: each of the model's once, as it takes them."""
     ports = {port.name: port for port in model.plan.inputs}
-    names = [one.name for one in given]
+    names = [tensor.name for tensor in tensors]
     for name in ports:
         if names.count(name) != 1:
             text = f"model {model.name}: input {name}"
             raise mismatched(text, f"{names.count(name)} tensors", "one")
     if unknown := [name for name in names if name not in ports]:
-        known = f"one of {', '.join(ports) or 'none'}"
-        raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), known)
-    return [_read_input(model, ports[one.name], one, raw=raw) for one in given]
+        expected = f"one of {', '.join(ports) or 'none'}"
+        raise invalid(f"model {model.name}: inputs", repr(unknown[0][:64]), expected)
+    return [_read_input(model, ports[tensor.name], tensor, raw=raw) for tensor in tensors]
 
 
 def _read_input(
-    model: Model, port: "Port", given: pb.ModelInferRequest.InferInputTensor, *, raw: bool
+    model: Model, port: "Port", tensor: pb.ModelInferRequest.InferInputTensor, *, raw: bool
 ) -> Input:
-    kind, shape = _kind(model, port), tuple(given.shape)
+    kind, shape = _kind(model, port), tuple(tensor.shape)
     path = f"model {model.name}: input {port.name}"
     fits = len(shape) == len(port.shape) and all(
-        size >= 0 and wanted in (-1, size) for size, wanted in zip(shape, port.shape, strict=True)
+        size >= 0 and dim in (-1, size) for size, dim in zip(shape, port.shape, strict=True)
     )
-    if given.datatype != kind.name or not fits or math.prod(shape) > _MAX_ELEMENTS:
-        got, expected = said(given.datatype[:16], shape[:16]), said(kind.name, port.shape)
+    if tensor.datatype != kind.name or not fits or math.prod(shape) > _MAX_ELEMENTS:
+        got, expected = said(tensor.datatype[:16], shape[:16]), said(kind.name, port.shape)
         raise mismatched(path, got, expected)
-    place = _place(given.parameters, path)
-    if given.HasField("contents") and (raw or place is not None):
+    place = _place(tensor.parameters, path)
+    if tensor.HasField("contents") and (raw or place is not None):
         where = "raw_input_contents" if place is None else "shared memory"
         raise invalid(f"{path}: contents", f"beside {where}", "in one place")
     array = None
     if place is None and not raw:
-        array = read_typed(kind, shape, given.contents, path)
+        array = read_typed(kind, shape, tensor.contents, path)
     return Input(port.name, path, kind, shape, place, array)
 
 
@@ -133,7 +133,7 @@ def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | No
     names = [name for name in parameters if name.startswith("shared_memory_")]
     if not names:
         return None
-    numbers = {name: _number(one) for name, one in parameters.items()}
+    numbers = {name: _number(parameter) for name, parameter in parameters.items()}
     size = numbers.get("shared_memory_byte_size")
     offset = numbers.get("shared_memory_offset", 0)
     if "shared_memory_region" not in parameters or size is None or offset is None:
@@ -143,18 +143,20 @@ def _place(parameters: Mapping[str, pb.InferParameter], path: str) -> Place | No
 
 
 def read_outputs(
-    model: Model, given: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]
+    model: Model, tensors: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]
 ) -> list[Output]:
     """Return the outputs that a request wants; all of the model's where it names none."""
     ports = {port.name: port for port in model.plan.outputs}
-    if not given:
+    if not tensors:
         return [Output(port.name, _kind(model, port), None) for port in ports.values()]
-    found: list[Output] = []
-    for one in given:
-        path = f"model {model.name}: output {one.name[:64]}"
-        if one.name not in ports or any(one.name == known.name for known in found):
+    outputs: list[Output] = []
+    for tensor in tensors:
+        path = f"model {model.name}: output {tensor.name[:64]}"
+        if tensor.name not in ports or any(tensor.name == output.name for output in outputs):
             raise invalid(path, "wanted", f"one of {', '.join(ports)}, once")
-        if "classification" in one.parameters:
+        if "classification" in tensor.parameters:
             raise not_offered("classification", "read the output and sort it")
-        found.append(Output(one.name, _kind(model, ports[one.name]), _place(one.parameters, path)))
-    return found
+        outputs.append(
+            Output(tensor.name, _kind(model, ports[tensor.name]), _place(tensor.parameters, path))
+        )
+    return outputs

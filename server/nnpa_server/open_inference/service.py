@@ -5,16 +5,15 @@ import logging
 import threading
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
-from typing import Any
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, invalid
 from nnpa_server.open_inference import metadata
-from nnpa_server.open_inference.inference import Inference
+from nnpa_server.open_inference.inference import Caller, Inference
 from nnpa_server.open_inference.loading import Loader
-from nnpa_server.open_inference.messages import InferRequest, InferResponse
+from nnpa_server.open_inference.messages import InferRequest, InferResponse, StreamResponse
 from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
@@ -51,15 +50,17 @@ class OpenInferenceService:
         self._ready = ready
 
     def ServerLive(self, _request: object, _context: object) -> pb.ServerLiveResponse:  # noqa: N802 - the contract's names, here and below
-        """Tell that the server runs."""
+        """Return that the server is live."""
         return pb.ServerLiveResponse(live=True)
 
     def ServerReady(self, _request: object, _context: object) -> pb.ServerReadyResponse:  # noqa: N802
-        """Tell whether the models of the folder have been loaded, once."""
+        """Return whether the models of the folder have been loaded, once."""
         return pb.ServerReadyResponse(ready=self._ready.is_set())
 
-    def ModelReady(self, request: Any, _context: object) -> pb.ModelReadyResponse:  # noqa: N802
-        """Tell whether a model takes requests; of an unknown one: no."""
+    def ModelReady(  # noqa: N802
+        self, request: pb.ModelReadyRequest, _context: object
+    ) -> pb.ModelReadyResponse:
+        """Return whether a model takes requests; false for an unknown one."""
         try:
             self._repository.find(request.name, request.version)
         except CallRefused:
@@ -67,42 +68,48 @@ class OpenInferenceService:
         return pb.ModelReadyResponse(ready=True)
 
     def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
-        """Say what the server is."""
+        """Return name, version and extensions of the server."""
         offered = (*_EXTENSIONS, *(("system_shared_memory",) if self._regions else ()))
         return pb.ServerMetadataResponse(
             name="nnpa-server", version=version("nnpa"), extensions=offered
         )
 
-    def ModelMetadata(self, request: Any, _context: object) -> pb.ModelMetadataResponse:  # noqa: N802
-        """Say what a model takes and gives."""
+    def ModelMetadata(  # noqa: N802
+        self, request: pb.ModelMetadataRequest, _context: object
+    ) -> pb.ModelMetadataResponse:
+        """Return the inputs and outputs of a model."""
         model = self._repository.find(request.name, request.version)
         return metadata.describe(model, self._repository.versions(model.name))
 
-    def ModelConfig(self, request: Any, _context: object) -> pb.ModelConfigResponse:  # noqa: N802
+    def ModelConfig(  # noqa: N802
+        self, request: pb.ModelConfigRequest, _context: object
+    ) -> pb.ModelConfigResponse:
         """Return a model's configuration."""
         model = self._repository.find(request.name, request.version)
         config = metadata.configuration(model, self._repository.versions(model.name))
         return pb.ModelConfigResponse(config=config)
 
-    def ModelStatistics(self, request: Any, _context: object) -> pb.ModelStatisticsResponse:  # noqa: N802
+    def ModelStatistics(  # noqa: N802
+        self, request: pb.ModelStatisticsRequest, _context: object
+    ) -> pb.ModelStatisticsResponse:
         """Return the statistics of a model, or of all."""
         models = self._repository.models()
         if request.name:
             chosen = self._repository.find(request.name, request.version)
             models = [
-                one
-                for one in models
-                if one is chosen or (one.name == chosen.name and not request.version)
+                model
+                for model in models
+                if model is chosen or (model.name == chosen.name and not request.version)
             ]
         return pb.ModelStatisticsResponse(model_stats=map(metadata.statistics, models))
 
-    def ModelInfer(self, request: InferRequest, context: Any) -> InferResponse:  # noqa: N802
+    def ModelInfer(self, request: InferRequest, context: Caller) -> InferResponse:  # noqa: N802
         """Run a model once."""
         return self._inference.infer(request, context)
 
     def ModelStreamInfer(  # noqa: N802
-        self, requests: Iterator[InferRequest], context: Any
-    ) -> Generator[InferResponse | pb.ModelStreamInferResponse]:
+        self, requests: Iterator[InferRequest], context: Caller
+    ) -> Generator[StreamResponse]:
         """Run models, one answer to each request; an error ends its request only."""
         for request in requests:
             try:
@@ -114,17 +121,19 @@ class OpenInferenceService:
             else:
                 yield _final(request, response)
 
-    def RepositoryIndex(self, request: Any, _context: object) -> pb.RepositoryIndexResponse:  # noqa: N802
+    def RepositoryIndex(  # noqa: N802
+        self, request: pb.RepositoryIndexRequest, _context: object
+    ) -> pb.RepositoryIndexResponse:
         """List the models."""
         if self._loader is not None:
             self._loader.note_folder()
         return pb.RepositoryIndexResponse(
             models=(
                 pb.RepositoryIndexResponse.ModelIndex(
-                    name=one.name, version=one.version, state=one.state, reason=one.reason
+                    name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
                 )
-                for one in self._repository.index()
-                if one.state == State.READY or not request.ready
+                for entry in self._repository.index()
+                if entry.state == State.READY or not request.ready
             )
         )
 
@@ -160,21 +169,21 @@ class OpenInferenceService:
         return self._loader
 
     def SystemSharedMemoryStatus(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryStatusRequest, context: Caller
     ) -> pb.SystemSharedMemoryStatusResponse:
         """List the connection's regions, or one of them."""
         regions, response = self._require_regions(), pb.SystemSharedMemoryStatusResponse()
-        found = regions.of(context.peer())
+        chosen = regions.of(context.peer())
         if request.name:
-            found = [regions.find(context.peer(), request.name)]
-        for one in found:
-            status = response.regions[one.name]
-            status.name, status.key = one.name, one.key
-            status.offset, status.byte_size = one.offset, one.byte_size
+            chosen = [regions.find(context.peer(), request.name)]
+        for region in chosen:
+            status = response.regions[region.name]
+            status.name, status.key = region.name, region.key
+            status.offset, status.byte_size = region.offset, region.byte_size
         return response
 
     def SystemSharedMemoryRegister(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryRegisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryRegisterResponse:
         """Open a region for the connection."""
         self._require_regions().register(
@@ -183,7 +192,7 @@ class OpenInferenceService:
         return pb.SystemSharedMemoryRegisterResponse()
 
     def SystemSharedMemoryUnregister(  # noqa: N802
-        self, request: Any, context: Any
+        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Caller
     ) -> pb.SystemSharedMemoryUnregisterResponse:
         """End a region of the connection, or all."""
         self._require_regions().unregister(context.peer(), request.name)
@@ -196,19 +205,18 @@ class OpenInferenceService:
 
 
 def _final(request: InferRequest, response: InferResponse) -> InferResponse:
-    """Mark a response as its request's last, where the client wants to be told."""
+    """Mark a response as the last of its request, where the client set that parameter."""
     if _FINAL_WANTED.encode() not in request.head:
         return response
-    wanted = pb.ModelInferRequest.FromString(request.head).parameters
-    if _FINAL_WANTED not in wanted or not wanted[_FINAL_WANTED].bool_param:
+    parameters = pb.ModelInferRequest.FromString(request.head).parameters
+    if _FINAL_WANTED not in parameters or not parameters[_FINAL_WANTED].bool_param:
         return response
-    head = pb.ModelInferResponse.FromString(response.head)
-    head.parameters[_FINAL].bool_param = True
-    return InferResponse(head.SerializeToString(), response.id, response.raw)
+    response.message.parameters[_FINAL].bool_param = True
+    return response
 
 
 def _stream_error(request: InferRequest, refused: CallRefused) -> pb.ModelStreamInferResponse:
-    """Return an error as a message of the stream, with the id that tells which request it ends."""
+    """Return an error as a message of the stream, with the id of its request."""
     if refused.reason == wire.ERROR_REASON_INTERNAL:
         _failures.exception("correlation_id=%s", refused.metadata["correlation_id"])
     return pb.ModelStreamInferResponse(

@@ -2,8 +2,8 @@
 """System shared memory: regions of POSIX objects that a client on this host registered.
 
 A region belongs to the connection that registered it, and ends when it is unregistered or when the
-connection is gone, but never while a request uses it. Clients behind one Unix socket cannot be told
-apart: they share their regions, which last until the last connection is gone that was there.
+connection is gone, but never while a request uses it. Clients behind one Unix socket share their
+regions, which last as long as any of their connections.
 
 Contents are read and written through the file, not mapped: a client that shortens its object
 meanwhile gets an error, where a mapping would end the server.
@@ -33,7 +33,7 @@ Connections: TypeAlias = frozenset[str]
 
 
 class Region:
-    """An open object, from `offset` on; it is closed when it is retired and nobody holds it."""
+    """An open object, from `offset` on; it is closed when it is retired and no longer held."""
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
         self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
@@ -53,7 +53,7 @@ class Region:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Keep the object open meanwhile."""
+        """Keep the object open while the context lasts."""
         with self._lock:
             if self._retired:
                 raise not_found(self.name)
@@ -83,7 +83,7 @@ class Region:
             raise invalid(f"{path}: shared memory", f"{size} bytes at {offset}", limit)
 
     def read(self, offset: int, size: int, path: str) -> Buffer:
-        """Return a copy of bytes of the region; hold it meanwhile."""
+        """Return a copy of bytes of a region that is held."""
         self.require(offset, size, path)
         target = memoryview(bytearray(size))
         if (got := _all(os.preadv, self._file, target, self.offset + offset)) < size:
@@ -91,7 +91,7 @@ class Region:
         return target
 
     def write(self, offset: int, data: Buffer, path: str) -> None:
-        """Write bytes into the region; hold it meanwhile. The object never grows."""
+        """Write bytes into a region that is held. The object never grows."""
         self.require(offset, len(data), path)
         start = self.offset + offset
         self._require(start + len(data), f"{path}: shared memory ends at")
@@ -126,8 +126,8 @@ def _open(key: str) -> int:
         raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=match[1]) from error
     finally:
         os.close(folder)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(file)
         raise invalid("key", match[1], "a shared memory object of the server's own user")
     return file
@@ -143,15 +143,15 @@ class _Silence:
     """The context of questions that may come too late, for a server that has just ended."""
 
     def set_code(self, code: object) -> None:
-        """Take a code that nobody is told."""
+        """Ignore the code."""
 
     def set_details(self, details: object) -> None:
-        """Take a text that nobody is told."""
+        """Ignore the text."""
 
 
 def _connections() -> dict[str, set[str]]:
     """Return the ids of this process's open connections, by the name of their other end."""
-    found: dict[str, set[str]] = {}
+    sockets: dict[str, set[str]] = {}
     ask: Any = vars(channelz)["ChannelzServicer"]  # public, and missing in its stubs
     for server in ask.GetServers(channelz_pb2.GetServersRequest(), _Silence()).server:
         start = 0
@@ -162,10 +162,10 @@ def _connections() -> dict[str, set[str]]:
             answer = ask.GetServerSockets(request, _Silence())
             if answer is None:
                 break
-            for one in answer.socket_ref:
-                found.setdefault(one.name.rpartition(" ")[2], set()).add(str(one.socket_id))
+            for socket in answer.socket_ref:
+                sockets.setdefault(socket.name.rpartition(" ")[2], set()).add(str(socket.socket_id))
             start = -1 if answer.end else answer.socket_ref[-1].socket_id + 1
-    return found
+    return sockets
 
 
 class Regions:
@@ -208,10 +208,10 @@ class Regions:
     def find(self, peer: str, name: str) -> Region:
         """Return a region of the connection with `peer`."""
         with self._lock:
-            found = self._regions.get(peer, {}).get(name)
-        if found is None:
+            region = self._regions.get(peer, {}).get(name)
+        if region is None:
             raise not_found(name)
-        return found[0]
+        return region[0]
 
     def of(self, peer: str) -> list[Region]:
         """Return the regions of the connection with `peer`."""
@@ -222,12 +222,13 @@ class Regions:
         """End a region, or all of the connection's for an empty name; unknown ones are no error."""
         with self._lock:
             owned = self._regions.get(peer, {})
-            ended = [owned.pop(one)[0] for one in ([name] if name else list(owned)) if one in owned]
+            names = [name] if name else list(owned)
+            ended = [owned.pop(owned_name)[0] for owned_name in names if owned_name in owned]
         for region in ended:
             region.retire()
 
     def count(self) -> int:
-        """Return how many regions there are."""
+        """Return the number of regions."""
         with self._lock:
             return sum(map(len, self._regions.values()))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where models come from: the operator's folder, and requests that bring theirs.
+"""The sources of models: the operator's folder, and requests that carry a file.
 
 A folder holds `<name>.onnx` files and, in the layout of Triton's model repository,
 `<name>/<version>/model.onnx` with an optional `<name>/config.pbtxt`. Names that clients send are
-looked up among what the folder holds; no path is ever made of them.
+looked up among what the folder holds; no path is built from them.
 Sources: Triton, "Model Repository", "Model Configuration", "Model Repository Extension".
 """
 
@@ -67,39 +67,39 @@ class Source:
         policy = self.config.version_policy
         match policy.WhichOneof("policy_choice"):
             case "all":
-                wanted = ordered
+                versions = ordered
             case "specific":
-                wanted = [str(one) for one in policy.specific.versions]
-                for one in wanted:
-                    if one not in self.versions:
-                        known = f"one of {', '.join(reversed(ordered))}"
-                        raise invalid("config.version_policy.specific", one, known)
+                versions = [str(version) for version in policy.specific.versions]
+                for version in versions:
+                    if version not in self.versions:
+                        allowed = f"one of {', '.join(reversed(ordered))}"
+                        raise invalid("config.version_policy.specific", version, allowed)
             case _:
-                wanted = ordered[: max(1, policy.latest.num_versions)]
-        return {one: self.versions[one] for one in wanted}
+                versions = ordered[: max(1, policy.latest.num_versions)]
+        return {version: self.versions[version] for version in versions}
 
 
 def scan(folder: Path) -> dict[str, Path]:
     """Return what a folder has under the names of models: files and model directories."""
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         is_file = path.suffix == ".onnx" and path.is_file()
         name = path.stem if is_file else path.name
         if (is_file or _versions(path, "")) and NAME.fullmatch(name):
-            found[name] = path
-    return found
+            models[name] = path
+    return models
 
 
-def _versions(path: Path, wanted: str) -> dict[str, Path]:
+def _versions(path: Path, model: str) -> dict[str, Path]:
     """Return the model files of a model directory by version; none if it is no such directory."""
     if not path.is_dir():
         return {}
     named = {
-        one.name: one / (wanted or _DEFAULT_FILE)
-        for one in path.iterdir()
-        if _VERSION.fullmatch(one.name)
+        entry.name: entry / (model or _DEFAULT_FILE)
+        for entry in path.iterdir()
+        if _VERSION.fullmatch(entry.name)
     }
-    return {version: file for version, file in named.items() if wanted == "" or file.is_file()}
+    return {version: file for version, file in named.items() if model == "" or file.is_file()}
 
 
 def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
@@ -174,7 +174,7 @@ def _checked(name: str, config: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def _one_of(allowed: tuple[str, ...]) -> str:
-    return f"one of {', '.join(repr(one) for one in allowed)}"
+    return f"one of {', '.join(repr(choice) for choice in allowed)}"
 
 
 def _options(config: pb.ModelConfig) -> Options:
@@ -211,6 +211,6 @@ def bad_name(name: str) -> CallRefused:
 
 
 def no_folder(name: str) -> CallRefused:
-    """Return the error for a model without contents where there is no folder."""
+    """Return the error for a model without contents on a server without a folder."""
     limit = "with config and file:<version>/model.onnx, for the server has no --models folder"
     return invalid(f"model {name}", "a name only", limit)

@@ -8,17 +8,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_network.program import Array, DType
 
 from nnpa_server.errors import CallRefused, invalid
 
-Array: TypeAlias = npt.NDArray[Any]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # Each element of BYTES begins with its length, 4 bytes, little-endian.
@@ -30,7 +30,7 @@ class Datatype:
     """An element type: its NumPy type, and the typed field that may carry it ("": raw only)."""
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     field: str
 
 
@@ -59,16 +59,16 @@ DATATYPES: Mapping[str, Datatype] = MappingProxyType(
 _CAST = frozenset("?bBhHiIlLqQfd")  # NumPy types whose memory Python can view as bytes, by letter
 # What typed fields hold, by the kind of NumPy type.
 _WIDE: Mapping[str, npt.DTypeLike] = {"b": "?", "i": "i8", "u": "u8", "f": "f8"}
-_BY_DTYPE = {one.dtype: one for one in DATATYPES.values()}
+_BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
 
 
-def datatype_of(dtype: np.dtype[Any]) -> Datatype | None:
+def datatype_of(dtype: DType) -> Datatype | None:
     """Return the protocol's type for NumPy's; None where it has none, as for complex numbers."""
     return _BY_DTYPE.get(np.dtype(object) if dtype.kind in "USO" else dtype)
 
 
 def said(name: str, shape: Iterable[int]) -> str:
-    """Return a type and a shape as errors tell them: FP32 [1, 1024]."""
+    """Return a type and a shape as errors write them: FP32 [1, 1024]."""
     return f"{name} [{', '.join(map(str, shape))}]"
 
 
@@ -115,16 +115,16 @@ def _read_strings(data: Buffer, count: int, path: str) -> Array:
     if count * _LENGTH.itemsize > len(data):
         least = f"at least {count * _LENGTH.itemsize} bytes for {count} elements"
         raise wrong_size(path, f"{len(data)} bytes", least)
-    found, at, whole = np.empty(count, object), 0, bytes(data)
+    strings, at, whole = np.empty(count, object), 0, bytes(data)
     for index in range(count):
         start = at + _LENGTH.itemsize
         at = start + int.from_bytes(whole[at:start], "little")
         if at > len(whole) or start > len(whole):
             raise wrong_size(f"{path}: element {index}", f"{at} bytes", f"at most {len(whole)}")
-        found[index] = whole[start:at]
+        strings[index] = whole[start:at]
     if at != len(whole):
         raise wrong_size(path, f"{len(whole)} bytes", f"{at} for {count} elements")
-    return found
+    return strings
 
 
 def read_typed(
@@ -152,9 +152,11 @@ def _narrowed(values: Array, kind: Datatype, path: str) -> Array:
     """Return numbers in the type's own width; what does not fit is refused, not wrapped."""
     if kind.dtype.kind in "iu" and values.size:
         info = np.iinfo(kind.dtype)
-        for one in (int(values.min()), int(values.max())):
-            if not info.min <= one <= info.max:
-                raise invalid(f"{path}: contents.{kind.field}", one, f"{info.min} to {info.max}")
+        for extreme in (int(values.min()), int(values.max())):
+            if not info.min <= extreme <= info.max:
+                raise invalid(
+                    f"{path}: contents.{kind.field}", extreme, f"{info.min} to {info.max}"
+                )
     return values.astype(kind.dtype)
 
 
@@ -162,7 +164,7 @@ def raw_size(array: Array) -> int:
     """Return the bytes that an array takes as raw contents."""
     if array.dtype.kind not in "USO":
         return array.nbytes
-    return sum(len(as_bytes(one)) + _LENGTH.itemsize for one in array.reshape(-1).tolist())
+    return sum(len(as_bytes(string)) + _LENGTH.itemsize for string in array.reshape(-1).tolist())
 
 
 def raw_of(array: Array) -> Buffer:
@@ -171,8 +173,10 @@ def raw_of(array: Array) -> Buffer:
     if dtype.char in _CAST and dtype.isnative and array.size and array.flags.c_contiguous:
         return array.data.cast("B")
     if dtype.kind in "USO":
-        encoded = [as_bytes(one) for one in array.reshape(-1).tolist()]
-        return b"".join(len(one).to_bytes(_LENGTH.itemsize, "little") + one for one in encoded)
+        encoded = [as_bytes(string) for string in array.reshape(-1).tolist()]
+        return b"".join(
+            len(string).to_bytes(_LENGTH.itemsize, "little") + string for string in encoded
+        )
     if dtype.byteorder == ">":
         array = array.astype(dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

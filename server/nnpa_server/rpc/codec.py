@@ -16,9 +16,9 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
+from nnpa_wire.fields import BYTES, delimited, fields, head
 
 from nnpa_server.errors import invalid, no_message
-from nnpa_server.rpc.wire_fields import BYTES, delimited, fields, head
 
 Array: TypeAlias = npt.NDArray[np.uint8]
 

@@ -36,7 +36,7 @@ def fill(memory: Memory) -> None:
 
 
 def is_whole(tensor: Ztensor) -> bool:
-    """Tell whether a tensor has a buffer of the size that its descriptor calls for."""
+    """Return whether a tensor has a buffer of the size that its descriptor calls for."""
     buffer = tensor.buffer
     return buffer is not None and 0 < buffer.nbytes == stick_bytes(tensor.transformed_desc)
 
@@ -79,7 +79,7 @@ def _gap_rows(tensor: Ztensor) -> Mask:
 def _gap(size: int, parts: int, filled: int) -> Mask:
     """Return which of `size` positions, in equal parts, are behind the `filled` of their part.
 
-    None where the user's descriptor does not belong to the tensor: then nobody knows.
+    None where the user's descriptor does not belong to the tensor: then they are unknown.
     """
     width = size // parts
     if parts == 1 or not width or width != padded(filled):
@@ -104,13 +104,15 @@ class Inputs:
     ) -> list[str]:
         """Return the inputs on whose padding the outputs of an operation depend.
 
-        It is computed again, with other values where there are no elements.
+        The operation is computed again with other values in the padding.
         """
         try:
             if self._same(guest, name, arguments, outputs, tuple(self.masks)):
                 return []
             return [
-                one for one in self.masks if not self._same(guest, name, arguments, outputs, (one,))
+                operand
+                for operand in self.masks
+                if not self._same(guest, name, arguments, outputs, (operand,))
             ]
         except MemoryError:
             return []
@@ -121,24 +123,30 @@ class Inputs:
         name: str,
         arguments: Mapping[str, Any],
         outputs: Sequence[str],
-        others: tuple[str, ...],
+        disturbed: tuple[str, ...],
     ) -> bool:
-        """Tell whether outputs are the same with other padding in some inputs."""
+        """Return whether outputs are the same with other padding in some inputs."""
         nothing = np.zeros(1, np.bool_)
-        masks = {one: self.masks[one] if one in others else nothing for one in self.sticks}
-        copies = {
-            one: _disturbed(arguments[one], sticks, masks[one])
-            for one, sticks in self.sticks.items()
+        masks = {
+            operand: self.masks[operand] if operand in disturbed else nothing
+            for operand in self.sticks
         }
-        blank = {one: _disturbed(arguments[one], arguments[one].sticks, nothing) for one in outputs}
+        copies = {
+            operand: _disturbed(arguments[operand], sticks, masks[operand])
+            for operand, sticks in self.sticks.items()
+        }
+        blank = {
+            output: _disturbed(arguments[output], arguments[output].sticks, nothing)
+            for output in outputs
+        }
         guest.sequence = self.sequence
         run(guest, name, {**arguments, **copies, **blank})
-        return all(_same_elements(arguments[one], blank[one]) for one in outputs)
+        return all(_same_elements(arguments[output], blank[output]) for output in outputs)
 
 
 def needed(read: Iterable[Ztensor]) -> int:
     """Return the bytes that it takes, at most, to save tensors and compute with copies of them."""
-    return _COPIES * sum(one.sticks.nbytes for one in read)
+    return _COPIES * sum(tensor.sticks.nbytes for tensor in read)
 
 
 def save(read: Mapping[str, Ztensor], sequence: int) -> Inputs | None:
@@ -147,23 +155,23 @@ def save(read: Mapping[str, Ztensor], sequence: int) -> Inputs | None:
     masks = {name: mask for name, mask in masks.items() if mask.any()}
     if not masks:
         return None
-    return Inputs({name: one.sticks.copy() for name, one in read.items()}, masks, sequence)
+    return Inputs({name: tensor.sticks.copy() for name, tensor in read.items()}, masks, sequence)
 
 
 def _disturbed(tensor: Ztensor, sticks: Memory, mask: Mask) -> Ztensor:
     """Return a copy of a tensor with other finite values in the cells of the mask."""
     copy = replace(tensor, buffer=sticks.copy())
     cells = _cells(copy)
-    one, two = (1, 2) if tensor.transformed_desc.type in _INTEGERS else _ONE_TWO_DLFLOAT
-    other = np.where(cells == one, cells.dtype.type(two), cells.dtype.type(one))
-    np.copyto(cells, other, where=mask)
+    unit, two = (1, 2) if tensor.transformed_desc.type in _INTEGERS else _ONE_TWO_DLFLOAT
+    changed = np.where(cells == unit, cells.dtype.type(two), cells.dtype.type(unit))
+    np.copyto(cells, changed, where=mask)
     return copy
 
 
-def _same_elements(one: Ztensor, other: Ztensor) -> bool:
-    """Tell whether two tensors of one shape have the same bits in every element."""
-    same = _cells(one) == _cells(other)
-    return bool(np.all(same | _without_element(one)))
+def _same_elements(left: Ztensor, right: Ztensor) -> bool:
+    """Return whether two tensors of one shape have the same bits in every element."""
+    same = _cells(left) == _cells(right)
+    return bool(np.all(same | _without_element(left)))
 
 
 def _cells(tensor: Ztensor) -> npt.NDArray[Any]:

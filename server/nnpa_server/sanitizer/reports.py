@@ -52,9 +52,9 @@ class Site:
 
 @dataclass(slots=True)
 class History:
-    """What allocated the buffer of a tensor, wrote it last, and freed it; None: not known, or not.
+    """What allocated the buffer of a tensor, wrote it last, and freed it; None: unknown, or never.
 
-    `written` tells that something has written it, if only we knew what.
+    `written` tells that it was written, maybe by an unknown operation.
     """
 
     allocation: Site | None = None
@@ -72,15 +72,15 @@ class Finding(Diagnostic):
 
 def site_of(name: str, origin: operation_pb2.Operation | None) -> Site:
     """Return where a program calls a function."""
-    return Site(name, "" if origin is None else cut(origin.site))
+    return Site(name, "" if origin is None else shorten(origin.site))
 
 
 def read_site(message: pb.SanitizerSite) -> Site:
-    """Return a site that a client tells."""
-    return Site(cut(message.operation), cut(message.at))
+    """Return the site in a client's message."""
+    return Site(shorten(message.operation), shorten(message.at))
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return what is kept of a text of the client's."""
     if len(text) <= _SITE_BYTES // 4:  # no character has more than four
         return text
@@ -89,13 +89,13 @@ def cut(text: str) -> str:
 
 def rescue(refused: CallRefused, results: Iterable[operation_pb2.OperationResult]) -> None:
     """Add to an error what was found in operations that ran before, and whose answers are lost."""
-    lines = (one for result in results for one in result.diagnostics)
-    attach(refused, (one.report for one in lines if one.HasField("report")))
+    lines = (line for result in results for line in result.diagnostics)
+    attach(refused, (line.report for line in lines if line.HasField("report")))
 
 
 def attach(refused: CallRefused, reports: Iterable[Report]) -> None:
     """Add reports to an error as far as its status may carry them."""
-    room = _DETAIL_BYTES - sum(one.ByteSize() for one in refused.details)
+    room = _DETAIL_BYTES - sum(detail.ByteSize() for detail in refused.details)
     for report in reports:
         room -= report.ByteSize()
         if room < 0:
@@ -109,13 +109,13 @@ def report(
     operand: str,
     number: int,
     history: History,
-    other: Site | None,
+    second: Site | None,
 ) -> Report:
     """Return a report, in parts and as one line."""
     tensor = f"{operand} (tensor {number})" if number else operand
     text = f"{use}: {tensor} {_SAID[misuse]}"
-    if other is not None:
-        text += f"; {_OTHER[misuse]} by {other}"
+    if second is not None:
+        text += f"; {_OTHER[misuse]} by {second}"
     if history.allocation is not None:
         text += f"; allocated by {history.allocation}"
     return Report(
@@ -124,6 +124,6 @@ def report(
         operand=operand,
         tensor=number,
         allocation=None if history.allocation is None else history.allocation.message,
-        other=None if other is None else other.message,
+        other=None if second is None else second.message,
         text=text,
     )

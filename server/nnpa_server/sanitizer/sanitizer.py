@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sanitizer of a session: what happened to each tensor, and what is wrong with how it is used.
+"""The sanitizer of a session: the history of each tensor, and the misuses that follow from it.
 
-A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Findings
+A session that sanitizes has one `Sanitizer`, through which its operations run (`watch`). Reports
 travel with the operation's answer, or with the error that ends the call; what an operation computes
-and answers stays as it is. Source of the findings: nnpa/zdnn/v1/sanitizer.proto.
+and answers stays as it is. Source of the reports: nnpa/zdnn/v1/sanitizer.proto.
 """
 
 import threading
@@ -28,17 +28,17 @@ from nnpa_server.sanitizer.reports import (
     Report,
     Site,
     attach,
-    cut,
     read_site,
     report,
+    shorten,
     site_of,
 )
 
 Tensors: TypeAlias = Mapping[str, Ztensor]
 Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 
-_MOST_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
-_MOST_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
+_MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
+_MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
 _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 
@@ -92,7 +92,7 @@ class Room(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """The tensors of a call under way: who uses each, its writer if there is one; the written."""
+    """The tensors of a running call: the user of each, its writer where it has one; the written."""
 
     users: dict[int, Site] = field(default_factory=dict[int, Site])
     written: set[int] = field(default_factory=set[int])
@@ -113,7 +113,7 @@ class Sanitizer:
         self._freed: OrderedDict[int, History] = OrderedDict()
         self._flights: list[_Flight] = []
         self._lock = threading.Lock()
-        self._left = _MOST_REPORTS
+        self._left = _MAX_REPORTS
 
     def close(self) -> None:
         """Do nothing: the histories end with their session."""
@@ -121,40 +121,42 @@ class Sanitizer:
     def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.arm.name, step.origin)
-        found = list(self._misused(step, tensors, use))
+        reports = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
         try:
             outcome = run(session, step, tensors)
         except (ProgramCheck, CallRefused) as error:
-            if not found:
+            if not reports:
                 raise
             refused = from_exception(error)
-            attach(refused, found)
+            attach(refused, reports)
             raise refused from error
         if outcome.valid and inputs is not None:
-            found += self._padding_read(session.guest, step, tensors, inputs, use)
+            reports += self._padding_read(session.guest, step, tensors, inputs, use)
         if outcome.status == Status.ZDNN_INVALID_STATE:
-            found += self._transformed_twice(step, tensors, use)
+            reports += self._transformed_twice(step, tensors, use)
         self._remember(step, tensors, outcome, use)
-        found = found[: self._left]
-        self._left -= len(found)
-        if not found:
+        reports = reports[: self._left]
+        self._left -= len(reports)
+        if not reports:
             return outcome
-        told = (Finding(Stream.STDERR, Kind.SANITIZER, one.text, one) for one in found)
-        return replace(outcome, diagnostics=(*outcome.diagnostics, *told))
+        findings = (
+            Finding(Stream.STDERR, Kind.SANITIZER, report.text, report) for report in reports
+        )
+        return replace(outcome, diagnostics=(*outcome.diagnostics, *findings))
 
     def _misused(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
         """Find what can be seen before an operation runs."""
         arm = step.arm
         for name in arm.tensors:
-            known = _provenance(step, name)
-            history = self._history(step, name, known)
-            number = step.ids.get(name, 0) or known.freed_id
+            provenance = _provenance(step, name)
+            history = self._history(step, name, provenance)
+            number = step.ids.get(name, 0) or provenance.freed_id
             if history.free is not None and (_touches(arm, name) or arm.frees):
                 yield report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
-            if known.HasField("concurrent"):
-                there = read_site(known.concurrent)
-                yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, there)
+            if provenance.HasField("concurrent"):
+                concurrent = read_site(provenance.concurrent)
+                yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, concurrent)
             tensor = tensors[name]
             if name in arm.read and not history.written and tensor.buffer is not None:
                 yield report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
@@ -163,7 +165,7 @@ class Sanitizer:
         self, guest: Guest, step: Step, tensors: Tensors, inputs: padding.Inputs, use: Site
     ) -> Generator[Report]:
         """Find the inputs on whose padding the results depend."""
-        outputs = [one for one in step.arm.filled if padding.is_whole(tensors[one])]
+        outputs = [output for output in step.arm.filled if padding.is_whole(tensors[output])]
         arguments = {**tensors, **step.values}
         for name in inputs.that_matter(guest, step.arm.name, arguments, outputs):
             history, number = (
@@ -179,20 +181,20 @@ class Sanitizer:
         for name in step.arm.filled:
             history = self._history(step, name, _provenance(step, name))
             if tensors[name].is_transformed:
-                number, other = step.ids.get(name, 0), history.writing
-                yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, other)
+                number, writer = step.ids.get(name, 0), history.writing
+                yield report(pb.MISUSE_TRANSFORMED_TWICE, use, name, number, history, writer)
 
-    def _history(self, step: Step, name: str, known: pb.Provenance) -> History:
-        """Return what the server knows of an operand, or what the client tells of it."""
+    def _history(self, step: Step, name: str, provenance: pb.Provenance) -> History:
+        """Return the server's history of an operand, or else the client's."""
         number = step.ids.get(name, 0)
-        history = self._histories.get(number) or self._freed.get(known.freed_id) or History()
-        allocation = read_site(known.allocation) if known.HasField("allocation") else None
-        free = read_site(known.free) if known.HasField("free") else None
+        history = self._histories.get(number) or self._freed.get(provenance.freed_id) or History()
+        allocation = read_site(provenance.allocation) if provenance.HasField("allocation") else None
+        free = read_site(provenance.free) if provenance.HasField("free") else None
         return History(
             allocation or history.allocation,
             history.writing,
             free or history.free,
-            history.written and not known.never_written,
+            history.written and not provenance.never_written,
         )
 
     def _remember(self, step: Step, tensors: Tensors, outcome: Outcome, use: Site) -> None:
@@ -219,7 +221,7 @@ class Sanitizer:
 
     def _begin(self, number: int, history: History) -> None:
         self._freed.pop(number, None)
-        if len(self._histories) < _MOST_REMEMBERED:
+        if len(self._histories) < _MAX_REMEMBERED:
             self._histories[number] = history
 
     def _end(self, number: int, use: Site) -> None:
@@ -227,12 +229,12 @@ class Sanitizer:
         if history is not None:
             history.free = use
             self._freed[number] = history
-            while len(self._freed) > _MOST_REMEMBERED:
+            while len(self._freed) > _MAX_REMEMBERED:
                 self._freed.popitem(last=False)
 
     def received(self, target: accelerator_pb2.WriteSticks) -> None:
         """Note that WriteTensor has created a tensor, or brought its sticks, or both."""
-        use = Site("write_sticks", cut(target.site))
+        use = Site("write_sticks", shorten(target.site))
         cached = target.new_ztensor.WhichOneof("contents") == "cached"
         if target.HasField("new_ztensor"):
             self._begin(target.id, History(use, written=False))
@@ -241,18 +243,18 @@ class Sanitizer:
             history.writing, history.written = use, True
 
     def explain(self, refused: CallRefused, operations: Sequence[operation_pb2.Operation]) -> None:
-        """Add what is known of a tensor that the last of the operations names and that is gone."""
+        """Add the history of a freed tensor that the last of the operations names."""
         if refused.reason != wire.ERROR_REASON_TENSOR_NOT_FOUND:
             return
-        number, operation = int(refused.metadata["tensor"]), operations[-1]
+        number, last = int(refused.metadata["tensor"]), operations[-1]
         history = self._freed.get(number)
-        for one in operations[:-1]:
-            if one.free_ztensor_buffer.ztensor.id == number:
+        for operation in operations[:-1]:
+            if operation.free_ztensor_buffer.ztensor.id == number:
                 history = replace(self._histories.get(number, History()))
-                history.free = site_of("free_ztensor_buffer", one)
+                history.free = site_of("free_ztensor_buffer", operation)
         if history is not None:
             name, operand = refused.metadata["field"].split(".")[1:3]
-            use = site_of(name, operation)
+            use = site_of(name, last)
             gone = report(pb.MISUSE_USE_AFTER_FREE, use, operand, number, history, history.free)
             attach(refused, [gone])
 
@@ -260,7 +262,7 @@ class Sanitizer:
     def in_flight(
         self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
     ) -> Generator[None]:
-        """Note a call until it ends; tell its operations of others under way on their tensors."""
+        """Register a call until it ends; mark tensors that other running calls use."""
         mine = _Flight()
         with self._lock:
             for operation in operations:
@@ -273,7 +275,7 @@ class Sanitizer:
         finally:
             with self._lock:
                 self._flights.remove(mine)
-                self._left = _MOST_REPORTS
+                self._left = _MAX_REPORTS
 
     def _board(self, mine: _Flight, operation: operation_pb2.Operation, arm: Any) -> None:
         for name in arm.tensors:
@@ -283,18 +285,19 @@ class Sanitizer:
                 mine.add(ref.id, site_of(arm.name, operation), name in arm.written)
 
     def _meet(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
-        """Tell a reference of an operation that is under way on its tensor."""
+        """Mark a reference whose tensor another running call uses."""
         for flight in self._flights:
-            other = flight.users.get(ref.id)
-            if other is not None and (writes or ref.id in flight.written):
-                ref.provenance.concurrent.CopyFrom(other.message)
+            user = flight.users.get(ref.id)
+            if user is not None and (writes or ref.id in flight.written):
+                ref.provenance.concurrent.CopyFrom(user.message)
 
 
 def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None:
     """Return what an operation reads, None where no padding could matter, or without room."""
     if not step.arm.compute:
         return None
-    read = {name: tensors[name] for name in step.arm.read if padding.is_whole(tensors[name])}
+    names = [name for name in step.arm.tensors if name in step.arm.read]
+    read = {name: tensors[name] for name in names if padding.is_whole(tensors[name])}
     try:
         session.reserve(padding.needed(read.values()))
         return padding.save(read, session.guest.sequence)
@@ -303,13 +306,13 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
 
 
 def _touches(arm: Any, name: str) -> bool:
-    """Tell whether an operation reads or writes the sticks that an operand has."""
+    """Return whether an operation reads or writes the sticks that an operand has."""
     return name in arm.read or (name in arm.filled and arm.name != _ALLOCATES)
 
 
 def _provenance(step: Step, name: str) -> pb.Provenance:
-    """Return what the client tells of an operand."""
+    """Return the client's provenance of an operand."""
     if step.origin is None:
         return pb.Provenance()
-    known: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
-    return known
+    provenance: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
+    return provenance

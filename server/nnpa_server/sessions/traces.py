@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator
 
 from google.protobuf import timestamp_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_wire.fields import varint
 
 from nnpa_server.config import GIB, MIB
-from nnpa_server.rpc.wire_fields import varint
 from nnpa_server.sessions.tokens import caller
 
 MAX_TRACE_BYTES = 4 * GIB

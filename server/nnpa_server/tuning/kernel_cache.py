@@ -89,7 +89,7 @@ def _only_read() -> None:
 
 def _replace(module: str, owner: str = "", **names: Callable[..., None]) -> None:
     """Have names of a module of Numba, or of a class there, replaced when Numba is imported."""
-    from nnpa_emulator.kernels.compilation import when_loaded  # imports the emulator
+    from nnpa_emulator.kernels.jit import when_loaded  # imports the emulator
 
     def replace() -> None:
         loaded: Any = importlib.import_module(module)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
-from nnpa_emulator.kernels.compilation import compile_in
+from nnpa_emulator.kernels.jit import compile_in
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
 from nnpa_emulator.ztensor import generate_transformed_desc

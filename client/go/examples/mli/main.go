@@ -93,13 +93,13 @@ func run(ctx context.Context, server string, out io.Writer) (err error) {
 }
 
 // show prints the elements of an FX_16 tensor as numbers.
-func show(out io.Writer, told *mliv1.Tensor) error {
-	elements := make([]int16, len(told.GetData())/2)
-	if _, err := binary.Decode(told.GetData(), binary.LittleEndian, elements); err != nil {
+func show(out io.Writer, tensor *mliv1.Tensor) error {
+	elements := make([]int16, len(tensor.GetData())/2)
+	if _, err := binary.Decode(tensor.GetData(), binary.LittleEndian, elements); err != nil {
 		return err
 	}
 	for _, element := range elements {
-		fmt.Fprintf(out, "%g ", float64(element)/float64(uint64(1)<<told.GetFx().FracBits))
+		fmt.Fprintf(out, "%g ", float64(element)/float64(uint64(1)<<tensor.GetFx().FracBits))
 	}
 	_, err := fmt.Fprintln(out)
 	return err

@@ -54,7 +54,7 @@ func run(ctx context.Context, server, path string, out io.Writer) (err error) {
 		return err
 	}
 	answer, err := h.api.InferNetwork(ctx, &networkv1.InferNetworkRequest{
-		Session: h.session, Network: h.network.Name, Inputs: ones(h.network.Inputs),
+		Session: h.session, Network: h.network.Name, Inputs: filledWithOnes(h.network.Inputs),
 	})
 	if err != nil {
 		return zdnn.ExplainError(err)
@@ -105,23 +105,23 @@ func (h *hosted) create(ctx context.Context, model []byte) error {
 // init binds the model's own weights, and activations of the size that the report asks for:
 // ai_<name>_init.
 func (h *hosted) init(ctx context.Context) error {
-	told, err := h.api.GetNetworkInfo(ctx, &networkv1.GetNetworkInfoRequest{
+	reply, err := h.api.GetNetworkInfo(ctx, &networkv1.GetNetworkInfoRequest{
 		Session: h.session, Network: h.network.Name,
 	})
 	if err != nil {
 		return zdnn.ExplainError(err)
 	}
 	activations := &networkv1.Buffer{
-		Channels: told.GetReport().GetActivations().GetChannels(), Data: []byte{},
+		Channels: reply.GetReport().GetActivations().GetChannels(), Data: []byte{},
 	}
-	done, err := h.api.InitNetwork(ctx, &networkv1.InitNetworkRequest{
+	initialised, err := h.api.InitNetwork(ctx, &networkv1.InitNetworkRequest{
 		Session: h.session, Network: h.network.Name,
 		Params: &networkv1.NetworkParams{Params: &networkv1.Buffer{}, Activations: activations},
 	})
 	if err != nil {
 		return zdnn.ExplainError(err)
 	}
-	if done.Ok {
+	if initialised.Ok {
 		return nil
 	}
 	failed, err := h.api.GetNetworkError(ctx, &networkv1.GetNetworkErrorRequest{
@@ -130,15 +130,15 @@ func (h *hosted) init(ctx context.Context) error {
 	return errors.Join(zdnn.ExplainError(err), aiError(failed.GetError()))
 }
 
-func aiError(told *networkv1.AiError) error {
-	if told.GetType() == networkv1.AiErrorType_AI_ERROR_NONE {
+func aiError(reply *networkv1.AiError) error {
+	if reply.GetType() == networkv1.AiErrorType_AI_ERROR_NONE {
 		return nil
 	}
-	return fmt.Errorf("%v / %v: %s", told.Type, told.Code, told.Text)
+	return fmt.Errorf("%v / %v: %s", reply.Type, reply.Code, reply.Text)
 }
 
 // ones returns an array of ones for every input; dims that are free are 1.
-func ones(inputs []*networkv1.Port) []*networkv1.NamedArray {
+func filledWithOnes(inputs []*networkv1.Port) []*networkv1.NamedArray {
 	var arrays []*networkv1.NamedArray
 	for _, input := range inputs {
 		array := &networkv1.NamedArray{Name: input.Name, Dtype: "float32"}
@@ -147,9 +147,9 @@ func ones(inputs []*networkv1.Port) []*networkv1.NamedArray {
 			array.Shape = append(array.Shape, max(1, size))
 			count *= max(1, size)
 		}
-		one := binary.LittleEndian.AppendUint32(nil, 0x3F800000) // 1 in FP32
+		element := binary.LittleEndian.AppendUint32(nil, 0x3F800000) // 1 in FP32
 		for range count {
-			array.Data = append(array.Data, one...)
+			array.Data = append(array.Data, element...)
 		}
 		arrays = append(arrays, array)
 	}

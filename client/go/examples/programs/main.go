@@ -63,23 +63,23 @@ func run(ctx context.Context, server string, names []string) error {
 		names = slices.Sorted(maps.Keys(programs))
 	}
 	for _, name := range names {
-		program, known := programs[name]
-		if !known {
+		program, ok := programs[name]
+		if !ok {
 			return fmt.Errorf("%s: no program", name)
 		}
 		arrays, err := inSession(ctx, server, program)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		told := results{Name: name}
+		report := results{Name: name}
 		for _, array := range arrays {
 			words := []string{}
 			for _, element := range array {
 				words = append(words, fmt.Sprintf("%08X", math.Float32bits(element)))
 			}
-			told.Results = append(told.Results, words)
+			report.Results = append(report.Results, words)
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(told); err != nil {
+		if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 			return err
 		}
 	}

@@ -98,15 +98,15 @@ func (l *layer) operands(ctx context.Context, s *zdnn.Session) ([]*zdnn.Ztensor,
 	if l.kind == zdnn.RNN_TYPE_LSTM {
 		states = 2
 	}
-	var made []*zdnn.Ztensor
+	var created []*zdnn.Ztensor
 	for range states {
 		state, err := plain(ctx, s, zdnn.ZDNN_3DS, l.ways, batches, l.hidden)
 		if err != nil {
 			return nil, err
 		}
-		made = append(made, state)
+		created = append(created, state)
 	}
-	for i, state := range made {
+	for i, state := range created {
 		err := zdnn.TransformZtensor(ctx, state, fractions(l.ways*batches*l.hidden, 1+i))
 		if err != nil {
 			return nil, err
@@ -120,9 +120,9 @@ func (l *layer) operands(ctx context.Context, s *zdnn.Session) ([]*zdnn.Ztensor,
 		if err != nil {
 			return nil, err
 		}
-		made = append(made, gates)
+		created = append(created, gates)
 	}
-	return made, nil
+	return created, nil
 }
 
 // lstm runs a layer from input to hn and cf, and frees its own operands.
@@ -211,15 +211,15 @@ func lstmMultiLayerBidirectional(ctx context.Context, s *zdnn.Session) ([][]floa
 			return nil, err
 		}
 	}
-	var told [][]float32
+	var arrays [][]float32
 	for _, hn := range outputs[1:] {
 		data, err := zdnn.TransformOrigtensor[float32](ctx, hn, nil)
 		if err != nil {
 			return nil, err
 		}
-		told = append(told, data)
+		arrays = append(arrays, data)
 	}
-	return told, free(ctx, outputs...)
+	return arrays, free(ctx, outputs...)
 }
 
 // gruForward is the "Example of an application calling the zdnn_gru API (forward)".

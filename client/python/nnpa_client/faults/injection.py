@@ -2,23 +2,21 @@
 """Rules that hold for a block of Python."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1.accelerator_pb2 import Session as WireSession
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.fault_pb2 import FaultRule, InjectedFault
 
+from nnpa_client._methods import UPDATE_SESSION
+from nnpa_client._open_session import OpenSession
 from nnpa_client.errors import NnpaError
 
-if TYPE_CHECKING:
-    from nnpa_client.session import Session
 
-
-def set_rules(session: "Session", rules: Sequence[FaultRule]) -> None:
+def set_rules(session: OpenSession, rules: Sequence[FaultRule]) -> None:
     """Replace the fault rules of a session; those that stay in their place go on counting."""
     request = UpdateSessionRequest(session=WireSession(name=session.name, fault_rules=rules))
     request.update_mask.paths.append("fault_rules")
-    session.transport.update_session(request)
+    session.transport.unary(UPDATE_SESSION, request)
     session.status()
 
 
@@ -28,7 +26,7 @@ class Faults:
     Blocks nest; the counts of rules that were there before go on.
     """
 
-    def __init__(self, session: "Session", rules: Sequence[FaultRule]) -> None:
+    def __init__(self, session: OpenSession, rules: Sequence[FaultRule]) -> None:
         self._session = session
         self._rules = list(rules)
         self._before: list[FaultRule] = []

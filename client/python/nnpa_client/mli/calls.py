@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from nnpa.mli.v1 import mli_pb2 as pb
 
+from nnpa_client._methods import RUN_KERNEL
 from nnpa_client._transport import Transport
 from nnpa_client.mli.errors import MliError, MliWarning, remarks
 from nnpa_client.mli.tensor import FxParams, SaParams, Tensor
@@ -249,7 +250,7 @@ class Batch:
         before, encoder = len(self.results), Encoder()
         kernels = [encoder.encode(index, call) for index, call in enumerate(calls)]
         request = pb.RunKernelRequest(kernels=kernels, options=self.options.message())
-        results = self.transport.run_kernel(request).results
+        results = self.transport.unary(RUN_KERNEL, request).results
         for index, (call, result) in enumerate(zip(calls, results, strict=False)):
             self.results.append(result)
             self._finish(call, result)

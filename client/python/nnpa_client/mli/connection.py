@@ -8,6 +8,7 @@ from os import PathLike
 
 from nnpa.mli.v1.mli_pb2 import KernelInfo, ListKernelsRequest
 
+from nnpa_client._methods import LIST_KERNELS
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
 from nnpa_client.connection import Reach, open_transport
@@ -91,7 +92,7 @@ def list_kernels() -> list[KernelInfo]:
     transport, request = current_transport(), ListKernelsRequest(page_size=1000)
     kernels: list[KernelInfo] = []
     while True:
-        page = transport.list_kernels(request)
+        page = transport.unary(LIST_KERNELS, request)
         kernels.extend(page.kernels)
         if not page.next_page_token:
             return kernels

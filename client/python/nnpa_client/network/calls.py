@@ -14,6 +14,17 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
 
+from nnpa_client._methods import (
+    CREATE_NETWORK,
+    DESTROY_NETWORK,
+    GET_NETWORK_ERROR,
+    GET_NETWORK_INFO,
+    GET_NODE_INFO,
+    INIT_NETWORK,
+    OBSERVE_NETWORK,
+    RUN_NETWORK,
+)
+from nnpa_client._open_session import OpenSession
 from nnpa_client.network.buffers import (
     AiError,
     Buffer,
@@ -24,7 +35,6 @@ from nnpa_client.network.buffers import (
     to_wire,
     write_back,
 )
-from nnpa_client.session import Session
 
 CHUNK_BYTES = 1 << 20
 TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
@@ -50,7 +60,7 @@ Model = str | PathLike[str] | bytes | Serializable
 class Handle:
     """What create gives: the session and the name of a network in it."""
 
-    session: Session
+    session: OpenSession
     name: str
 
 
@@ -121,7 +131,7 @@ def create_header(c_name: str, options: Options) -> pb.CreateNetworkHeader:
 
 
 def create_message(
-    session: Session,
+    session: OpenSession,
     model: Model | None,
     c_name: str,
     options: Options,
@@ -152,8 +162,7 @@ def create_message(
         for start in range(0, len(data), CHUNK_BYTES):
             yield pb.CreateNetworkRequest(chunk=data[start : start + CHUNK_BYTES])
 
-    answer: pb.CreateNetworkResponse = session.transport.network("CreateNetwork", parts())
-    return answer
+    return session.transport.send_stream(CREATE_NETWORK, parts())
 
 
 def _bytes_of(model: Model) -> bytes:
@@ -165,7 +174,7 @@ def _bytes_of(model: Model) -> bytes:
 
 
 def create(
-    session: Session,
+    session: OpenSession,
     model: Model | None = None,
     c_name: str = "network",
     options: Options = DEFAULT,
@@ -206,7 +215,7 @@ def init(
         model_signature=model_signature,
         shared_activations=shared_activations,
     )
-    answer: pb.InitNetworkResponse = network.session.transport.network("InitNetwork", request)
+    answer = network.session.transport.unary(INIT_NETWORK, request)
     return answer.ok
 
 
@@ -222,7 +231,7 @@ def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buff
         inputs=map(to_wire, inputs or ()),
         outputs=[to_wire(one, output=True) for one in outputs or ()],
     )
-    answer: pb.RunNetworkResponse = network.session.transport.network("RunNetwork", request)
+    answer = network.session.transport.unary(RUN_NETWORK, request)
     for buffer, made in zip(outputs or (), answer.outputs, strict=False):
         if buffer.data is None or made.HasField("activations_offset"):
             buffer.data, buffer.activations_offset = made.data, made.activations_offset
@@ -239,7 +248,7 @@ def forward(network: Handle, inputs: Sequence[Buffer] | None) -> int:
         inputs=map(to_wire, inputs or ()),
         forward=True,
     )
-    answer: pb.RunNetworkResponse = network.session.transport.network("RunNetwork", request)
+    answer = network.session.transport.unary(RUN_NETWORK, request)
     return answer.n_batches
 
 
@@ -251,9 +260,7 @@ def get_error(network: Handle, sequence: int = 0) -> AiError:
     request = pb.GetNetworkErrorRequest(
         session=network.session.name, network=network.name, sequence=sequence
     )
-    answer: pb.GetNetworkErrorResponse = network.session.transport.network(
-        "GetNetworkError", request
-    )
+    answer = network.session.transport.unary(GET_NETWORK_ERROR, request)
     return error_from_wire(answer.error)
 
 
@@ -271,7 +278,7 @@ class Report:
 def get_info(network: Handle) -> Report | None:
     """Describe a network: ai_<name>_get_info; None: ask `get_error`."""
     request = pb.GetNetworkInfoRequest(session=network.session.name, network=network.name)
-    answer: pb.GetNetworkInfoResponse = network.session.transport.network("GetNetworkInfo", request)
+    answer = network.session.transport.unary(GET_NETWORK_INFO, request)
     if not answer.ok:
         return None
     report = answer.report
@@ -287,14 +294,14 @@ def get_info(network: Handle) -> Report | None:
 def destroy(network: Handle) -> Handle | None:
     """End a network: ai_<name>_destroy. Return None, or the handle where it was not destroyed."""
     request = pb.DestroyNetworkRequest(session=network.session.name, network=network.name)
-    answer: pb.DestroyNetworkResponse = network.session.transport.network("DestroyNetwork", request)
+    answer = network.session.transport.unary(DESTROY_NETWORK, request)
     return network if answer.network else None
 
 
 def node_info(network: Handle, c_idx: int) -> pb.ObserverNode | None:
     """Describe a node: ai_platform_observer_node_info; None: ask `get_error`."""
     request = pb.GetNodeInfoRequest(session=network.session.name, network=network.name, c_idx=c_idx)
-    answer: pb.GetNodeInfoResponse = network.session.transport.network("GetNodeInfo", request)
+    answer = network.session.transport.unary(GET_NODE_INFO, request)
     return answer.node if answer.ok else None
 
 
@@ -320,9 +327,7 @@ def observe(
         nodes=nodes,
         block=block,
     )
-    stream: Iterator[pb.ObserveNetworkResponse] = network.session.transport.network(
-        "ObserveNetwork", request
-    )
+    stream = network.session.transport.receive_stream(OBSERVE_NETWORK, request)
     if not next(stream).registered.ok:
         return None
     return (one.event for one in stream)

@@ -3,7 +3,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,14 @@ import numpy.typing as npt
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 
+from nnpa_client._methods import (
+    EXPORT_PROGRAM,
+    INFER_NETWORK,
+    MEASURE_ACCURACY,
+    PROBE_NETWORK,
+)
+from nnpa_client._open_session import OpenSession
+from nnpa_client._transport import Transport
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
 from nnpa_client.network.buffers import (
@@ -21,7 +29,6 @@ from nnpa_client.network.buffers import (
     error_from_wire,
 )
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options
-from nnpa_client.session import Session
 
 Array = npt.NDArray[Any]
 
@@ -92,7 +99,7 @@ class Network:
             network=self.handle.name,
             inputs=self.named_arrays({**feeds, **named}),
         )
-        answer: pb.InferNetworkResponse = self._ask("InferNetwork", request)
+        answer = self._transport.unary(INFER_NETWORK, request)
         return Inference(
             {one.name: array_of(one) for one in answer.outputs},
             tuple(answer.violations),
@@ -105,8 +112,9 @@ class Network:
         types = {one.name: one.dtype for one in self.inputs}
         return [_named(name, value, types.get(name)) for name, value in feeds.items()]
 
-    def _ask(self, method: str, request: Any) -> Any:
-        return self.handle.session.transport.network(method, request)
+    @property
+    def _transport(self) -> Transport:
+        return self.handle.session.transport
 
     def report(self) -> pb.NetworkReport:
         """Return what the network says of itself, with the placement of every node."""
@@ -122,8 +130,8 @@ class Network:
             network=self.handle.name,
             shapes=calls.input_shapes(shapes),
         )
-        parts: Iterator[pb.ExportProgramResponse] = self._ask("ExportProgram", request)
-        return b"".join(one.chunk for one in parts)
+        parts = self._transport.receive_stream(EXPORT_PROGRAM, request)
+        return b"".join(part.chunk for part in parts)
 
     def measure_accuracy(
         self,
@@ -147,8 +155,7 @@ class Network:
             seed=seed,
             html=html,
         )
-        answer: pb.MeasureAccuracyResponse = self._ask("MeasureAccuracy", request)
-        return answer
+        return self._transport.unary(MEASURE_ACCURACY, request)
 
     def probe(
         self, sizes: Sequence[int] = (), machines: Sequence[str] = ()
@@ -160,7 +167,8 @@ class Network:
             sizes=sizes,
             machines=machines,
         )
-        rows: list[dict[str, Any]] = json.loads(self._ask("ProbeNetwork", request).json)
+        answer = self._transport.unary(PROBE_NETWORK, request)
+        rows: list[dict[str, Any]] = json.loads(answer.json)
         return rows
 
     def close(self) -> None:
@@ -180,7 +188,7 @@ class Network:
 
 
 def load(
-    session: Session,
+    session: OpenSession,
     model: Model | None = None,
     c_name: str | None = None,
     options: Options = DEFAULT,

@@ -7,21 +7,19 @@ import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nnpa.zdnn.v1.accelerator_pb2 import Session as SessionOptions
 from nnpa.zdnn.v1.accelerator_pb2 import UpdateSessionRequest
 from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTraceResponse
 
+from nnpa_client._methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
+from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
 from nnpa_client.config import program_environment
 from nnpa_client.errors import NnpaError
 from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.format import TracePath, TraceWriter
 from nnpa_client.trace.history import Trace, read
-
-if TYPE_CHECKING:
-    from nnpa_client.session import Session
 
 _END_SECONDS = 30.0  # that the end of a trace may take to come
 
@@ -39,7 +37,7 @@ class Recording:
         self.problem: NnpaError | OSError | None = None
         self._transport = transport
         request = RecordTraceRequest(contents=contents, max_bytes=max_bytes)
-        stream = transport.record_trace(request)
+        stream = transport.receive_stream(RECORD_TRACE, request)
         self.name = next(stream).trace
         self._writer = TraceWriter(path)
         self._thread = threading.Thread(
@@ -58,7 +56,7 @@ class Recording:
         """End the trace and close the file, once everything is in it."""
         unsaid: NnpaError | None = None
         try:
-            self._transport.end_trace(EndTraceRequest(trace=self.name))
+            self._transport.unary(END_TRACE, EndTraceRequest(trace=self.name))
         except NnpaError as error:
             unsaid = error  # a server that has gone has ended its traces, too
         self._thread.join(_END_SECONDS)
@@ -74,7 +72,7 @@ class Recording:
 
 @contextlib.contextmanager
 def record_session(
-    session: "Session", path: TracePath, contents: bool, max_bytes: int
+    session: OpenSession, path: TracePath, contents: bool, max_bytes: int
 ) -> Generator[Recording]:
     """Record what a session does in the block; see `Session.trace`."""
     recording = Recording(session.transport, path, contents, max_bytes)
@@ -92,14 +90,14 @@ def record_session(
             warnings.warn(text, stacklevel=3)
 
 
-def _join(session: "Session", name: str) -> None:
+def _join(session: OpenSession, name: str) -> None:
     """Have a session recorded by a trace from here on; by none without a name."""
     session.update()  # which runs what a pipeline has queued
     request = UpdateSessionRequest(session=SessionOptions(name=session.name, trace=name))
     request.update_mask.paths.append("trace")
-    told = session.transport.update_session(request)
-    if told.trace != name:
-        raise NnpaError(f"trace: nnpa-server {told.server_version} does not record the session")
+    joined = session.transport.unary(UPDATE_SESSION, request)
+    if joined.trace != name:
+        raise NnpaError(f"trace: nnpa-server {joined.server_version} does not record the session")
 
 
 def run_program(recording: Recording, target: str, command: Sequence[str]) -> int:

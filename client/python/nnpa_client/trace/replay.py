@@ -27,10 +27,17 @@ from nnpa.zdnn.v1.trace_pb2 import (
     TracedContents,
 )
 
-from nnpa_client._apart import Listed
-from nnpa_client._chunks import Upload
+from nnpa_client._methods import (
+    CREATE_SESSION,
+    DELETE_SESSION,
+    GET_MACHINE,
+    READ_TENSOR,
+    UPDATE_SESSION,
+    WRITE_TENSOR,
+    Upload,
+)
 from nnpa_client._transfer import CHUNK_BYTES
-from nnpa_client._transport import Transport
+from nnpa_client._transport import EXECUTE, Request, Transport
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.trace.diff import Comparison, diff
 from nnpa_client.trace.format import TracePath
@@ -100,7 +107,7 @@ class _Player:
             request = accelerator_pb2.ExecuteRequest(
                 session=self.session.name, operations=operations
             )
-            self.transport.execute(Listed(request, {}))
+            self.transport.unary(EXECUTE, Request(request))
 
     def _stream(self, one: TracedOperation, message: operation_pb2.Operation) -> None:
         if one.name == "transform_origtensor":
@@ -150,11 +157,11 @@ class _Player:
                 for start in range(0, len(one), CHUNK_BYTES):
                     yield memoryview(one)[start : start + CHUNK_BYTES]
 
-        self.transport.write_tensor(parts())
+        self.transport.send_stream(WRITE_TENSOR, parts())
 
     def _read(self, request: accelerator_pb2.ReadTensorRequest) -> None:
         request.session = self.session.name
-        for _ in self.transport.read_tensor(request):
+        for _ in self.transport.receive_stream(READ_TENSOR, request):
             pass
 
     def _filled(self, one: TracedOperation, places: "_Places | None") -> operation_pb2.Operation:
@@ -256,7 +263,7 @@ def replay(
     spec = None
     if machine is not None:
         spec = MachineSpec(
-            model=transport.get_machine(GetMachineRequest(name=f"machines/{machine}")).model
+            model=transport.unary(GET_MACHINE, GetMachineRequest(name=f"machines/{machine}")).model
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace" if output is None else output
@@ -289,11 +296,11 @@ def _play(
             if number in players:
                 _update(transport, players[number], options)
             else:
-                session = transport.create_session(CreateSessionRequest(session=options))
+                session = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
                 players[number] = _Player(transport, trace, session)
     finally:
         for player in players.values():
-            transport.delete_session(DeleteSessionRequest(name=player.session.name))
+            transport.unary(DELETE_SESSION, DeleteSessionRequest(name=player.session.name))
 
 
 def _play_call(players: dict[int, _Player], call: Call) -> None:
@@ -332,4 +339,4 @@ def _update(transport: Transport, player: _Player, options: accelerator_pb2.Sess
     options.name = player.session.name
     request = UpdateSessionRequest(session=options)
     request.update_mask.paths.extend(_CHANGEABLE)
-    transport.update_session(request)
+    transport.unary(UPDATE_SESSION, request)

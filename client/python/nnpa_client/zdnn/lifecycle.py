@@ -19,10 +19,10 @@ from nnpa.zdnn.v1.operation_pb2 import (
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
-from nnpa_client._guest import Call
+from nnpa_client._call import Call
+from nnpa_client._guest import Verb
 from nnpa_client._transfer import UserArray
 from nnpa_client.session import current_session
-from nnpa_client.zdnn._verb import Verb
 from nnpa_client.ztensor import Ztensor
 
 __all__ = [

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_wire.fields import delimited
 
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.describe import describe_session
@@ -30,7 +31,6 @@ from nnpa_server.accelerator.options import model_name
 from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
 from nnpa_server.rpc.codec import Answered, Listed
-from nnpa_server.rpc.wire_fields import delimited
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.traces import Trace, Traces

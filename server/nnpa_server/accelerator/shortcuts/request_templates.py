@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
+from nnpa_wire.fields import BYTES, Field, fields
 
 from nnpa_server.accelerator.decode import Request, Step, attach_shared
 from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.accelerator.seams import CallPath, Decode
 from nnpa_server.accelerator.shortcuts.step_memo import with_memo
 from nnpa_server.rpc.codec import Listed
-from nnpa_server.rpc.wire_fields import BYTES, Field, fields
 from nnpa_server.sessions.store import Session
 
 _OPERATIONS = accelerator_pb2.ExecuteRequest.OPERATIONS_FIELD_NUMBER

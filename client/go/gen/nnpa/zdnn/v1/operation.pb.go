@@ -45,7 +45,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Paddings of pooling and convolution: zdnn_pool_padding.
+// Paddings of pooling and convolution.
 type PoolPadding int32
 
 const (
@@ -94,7 +94,7 @@ func (PoolPadding) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{0}
 }
 
-// Operations of matmul_op, matmul_transpose_op and quantized_matmul_op: zdnn_matmul_ops.
+// Operations of matmul_op, matmul_transpose_op and quantized_matmul_op.
 type MatmulOps int32
 
 const (
@@ -163,7 +163,7 @@ func (MatmulOps) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{1}
 }
 
-// Operations of matmul_bcast_op: zdnn_matmul_bcast_ops.
+// Operations of matmul_bcast_op.
 type MatmulBcastOps int32
 
 const (
@@ -232,7 +232,7 @@ func (MatmulBcastOps) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{2}
 }
 
-// What follows softmax: zdnn_softmax_act.
+// What follows softmax.
 type SoftmaxAct int32
 
 const (
@@ -281,7 +281,7 @@ func (SoftmaxAct) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
-// What follows conv2d: zdnn_conv2d_act.
+// What follows conv2d.
 type Conv2DAct int32
 
 const (
@@ -330,7 +330,7 @@ func (Conv2DAct) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{4}
 }
 
-// Operations of reduce: zdnn_reduce_ops.
+// Operations of reduce.
 type ReduceOps int32
 
 const (
@@ -387,7 +387,7 @@ func (ReduceOps) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
-// Divisors of the variance: zdnn_moments_bessel.
+// Divisors of the variance.
 type MomentsBessel int32
 
 const (
@@ -436,7 +436,7 @@ func (MomentsBessel) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
-// Directions of recurrent layers: lstm_gru_direction.
+// Directions of recurrent layers.
 type LstmGruDirection int32
 
 const (
@@ -650,7 +650,7 @@ func (NnpaFunctionCode) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
-// Formats of the NNPA parameter block: nnpa_parmblk_format.
+// Formats of the NNPA parameter block.
 type NnpaParmblkFormat int32
 
 const (
@@ -699,7 +699,7 @@ func (NnpaParmblkFormat) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
-// Types of the NNPA instruction: nnpa_data_type.
+// Types of the NNPA instruction.
 type NnpaDataType int32
 
 const (
@@ -756,7 +756,7 @@ func (NnpaDataType) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
-// Layout formats of the NNPA instruction: nnpa_layout_format.
+// Layout formats of the NNPA instruction.
 type NnpaLayoutFormat int32
 
 const (
@@ -813,7 +813,7 @@ func (NnpaLayoutFormat) EnumDescriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
-// Formats that DLFLOAT16 converts from and to: nnpa_bfp_format.
+// Formats that DLFLOAT16 converts from and to.
 type NnpaBfpFormat int32
 
 const (
@@ -2644,7 +2644,10 @@ func (x *ViolatingElement) GetOperandValues() []float32 {
 	return nil
 }
 
-// zdnn_init_ztensor: creates a ztensor without a buffer in the session. Status: always ZDNN_OK.
+// zdnn_init_ztensor: creates a ztensor without a buffer in the session.
+//
+// Status: always ZDNN_OK.
+//
 // Errors: TENSOR_ID_IN_USE, TENSOR_QUOTA_EXCEEDED.
 type InitZtensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2709,7 +2712,8 @@ func (x *InitZtensor) GetTransformedDesc() *TensorDesc {
 	return nil
 }
 
-// zdnn_init_quantized_ztensor: as InitZtensor, with quantization parameters.
+// zdnn_init_quantized_ztensor: creates a ztensor as zdnn_init_ztensor, with quantization
+// parameters.
 type InitQuantizedZtensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the tensor to create, not 0, chosen by the client.
@@ -2791,12 +2795,14 @@ func (x *InitQuantizedZtensor) GetOffset() float32 {
 	return 0
 }
 
-// zdnn_allochelper_ztensor: allocates a zero-filled buffer of the size that the transformed
-// descriptor calls for. Does not examine the pre-transformed descriptor. A buffer that the tensor
-// already has is replaced. Together with an init arm it is zdnn_init_ztensor_with_malloc or
+// zdnn_allochelper_ztensor: allocates the zero-filled buffer that the transformed descriptor calls
+// for. Does not examine the pre-transformed descriptor. A buffer that the tensor already has is
+// replaced. Together with an init arm it is zdnn_init_ztensor_with_malloc or
 // zdnn_init_quantized_ztensor_with_malloc.
+//
 // Statuses: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE,
 // ZDNN_UNSUPPORTED_AIU_EXCEPTION (machine without NNPA), ZDNN_ALLOCATION_FAILURE.
+//
 // Errors: TENSOR_QUOTA_EXCEEDED.
 type AllochelperZtensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2844,6 +2850,7 @@ func (x *AllochelperZtensor) GetZtensor() *TensorRef {
 }
 
 // zdnn_reset_ztensor: makes a transformed ztensor transformable again. Data, scale and offset stay.
+//
 // Status: always ZDNN_OK.
 type ResetZtensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2891,7 +2898,9 @@ func (x *ResetZtensor) GetZtensor() *TensorRef {
 }
 
 // zdnn_free_ztensor_buffer: frees the buffer and, on ZDNN_OK, forgets the tensor and its id. The id
-// may be used anew. Statuses: ZDNN_INVALID_BUFFER when there is no buffer; the tensor is kept.
+// may be used anew.
+//
+// Statuses: ZDNN_INVALID_BUFFER when there is no buffer; the tensor is kept.
 type FreeZtensorBuffer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ztensor.
@@ -3003,8 +3012,8 @@ func (x *TransformZtensor) GetData() [][]byte {
 	return nil
 }
 
-// zdnn_transform_ztensor_with_saturation: as TransformZtensor, finite values beyond the DLFLOAT16
-// range are clamped to its limits. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
+// zdnn_transform_ztensor_with_saturation: converts as zdnn_transform_ztensor, and clamps finite
+// values to DLFLOAT16. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
 type TransformZtensorWithSaturation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ztensor to fill.
@@ -3060,6 +3069,7 @@ func (x *TransformZtensorWithSaturation) GetData() [][]byte {
 }
 
 // zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor.
+//
 // Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
 // ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE,
 // ZDNN_UNAVAILABLE_FUNCTION (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or
@@ -3146,11 +3156,12 @@ func (x *TransformQuantizedZtensor) GetData() [][]byte {
 	return nil
 }
 
-// zdnn_transform_origtensor: converts sticks back to a dense user array, OperationResult.data. May
-// be repeated. If the answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use
-// ReadTensor. Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT,
-// ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE,
-// ZDNN_CONVERT_FAILURE, and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
+// zdnn_transform_origtensor: converts sticks back to a dense user array. May be repeated. If the
+// answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use ReadTensor.
+//
+// Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+// ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
+// warning ZDNN_ELEMENT_RANGE_VIOLATION.
 type TransformOrigtensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ztensor to read; must be transformed.
@@ -3197,6 +3208,7 @@ func (x *TransformOrigtensor) GetZtensor() *TensorRef {
 }
 
 // zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another.
+//
 // Statuses, in this order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed
 // dimensions), ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and
 // TransformZtensor where the data must pass through them.
@@ -3254,7 +3266,8 @@ func (x *ReshapeZtensor) GetDest() *TensorRef {
 	return nil
 }
 
-// zdnn_getrange_ztensor: finds the least and greatest element, OperationResult.range.
+// zdnn_getrange_ztensor: finds the least and the greatest element.
+//
 // Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
 // ZDNN_INVALID_TYPE.
 type GetrangeZtensor struct {
@@ -3302,7 +3315,7 @@ func (x *GetrangeZtensor) GetZtensor() *TensorRef {
 	return nil
 }
 
-// zdnn_add: element by element input_a + input_b, rounded once.
+// zdnn_add: adds input_a and input_b, element by element, rounded once.
 type Add struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3366,7 +3379,7 @@ func (x *Add) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_sub: element by element input_a - input_b, rounded once.
+// zdnn_sub: subtracts input_b from input_a, element by element, rounded once.
 type Sub struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3430,7 +3443,7 @@ func (x *Sub) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_mul: element by element input_a * input_b, rounded once.
+// zdnn_mul: multiplies input_a by input_b, element by element, rounded once.
 type Mul struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3494,7 +3507,8 @@ func (x *Mul) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation.
+// zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
+// violation.
 type Div struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3558,7 +3572,7 @@ func (x *Div) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_min: element by element the lesser of input_a and input_b; -0 is less than +0.
+// zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0.
 type Min struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3622,7 +3636,7 @@ func (x *Min) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_max: element by element the greater of input_a and input_b; -0 is less than +0.
+// zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than +0.
 type Max struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand.
@@ -3686,7 +3700,8 @@ func (x *Max) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_log: natural logarithm, element by element. A non-positive element is a range violation.
+// zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
+// violation.
 type Log struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -3741,7 +3756,7 @@ func (x *Log) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_exp: e to the power of each element.
+// zdnn_exp: raises e to the power of each element.
 type Exp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -3796,8 +3811,7 @@ func (x *Exp) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_sqrt: square root of each element. A negative element is a range violation.
-// Telum II.
+// zdnn_sqrt: takes the square root of each element. A negative element is a range violation.
 type Sqrt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -3852,7 +3866,8 @@ func (x *Sqrt) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_invsqrt: 1 / sqrt(input + epsilon), element by element. Telum II.
+// zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
+//
 // Statuses with precheck: ZDNN_INVALID_EPSILON.
 type Invsqrt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3917,7 +3932,7 @@ func (x *Invsqrt) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_relu: max(0, input), limited to clipping_value.
+// zdnn_relu: computes max(0, input), limited to clipping_value, element by element.
 type Relu struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -3982,9 +3997,10 @@ func (x *Relu) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_leaky_relu: input where positive, limited to clipping_value, else
-// adjustment_factor * input. Telum II. Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE,
-// ZDNN_INVALID_ADJUSTMENT_FACTOR.
+// zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others to
+// clipping_value.
+//
+// Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
 type LeakyRelu struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -4058,7 +4074,7 @@ func (x *LeakyRelu) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_tanh: hyperbolic tangent of each element.
+// zdnn_tanh: takes the hyperbolic tangent of each element.
 type Tanh struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -4113,7 +4129,7 @@ func (x *Tanh) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_sigmoid: 1 / (1 + exp(-input)), element by element.
+// zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element.
 type Sigmoid struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -4168,7 +4184,8 @@ func (x *Sigmoid) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_softmax: softmax of each vector along dim1.
+// zdnn_softmax: computes the softmax of each vector along dim1.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
 type Softmax struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4233,8 +4250,9 @@ func (x *Softmax) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_softmax_mask: as Softmax over the first softmax_mask elements of each vector; the rest of
-// the result is 0. Telum II.
+// zdnn_softmax_mask: computes the softmax of the first elements of each vector along dim1. The rest
+// of the result is 0.
+//
 // Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds dim1).
 type SoftmaxMask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4308,7 +4326,7 @@ func (x *SoftmaxMask) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_gelu: Gaussian error linear unit of each element, in the tanh form. Telum II.
+// zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form.
 type Gelu struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operand.
@@ -4363,7 +4381,7 @@ func (x *Gelu) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_batchnorm: input_a * input_b + input_c along dim1, rounded once.
+// zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once.
 type Batchnorm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Data (n, h, w, c).
@@ -4436,7 +4454,7 @@ func (x *Batchnorm) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_norm: Euclidean norm of input_a - input_b along dim1. Telum II.
+// zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1.
 type Norm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First operand (n, 1, w, c).
@@ -4500,8 +4518,9 @@ func (x *Norm) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_moments: mean and variance over dim3, dim2 and dim1, for each dim4. Telum II.
-// As in the library, is_transformed of output_b is left as it was.
+// zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As in the
+// library, is_transformed of output_b is left as it was.
+//
 // Statuses with precheck: ZDNN_INVALID_BESSEL_CORRECTION.
 type Moments struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4575,8 +4594,9 @@ func (x *Moments) GetOutputB() *TensorRef {
 	return nil
 }
 
-// zdnn_layernorm: (input_a - input_b) / sqrt(input_c + epsilon_value) * gamma_value + beta_value.
-// Telum II.
+// zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta. The mean is
+// input_b and the variance input_c, as zdnn_moments gives them.
+//
 // Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
 type Layernorm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4677,7 +4697,8 @@ func (x *Layernorm) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_meanreduce2d: mean over height and width.
+// zdnn_meanreduce2d: computes the mean over height and width.
+//
 // Statuses: ZDNN_FUNC_RC_F001 (height or width above 1024).
 type Meanreduce2D struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4733,7 +4754,8 @@ func (x *Meanreduce2D) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_reduce: minimum or maximum along dim1, or its first position. Telum II.
+// zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (op_type unknown).
 type Reduce struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4799,7 +4821,8 @@ func (x *Reduce) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_matmul_op: the matrix products of two stacks, and input_c added to or compared with them.
+// zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with it.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
 // combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
 type MatmulOp struct {
@@ -4883,8 +4906,10 @@ func (x *MatmulOp) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_matmul_bcast_op: as MatmulOp, where one of the inputs may have a stack of one that is used
-// for all. Comparisons, and a broadcast input_a, need Telum II.
+// zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one stack may be a
+// single matrix. That matrix is used for the whole other stack. Comparisons, and a broadcast
+// input_a, need Telum II.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
 // combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
 type MatmulBcastOp struct {
@@ -4969,8 +4994,9 @@ func (x *MatmulBcastOp) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way.
-// Telum II.
+// zdnn_matmul_transpose_op: multiplies stacks of matrices as zdnn_matmul_bcast_op, transposed on
+// the way.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
 // combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
 type MatmulTransposeOp struct {
@@ -5072,8 +5098,8 @@ func (x *MatmulTransposeOp) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_quantized_matmul_op: matrix product of quantized tensors, by their rec_scale and offset.
-// Telum II.
+// zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their rec_scale and offset.
+//
 // Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0), ZDNN_INVALID_TYPE,
 // ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck ZDNN_INVALID_SCALE,
 // ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
@@ -5205,7 +5231,8 @@ func (x *QuantizedMatmulOp) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_avgpool2d: mean over windows of height and width.
+// zdnn_avgpool2d: computes the mean over windows of height and width.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
 // 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
 // ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
@@ -5310,7 +5337,8 @@ func (x *Avgpool2D) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_maxpool2d: maximum over windows of height and width.
+// zdnn_maxpool2d: takes the maximum over windows of height and width.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
 // 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
 // ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
@@ -5415,7 +5443,8 @@ func (x *Maxpool2D) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_conv2d: convolution along height and width, bias added.
+// zdnn_conv2d: convolves along height and width, and adds the bias.
+//
 // Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown),
 // ZDNN_FUNC_RC_F002 (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64),
 // ZDNN_FUNC_RC_F004 (stride above 13); with precheck ZDNN_INVALID_STRIDES,
@@ -5538,10 +5567,13 @@ func (x *Conv2D) GetOutput() *TensorRef {
 	return nil
 }
 
-// zdnn_lstm: long short-term memory layer over a sequence.
+// zdnn_lstm: runs a long short-term memory layer over a sequence.
+//
 // Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
 // gate is s elements wide, padded to a multiple of 64.
+//
 // Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+//
 // Unlike single-instruction operations, a range violation ends the operation and leaves
 // is_transformed of the outputs as it was.
 type Lstm struct {
@@ -5681,10 +5713,13 @@ func (x *Lstm) GetAllTimesteps() bool {
 	return false
 }
 
-// zdnn_gru: gated recurrent unit layer over a sequence.
+// zdnn_gru: runs a gated recurrent unit layer over a sequence.
+//
 // Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
 // gate is s elements wide, padded to a multiple of 64.
+//
 // Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+//
 // Unlike single-instruction operations, a range violation ends the operation and leaves
 // is_transformed of the outputs as it was.
 type Gru struct {
@@ -5807,7 +5842,9 @@ func (x *Gru) GetAllTimesteps() bool {
 }
 
 // zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-// environment variables, call UpdateSession first. Status: always ZDNN_OK.
+// environment variables, call UpdateSession first.
+//
+// Status: always ZDNN_OK.
 type Init struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5844,7 +5881,7 @@ func (*Init) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{50}
 }
 
-// zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility; result `boolean`.
+// zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
 type IsNnpaInstalled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5881,9 +5918,9 @@ func (*IsNnpaInstalled) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{51}
 }
 
-// zdnn_is_nnpa_function_installed: true when all functions are installed; result `boolean`.
-// The query functions answer from the library's cached query result; only zdnn_init and
-// zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
+// zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+// answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
+// ask the machine. Without NNPA the cache is all zeros.
 type IsNnpaFunctionInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Function codes, of enum NnpaFunctionCode or any other number; the library reads the low 16
@@ -5940,8 +5977,7 @@ func (x *IsNnpaFunctionInstalled) GetCount() int32 {
 	return 0
 }
 
-// zdnn_is_nnpa_parmblk_fmt_installed: true when all parameter block formats are installed; result
-// `boolean`.
+// zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
 type IsNnpaParmblkFmtInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Formats, of enum NnpaParmblkFormat or any other number; the library reads the low 8 bits, and
@@ -5997,7 +6033,7 @@ func (x *IsNnpaParmblkFmtInstalled) GetCount() int32 {
 	return 0
 }
 
-// zdnn_is_nnpa_datatype_installed: true when all types of the mask are installed; result `boolean`.
+// zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
 type IsNnpaDatatypeInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 bits, bit n from the left is NnpaDataType n: QUERY_DATATYPE_INTERNAL1 0x8000,
@@ -6045,8 +6081,7 @@ func (x *IsNnpaDatatypeInstalled) GetTypesBitmask() uint32 {
 	return 0
 }
 
-// zdnn_is_nnpa_layout_fmt_installed: true when all layout formats of the mask are installed; result
-// `boolean`.
+// zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
 type IsNnpaLayoutFmtInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 32 bits, bit n from the left is format n: QUERY_LAYOUTFMT_4DFEATURE 0x80000000,
@@ -6094,8 +6129,8 @@ func (x *IsNnpaLayoutFmtInstalled) GetLayoutBitmask() uint32 {
 	return 0
 }
 
-// zdnn_is_nnpa_conversion_installed: true when all conversions between the type and the formats of
-// the mask are installed; result `boolean`.
+// zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+// mask.
 type IsNnpaConversionInstalled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The accelerator's type; any but NNPA_DATATYPE_1 is false.
@@ -6151,7 +6186,7 @@ func (x *IsNnpaConversionInstalled) GetFormatBitmask() uint32 {
 	return 0
 }
 
-// zdnn_get_nnpa_max_dim_idx_size: largest size of any dimension, elements; result `number`.
+// zdnn_get_nnpa_max_dim_idx_size: returns the largest size of any dimension, elements.
 type GetNnpaMaxDimIdxSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6188,7 +6223,7 @@ func (*GetNnpaMaxDimIdxSize) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{57}
 }
 
-// zdnn_get_max_for_dim: largest size of one dimension, elements; result `number`.
+// zdnn_get_max_for_dim: returns the largest size of one dimension, elements.
 type GetMaxForDim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..4; others give 0. The library reads the low 8 bits.
@@ -6234,7 +6269,7 @@ func (x *GetMaxForDim) GetDimension() uint32 {
 	return 0
 }
 
-// zdnn_get_nnpa_max_tensor_size: largest size of a tensor, bytes; result `number`.
+// zdnn_get_nnpa_max_tensor_size: returns the largest size of a tensor, bytes.
 type GetNnpaMaxTensorSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6271,8 +6306,9 @@ func (*GetNnpaMaxTensorSize) Descriptor() ([]byte, []int) {
 	return file_nnpa_zdnn_v1_operation_proto_rawDescGZIP(), []int{59}
 }
 
-// zdnn_refresh_nnpa_query_result: has the library query the machine anew. Statuses:
-// ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
+// zdnn_refresh_nnpa_query_result: has the library query the machine anew.
+//
+// Statuses: ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
 type RefreshNnpaQueryResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6310,7 +6346,7 @@ func (*RefreshNnpaQueryResult) Descriptor() ([]byte, []int) {
 }
 
 // zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
-// machine; result `boolean`.
+// machine.
 type IsVersionRunnable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version, 0x00MMmmpp: major, minor, patch. The patch is ignored.
@@ -6356,8 +6392,7 @@ func (x *IsVersionRunnable) GetVerNum() uint32 {
 	return 0
 }
 
-// zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result
-// `number`.
+// zdnn_get_max_runnable_version: returns the highest version that can run, patch 0xFF, or 0.
 type GetMaxRunnableVersion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6398,7 +6433,7 @@ var File_nnpa_zdnn_v1_operation_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xb0\x1f\n" +
+	"\x1cnnpa/zdnn/v1/operation.proto\x12\fnnpa.zdnn.v1\x1a\x1annpa/zdnn/v1/options.proto\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xb0\x1f\n" +
 	"\tOperation\x12>\n" +
 	"\finit_ztensor\x18\x01 \x01(\v2\x19.nnpa.zdnn.v1.InitZtensorH\x00R\vinitZtensor\x12Z\n" +
 	"\x16init_quantized_ztensor\x18\x02 \x01(\v2\".nnpa.zdnn.v1.InitQuantizedZtensorH\x00R\x14initQuantizedZtensor\x12S\n" +
@@ -6506,172 +6541,174 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x03(\rR\x05index\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\rR\x04code\x12\x18\n" +
 	"\apadding\x18\x03 \x01(\bR\apadding\x12%\n" +
-	"\x0eoperand_values\x18\x04 \x03(\x02R\roperandValues\"\xb8\x01\n" +
-	"\vInitZtensor\x12\x18\n" +
-	"\aztensor\x18\x01 \x01(\x04R\aztensor\x12J\n" +
+	"\x0eoperand_values\x18\x04 \x03(\x02R\roperandValues\"\xcf\x01\n" +
+	"\vInitZtensor\x12 \n" +
+	"\aztensor\x18\x01 \x01(\x04B\x06\x82\xb5\x18\x02\b\x04R\aztensor\x12J\n" +
 	"\x14pre_transformed_desc\x18\x02 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x12preTransformedDesc\x12C\n" +
-	"\x10transformed_desc\x18\x03 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc\"\x8e\x02\n" +
-	"\x14InitQuantizedZtensor\x12\x18\n" +
-	"\aztensor\x18\x01 \x01(\x04R\aztensor\x12J\n" +
+	"\x10transformed_desc\x18\x03 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc:\r\x82\xb5\x18\t\b\x01\x12\x051.0.0\"\xa5\x02\n" +
+	"\x14InitQuantizedZtensor\x12 \n" +
+	"\aztensor\x18\x01 \x01(\x04B\x06\x82\xb5\x18\x02\b\x04R\aztensor\x12J\n" +
 	"\x14pre_transformed_desc\x18\x02 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x12preTransformedDesc\x12C\n" +
 	"\x10transformed_desc\x18\x03 \x01(\v2\x18.nnpa.zdnn.v1.TensorDescR\x0ftransformedDesc\x12\x19\n" +
 	"\x05scale\x18\x04 \x01(\x02H\x00R\x05scale\x88\x01\x01\x12\x1b\n" +
-	"\x06offset\x18\x05 \x01(\x02H\x01R\x06offset\x88\x01\x01B\b\n" +
+	"\x06offset\x18\x05 \x01(\x02H\x01R\x06offset\x88\x01\x01:\r\x82\xb5\x18\t\b\x01\x12\x051.1.0B\b\n" +
 	"\x06_scaleB\t\n" +
-	"\a_offset\"G\n" +
-	"\x12AllochelperZtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\"A\n" +
-	"\fResetZtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\"F\n" +
-	"\x11FreeZtensorBuffer\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\"Y\n" +
-	"\x10TransformZtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\x12\x12\n" +
-	"\x04data\x18\x02 \x03(\fR\x04data\"g\n" +
-	"\x1eTransformZtensorWithSaturation\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\x12\x12\n" +
-	"\x04data\x18\x02 \x03(\fR\x04data\"\x87\x02\n" +
-	"\x19TransformQuantizedZtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\x122\n" +
-	"\x12saturation_control\x18\x02 \x01(\bH\x00R\x11saturationControl\x88\x01\x01\x12\x1e\n" +
-	"\bclip_min\x18\x03 \x01(\x05H\x01R\aclipMin\x88\x01\x01\x12\x1e\n" +
-	"\bclip_max\x18\x04 \x01(\x05H\x02R\aclipMax\x88\x01\x01\x12\x12\n" +
-	"\x04data\x18\x05 \x03(\fR\x04dataB\x15\n" +
+	"\a_offset\"`\n" +
+	"\x12AllochelperZtensor\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x05R\aztensor:\x0f\x82\xb5\x18\v\b\x01\x12\x051.0.0H\x01\"X\n" +
+	"\fResetZtensor\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x03R\aztensor:\r\x82\xb5\x18\t\b\x01\x12\x051.0.0\"]\n" +
+	"\x11FreeZtensorBuffer\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x06R\aztensor:\r\x82\xb5\x18\t\b\x01\x12\x051.0.0\"t\n" +
+	"\x10TransformZtensor\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x02R\aztensor\x12\x12\n" +
+	"\x04data\x18\x02 \x03(\fR\x04data:\x11\x82\xb5\x18\r\b\x01\x12\x051.0.0@\x01H\x01\"\x8a\x01\n" +
+	"\x1eTransformZtensorWithSaturation\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x02R\aztensor\x12\x1a\n" +
+	"\x04data\x18\x02 \x03(\fB\x06\x82\xb5\x18\x028\x01R\x04data:\x11\x82\xb5\x18\r\b\x01\x12\x051.1.0@\x01H\x01\"\xb9\x03\n" +
+	"\x19TransformQuantizedZtensor\x129\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x02R\aztensor\x122\n" +
+	"\x12saturation_control\x18\x02 \x01(\bH\x00R\x11saturationControl\x88\x01\x01\x12&\n" +
+	"\bclip_min\x18\x03 \x01(\x05B\x06\x82\xb5\x18\x02(\bH\x01R\aclipMin\x88\x01\x01\x12&\n" +
+	"\bclip_max\x18\x04 \x01(\x05B\x06\x82\xb5\x18\x02(\bH\x02R\aclipMax\x88\x01\x01\x12\x1a\n" +
+	"\x04data\x18\x05 \x03(\fB\x06\x82\xb5\x18\x028\x01R\x04data:\x8f\x01\x82\xb5\x18\x8a\x01\b\x01\x12\x051.1.0@\x01H\x01R{INT8 data, and FP16 or BFLOAT data to DLFLOAT16, are copied in software; other conversions answer ZDNN_UNAVAILABLE_FUNCTIONB\x15\n" +
 	"\x13_saturation_controlB\v\n" +
 	"\t_clip_minB\v\n" +
-	"\t_clip_max\"H\n" +
+	"\t_clip_max\"]\n" +
 	"\x13TransformOrigtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\"h\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor:\x13\x82\xb5\x18\x0f\b\x01\x12\x051.0.0(\x04@\x01H\x01\"\x85\x01\n" +
 	"\x0eReshapeZtensor\x12)\n" +
-	"\x03src\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x03src\x12+\n" +
-	"\x04dest\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x04dest\"D\n" +
+	"\x03src\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x03src\x125\n" +
+	"\x04dest\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\b\x82\xb5\x18\x04\b\x01\x18\x01R\x04dest:\x11\x82\xb5\x18\r\b\x01\x12\x051.0.08\x01@\x01\"U\n" +
 	"\x0fGetrangeZtensor\x121\n" +
-	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor\"\x9a\x01\n" +
+	"\aztensor\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aztensor:\x0f\x82\xb5\x18\v\b\x01\x12\x051.1.0(\x03\"\xbf\x01\n" +
 	"\x03Add\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9a\x01\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_ADD \x00`\x01\"\xbf\x01\n" +
 	"\x03Sub\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9a\x01\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_SUB \x00`\x01\"\xbf\x01\n" +
 	"\x03Mul\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9a\x01\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_MUL \x00`\x01\"\xbf\x01\n" +
 	"\x03Div\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9a\x01\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_DIV \x00`\x01\"\xbf\x01\n" +
 	"\x03Min\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9a\x01\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_MIN \x00`\x02\"\xbf\x01\n" +
 	"\x03Max\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"e\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_MAX \x00`\x02\"\x8a\x01\n" +
 	"\x03Log\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"e\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_LOG \x00`\x03\"\x8a\x01\n" +
 	"\x03Exp\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"f\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1b\x82\xb5\x18\x17\b\x02\x12\x051.0.0\x1a\bNNPA_EXP \x00`\x03\"\x8c\x01\n" +
 	"\x04Sqrt\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x94\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1c\x82\xb5\x18\x18\b\x02\x12\x051.1.0\x1a\tNNPA_SQRT \x01`\x03\"\xc5\x01\n" +
 	"\aInvsqrt\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12\x1d\n" +
-	"\aepsilon\x18\x02 \x01(\x02H\x00R\aepsilon\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12%\n" +
+	"\aepsilon\x18\x02 \x01(\x02B\x06\x82\xb5\x18\x02 \x01H\x00R\aepsilon\x88\x01\x01\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1f\x82\xb5\x18\x1b\b\x02\x12\x051.1.0\x1a\fNNPA_INVSQRT \x01`\x03B\n" +
 	"\n" +
-	"\b_epsilon\"\xa5\x01\n" +
+	"\b_epsilon\"\x8b\x02\n" +
 	"\x04Relu\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12*\n" +
-	"\x0eclipping_value\x18\x02 \x01(\x02H\x00R\rclippingValue\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x11\n" +
-	"\x0f_clipping_value\"\xf2\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x124\n" +
+	"\x0eclipping_value\x18\x02 \x01(\x02B\b\x82\xb5\x18\x04\x10\x01 \x01H\x00R\rclippingValue\x88\x01\x01\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:R\x82\xb5\x18N\b\x03\x12\x051.0.0\x1a\tNNPA_RELU \x00`\x05j4clipping_value: `*(const float *)`, absent when NULLB\x11\n" +
+	"\x0f_clipping_value\"\xb4\x02\n" +
 	"\tLeakyRelu\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12*\n" +
-	"\x0eclipping_value\x18\x02 \x01(\x02H\x00R\rclippingValue\x88\x01\x01\x120\n" +
-	"\x11adjustment_factor\x18\x03 \x01(\x02H\x01R\x10adjustmentFactor\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x11\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x124\n" +
+	"\x0eclipping_value\x18\x02 \x01(\x02B\b\x82\xb5\x18\x04\x10\x01 \x01H\x00R\rclippingValue\x88\x01\x01\x128\n" +
+	"\x11adjustment_factor\x18\x03 \x01(\x02B\x06\x82\xb5\x18\x02 \x01H\x01R\x10adjustmentFactor\x88\x01\x01\x127\n" +
+	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:&\x82\xb5\x18\"\b\x03\x12\x051.1.0\x1a\tNNPA_RELU \x01`\x05j\bthe sameB\x11\n" +
 	"\x0f_clipping_valueB\x14\n" +
-	"\x12_adjustment_factor\"f\n" +
+	"\x12_adjustment_factor\"\x8c\x01\n" +
 	"\x04Tanh\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"i\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1c\x82\xb5\x18\x18\b\x03\x12\x051.0.0\x1a\tNNPA_TANH \x00`\x03\"\x92\x01\n" +
 	"\aSigmoid\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\xb0\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1f\x82\xb5\x18\x1b\b\x03\x12\x051.0.0\x1a\fNNPA_SIGMOID \x00`\x03\"\xe1\x01\n" +
 	"\aSoftmax\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x128\n" +
-	"\bact_func\x18\x02 \x01(\x0e2\x18.nnpa.zdnn.v1.SoftmaxActH\x00R\aactFunc\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\v\n" +
-	"\t_act_func\"\xed\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12@\n" +
+	"\bact_func\x18\x02 \x01(\x0e2\x18.nnpa.zdnn.v1.SoftmaxActB\x06\x82\xb5\x18\x02@\x01H\x00R\aactFunc\x88\x01\x01\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1f\x82\xb5\x18\x1b\b\x03\x12\x051.0.0\x1a\fNNPA_SOFTMAX \x00`\x06B\v\n" +
+	"\t_act_func\"\x9e\x02\n" +
 	"\vSoftmaxMask\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x128\n" +
-	"\bact_func\x18\x02 \x01(\x0e2\x18.nnpa.zdnn.v1.SoftmaxActH\x00R\aactFunc\x88\x01\x01\x12&\n" +
-	"\fsoftmax_mask\x18\x03 \x01(\rH\x01R\vsoftmaxMask\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\v\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12@\n" +
+	"\bact_func\x18\x02 \x01(\x0e2\x18.nnpa.zdnn.v1.SoftmaxActB\x06\x82\xb5\x18\x02@\x01H\x00R\aactFunc\x88\x01\x01\x12&\n" +
+	"\fsoftmax_mask\x18\x03 \x01(\rH\x01R\vsoftmaxMask\x88\x01\x01\x127\n" +
+	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1f\x82\xb5\x18\x1b\b\x03\x12\x051.1.0\x1a\fNNPA_SOFTMAX \x01`\x06B\v\n" +
 	"\t_act_funcB\x0f\n" +
-	"\r_softmax_mask\"f\n" +
+	"\r_softmax_mask\"\x8c\x01\n" +
 	"\x04Gelu\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\xd2\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1c\x82\xb5\x18\x18\b\x03\x12\x051.1.0\x1a\tNNPA_GELU \x01`\x04\"\x86\x02\n" +
 	"\tBatchnorm\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
-	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x12/\n" +
-	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x9b\x01\n" +
+	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x127\n" +
+	"\x06output\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:*\x82\xb5\x18&\b\x04\x12\x051.0.0\x1a\x17NNPA_BATCHNORMALIZATION \x00`\a\"\xc1\x01\n" +
 	"\x04Norm\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
-	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\x93\x02\n" +
+	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1c\x82\xb5\x18\x18\b\x04\x12\x051.1.0\x1a\tNNPA_NORM \x01`\b\"\xf5\x02\n" +
 	"\aMoments\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12V\n" +
-	"\x16bessel_correction_type\x18\x02 \x01(\x0e2\x1b.nnpa.zdnn.v1.MomentsBesselH\x00R\x14besselCorrectionType\x88\x01\x01\x122\n" +
-	"\boutput_a\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aoutputA\x122\n" +
-	"\boutput_b\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\aoutputBB\x19\n" +
-	"\x17_bessel_correction_type\"\xf7\x02\n" +
+	"\x16bessel_correction_type\x18\x02 \x01(\x0e2\x1b.nnpa.zdnn.v1.MomentsBesselH\x00R\x14besselCorrectionType\x88\x01\x01\x12:\n" +
+	"\boutput_a\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\aoutputA\x12:\n" +
+	"\boutput_b\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\aoutputB:P\x82\xb5\x18L\b\x04\x12\x051.1.0\x1a\fNNPA_MOMENTS \x01`\bj/is_transformed of output_b comes back unchangedB\x19\n" +
+	"\x17_bessel_correction_type\"\xba\x03\n" +
 	"\tLayernorm\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
-	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x12\"\n" +
+	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x12*\n" +
 	"\n" +
-	"beta_value\x18\x04 \x01(\x02H\x00R\tbetaValue\x88\x01\x01\x12$\n" +
-	"\vgamma_value\x18\x05 \x01(\x02H\x01R\n" +
-	"gammaValue\x88\x01\x01\x12(\n" +
-	"\repsilon_value\x18\x06 \x01(\x02H\x02R\fepsilonValue\x88\x01\x01\x12/\n" +
-	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\r\n" +
+	"beta_value\x18\x04 \x01(\x02B\x06\x82\xb5\x18\x02 \x01H\x00R\tbetaValue\x88\x01\x01\x12,\n" +
+	"\vgamma_value\x18\x05 \x01(\x02B\x06\x82\xb5\x18\x02 \x01H\x01R\n" +
+	"gammaValue\x88\x01\x01\x120\n" +
+	"\repsilon_value\x18\x06 \x01(\x02B\x06\x82\xb5\x18\x02 \x01H\x02R\fepsilonValue\x88\x01\x01\x127\n" +
+	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:!\x82\xb5\x18\x1d\b\x04\x12\x051.1.0\x1a\x0eNNPA_LAYERNORM \x01`\bB\r\n" +
 	"\v_beta_valueB\x0e\n" +
 	"\f_gamma_valueB\x10\n" +
-	"\x0e_epsilon_value\"n\n" +
+	"\x0e_epsilon_value\"\x99\x01\n" +
 	"\fMeanreduce2d\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
-	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06output\"\xab\x01\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x127\n" +
+	"\x06output\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:!\x82\xb5\x18\x1d\b\x04\x12\x051.0.0\x1a\x0eNNPA_AVGPOOL2D \x00`\b\"\xdb\x01\n" +
 	"\x06Reduce\x12-\n" +
-	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x125\n" +
-	"\aop_type\x18\x02 \x01(\x0e2\x17.nnpa.zdnn.v1.ReduceOpsH\x00R\x06opType\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\n" +
+	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12=\n" +
+	"\aop_type\x18\x02 \x01(\x0e2\x17.nnpa.zdnn.v1.ReduceOpsB\x06\x82\xb5\x18\x02@\x01H\x00R\x06opType\x88\x01\x01\x127\n" +
+	"\x06output\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\x1e\x82\xb5\x18\x1a\b\x04\x12\x051.1.0\x1a\vNNPA_REDUCE \x01`\tB\n" +
 	"\n" +
-	"\b_op_type\"\x94\x02\n" +
+	"\b_op_type\"\xbf\x02\n" +
 	"\bMatmulOp\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
 	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x125\n" +
-	"\aop_type\x18\x04 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x00R\x06opType\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\n" +
+	"\aop_type\x18\x04 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x00R\x06opType\x88\x01\x01\x127\n" +
+	"\x06output\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:!\x82\xb5\x18\x1d\b\x05\x12\x051.0.0\x1a\x0eNNPA_MATMUL_OP \x00`\n" +
+	"B\n" +
 	"\n" +
-	"\b_op_type\"\x9e\x02\n" +
+	"\b_op_type\"\xa7\x04\n" +
 	"\rMatmulBcastOp\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
 	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x12:\n" +
-	"\aop_type\x18\x04 \x01(\x0e2\x1c.nnpa.zdnn.v1.MatmulBcastOpsH\x00R\x06opType\x88\x01\x01\x12/\n" +
-	"\x06output\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\n" +
+	"\aop_type\x18\x04 \x01(\x0e2\x1c.nnpa.zdnn.v1.MatmulBcastOpsH\x00R\x06opType\x88\x01\x01\x127\n" +
+	"\x06output\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:\xfe\x01\x82\xb5\x18\xf9\x01\b\x05\x12\x051.0.0 \x002\ainput_a2\ainput_bR\x93\x01input_a stacked and input_b not: addition only; both stacked or neither: all operations; input_b stacked and input_a not: ZDNN_UNAVAILABLE_FUNCTIONZBinput_a stacked, input_b not, addition: the only form before 1.1.0`\n" +
+	"B\n" +
 	"\n" +
-	"\b_op_type\"\x89\x03\n" +
+	"\b_op_type\"\xb6\x03\n" +
 	"\x11MatmulTransposeOp\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
@@ -6680,59 +6717,61 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"transposeA\x88\x01\x01\x12$\n" +
 	"\vtranspose_b\x18\x05 \x01(\bH\x01R\n" +
 	"transposeB\x88\x01\x01\x125\n" +
-	"\aop_type\x18\x06 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x02R\x06opType\x88\x01\x01\x12/\n" +
-	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x0e\n" +
+	"\aop_type\x18\x06 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x02R\x06opType\x88\x01\x01\x127\n" +
+	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:#\x82\xb5\x18\x1f\b\x05\x12\x051.1.0 \x012\ainput_a2\ainput_b`\n" +
+	"B\x0e\n" +
 	"\f_transpose_aB\x0e\n" +
 	"\f_transpose_bB\n" +
 	"\n" +
-	"\b_op_type\"\xa9\x04\n" +
+	"\b_op_type\"\xd8\x04\n" +
 	"\x11QuantizedMatmulOp\x120\n" +
 	"\ainput_a\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputA\x120\n" +
 	"\ainput_b\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputB\x120\n" +
 	"\ainput_c\x18\x03 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06inputC\x125\n" +
-	"\aop_type\x18\x04 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x00R\x06opType\x88\x01\x01\x12\x1e\n" +
-	"\bclip_min\x18\x05 \x01(\x05H\x01R\aclipMin\x88\x01\x01\x12\x1e\n" +
-	"\bclip_max\x18\x06 \x01(\x05H\x02R\aclipMax\x88\x01\x01\x12.\n" +
+	"\aop_type\x18\x04 \x01(\x0e2\x17.nnpa.zdnn.v1.MatmulOpsH\x00R\x06opType\x88\x01\x01\x12&\n" +
+	"\bclip_min\x18\x05 \x01(\x05B\x06\x82\xb5\x18\x02(\bH\x01R\aclipMin\x88\x01\x01\x12&\n" +
+	"\bclip_max\x18\x06 \x01(\x05B\x06\x82\xb5\x18\x02(\bH\x02R\aclipMax\x88\x01\x01\x12.\n" +
 	"\x10disable_clipping\x18\a \x01(\bH\x03R\x0fdisableClipping\x88\x01\x01\x12#\n" +
 	"\n" +
 	"dequantize\x18\b \x01(\bH\x04R\n" +
 	"dequantize\x88\x01\x01\x12&\n" +
-	"\fpre_computed\x18\t \x01(\bH\x05R\vpreComputed\x88\x01\x01\x12/\n" +
+	"\fpre_computed\x18\t \x01(\bH\x05R\vpreComputed\x88\x01\x01\x12;\n" +
 	"\x06output\x18\n" +
-	" \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\n" +
+	" \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\n" +
+	"\x82\xb5\x18\x06\b\x01\x18\x01@\x02R\x06output:\x11\x82\xb5\x18\r\b\x05\x12\x051.1.0 \x01`\vB\n" +
 	"\n" +
 	"\b_op_typeB\v\n" +
 	"\t_clip_minB\v\n" +
 	"\t_clip_maxB\x13\n" +
 	"\x11_disable_clippingB\r\n" +
 	"\v_dequantizeB\x0f\n" +
-	"\r_pre_computed\"\xa9\x03\n" +
+	"\r_pre_computed\"\xd4\x03\n" +
 	"\tAvgpool2d\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12A\n" +
 	"\fpadding_type\x18\x02 \x01(\x0e2\x19.nnpa.zdnn.v1.PoolPaddingH\x00R\vpaddingType\x88\x01\x01\x12(\n" +
 	"\rkernel_height\x18\x03 \x01(\rH\x01R\fkernelHeight\x88\x01\x01\x12&\n" +
 	"\fkernel_width\x18\x04 \x01(\rH\x02R\vkernelWidth\x88\x01\x01\x12(\n" +
 	"\rstride_height\x18\x05 \x01(\rH\x03R\fstrideHeight\x88\x01\x01\x12&\n" +
-	"\fstride_width\x18\x06 \x01(\rH\x04R\vstrideWidth\x88\x01\x01\x12/\n" +
-	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x0f\n" +
+	"\fstride_width\x18\x06 \x01(\rH\x04R\vstrideWidth\x88\x01\x01\x127\n" +
+	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:!\x82\xb5\x18\x1d\b\x06\x12\x051.0.0\x1a\x0eNNPA_AVGPOOL2D \x00`\bB\x0f\n" +
 	"\r_padding_typeB\x10\n" +
 	"\x0e_kernel_heightB\x0f\n" +
 	"\r_kernel_widthB\x10\n" +
 	"\x0e_stride_heightB\x0f\n" +
-	"\r_stride_width\"\xa9\x03\n" +
+	"\r_stride_width\"\xd4\x03\n" +
 	"\tMaxpool2d\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12A\n" +
 	"\fpadding_type\x18\x02 \x01(\x0e2\x19.nnpa.zdnn.v1.PoolPaddingH\x00R\vpaddingType\x88\x01\x01\x12(\n" +
 	"\rkernel_height\x18\x03 \x01(\rH\x01R\fkernelHeight\x88\x01\x01\x12&\n" +
 	"\fkernel_width\x18\x04 \x01(\rH\x02R\vkernelWidth\x88\x01\x01\x12(\n" +
 	"\rstride_height\x18\x05 \x01(\rH\x03R\fstrideHeight\x88\x01\x01\x12&\n" +
-	"\fstride_width\x18\x06 \x01(\rH\x04R\vstrideWidth\x88\x01\x01\x12/\n" +
-	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x0f\n" +
+	"\fstride_width\x18\x06 \x01(\rH\x04R\vstrideWidth\x88\x01\x01\x127\n" +
+	"\x06output\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:!\x82\xb5\x18\x1d\b\x06\x12\x051.0.0\x1a\x0eNNPA_MAXPOOL2D \x00`\tB\x0f\n" +
 	"\r_padding_typeB\x10\n" +
 	"\x0e_kernel_heightB\x0f\n" +
 	"\r_kernel_widthB\x10\n" +
 	"\x0e_stride_heightB\x0f\n" +
-	"\r_stride_width\"\x94\x04\n" +
+	"\r_stride_width\"\xe7\x04\n" +
 	"\x06Conv2d\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12/\n" +
 	"\x06kernel\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06kernel\x12+\n" +
@@ -6740,14 +6779,15 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\fpadding_type\x18\x04 \x01(\x0e2\x19.nnpa.zdnn.v1.PoolPaddingH\x00R\vpaddingType\x88\x01\x01\x12(\n" +
 	"\rstride_height\x18\x05 \x01(\rH\x01R\fstrideHeight\x88\x01\x01\x12&\n" +
 	"\fstride_width\x18\x06 \x01(\rH\x02R\vstrideWidth\x88\x01\x01\x127\n" +
-	"\bact_func\x18\a \x01(\x0e2\x17.nnpa.zdnn.v1.Conv2dActH\x03R\aactFunc\x88\x01\x01\x12*\n" +
-	"\x0eclipping_value\x18\b \x01(\x02H\x04R\rclippingValue\x88\x01\x01\x12/\n" +
-	"\x06output\x18\t \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06outputB\x0f\n" +
+	"\bact_func\x18\a \x01(\x0e2\x17.nnpa.zdnn.v1.Conv2dActH\x03R\aactFunc\x88\x01\x01\x124\n" +
+	"\x0eclipping_value\x18\b \x01(\x02B\b\x82\xb5\x18\x04\x10\x01 \x01H\x04R\rclippingValue\x88\x01\x01\x127\n" +
+	"\x06output\x18\t \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\x06output:?\x82\xb5\x18;\b\x06\x12\x051.0.0\x1a\x10NNPA_CONVOLUTION \x00`\n" +
+	"j\x1aclipping_value as for reluB\x0f\n" +
 	"\r_padding_typeB\x10\n" +
 	"\x0e_stride_heightB\x0f\n" +
 	"\r_stride_widthB\v\n" +
 	"\t_act_funcB\x11\n" +
-	"\x0f_clipping_value\"\xe2\x04\n" +
+	"\x0f_clipping_value\"\x93\x05\n" +
 	"\x04Lstm\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12'\n" +
 	"\x02h0\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x02h0\x12'\n" +
@@ -6756,14 +6796,14 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x06biases\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06biases\x12>\n" +
 	"\x0ehidden_weights\x18\x06 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\rhiddenWeights\x12<\n" +
 	"\rhidden_biases\x18\a \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\fhiddenBiases\x12A\n" +
-	"\tdirection\x18\b \x01(\x0e2\x1e.nnpa.zdnn.v1.LstmGruDirectionH\x00R\tdirection\x88\x01\x01\x124\n" +
-	"\thn_output\x18\t \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\bhnOutput\x124\n" +
+	"\tdirection\x18\b \x01(\x0e2\x1e.nnpa.zdnn.v1.LstmGruDirectionH\x00R\tdirection\x88\x01\x01\x12>\n" +
+	"\thn_output\x18\t \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\b\x82\xb5\x18\x04\b\x01@\x02R\bhnOutput\x12<\n" +
 	"\tcf_output\x18\n" +
-	" \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\bcfOutput\x12(\n" +
-	"\rall_timesteps\x18\v \x01(\bH\x01R\fallTimesteps\x88\x01\x01B\f\n" +
+	" \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\x06\x82\xb5\x18\x02\b\x01R\bcfOutput\x122\n" +
+	"\rall_timesteps\x18\v \x01(\bB\b\x82\xb5\x18\x04\x10\x03P\x01H\x01R\fallTimesteps\x88\x01\x01:\x13\x82\xb5\x18\x0f\b\a\x12\x051.0.0 \x008\x01`\fB\f\n" +
 	"\n" +
 	"_directionB\x10\n" +
-	"\x0e_all_timesteps\"\x82\x04\n" +
+	"\x0e_all_timesteps\"\xab\x04\n" +
 	"\x03Gru\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x05input\x12'\n" +
 	"\x02h0\x18\x02 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x02h0\x121\n" +
@@ -6771,48 +6811,49 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x06biases\x18\x04 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\x06biases\x12>\n" +
 	"\x0ehidden_weights\x18\x05 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\rhiddenWeights\x12<\n" +
 	"\rhidden_biases\x18\x06 \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\fhiddenBiases\x12A\n" +
-	"\tdirection\x18\a \x01(\x0e2\x1e.nnpa.zdnn.v1.LstmGruDirectionH\x00R\tdirection\x88\x01\x01\x124\n" +
-	"\thn_output\x18\b \x01(\v2\x17.nnpa.zdnn.v1.TensorRefR\bhnOutput\x12(\n" +
-	"\rall_timesteps\x18\t \x01(\bH\x01R\fallTimesteps\x88\x01\x01B\f\n" +
+	"\tdirection\x18\a \x01(\x0e2\x1e.nnpa.zdnn.v1.LstmGruDirectionH\x00R\tdirection\x88\x01\x01\x12>\n" +
+	"\thn_output\x18\b \x01(\v2\x17.nnpa.zdnn.v1.TensorRefB\b\x82\xb5\x18\x04\b\x01@\x02R\bhnOutput\x122\n" +
+	"\rall_timesteps\x18\t \x01(\bB\b\x82\xb5\x18\x04\x10\x03P\x01H\x01R\fallTimesteps\x88\x01\x01:\x13\x82\xb5\x18\x0f\b\a\x12\x051.0.0 \x008\x01`\fB\f\n" +
 	"\n" +
 	"_directionB\x10\n" +
-	"\x0e_all_timesteps\"\x06\n" +
-	"\x04Init\"\x11\n" +
-	"\x0fIsNnpaInstalled\"e\n" +
-	"\x17IsNnpaFunctionInstalled\x12%\n" +
-	"\x0efunction_codes\x18\x01 \x03(\x05R\rfunctionCodes\x12\x19\n" +
-	"\x05count\x18\x02 \x01(\x05H\x00R\x05count\x88\x01\x01B\b\n" +
-	"\x06_count\"c\n" +
-	"\x19IsNnpaParmblkFmtInstalled\x12!\n" +
-	"\fformat_codes\x18\x01 \x03(\x05R\vformatCodes\x12\x19\n" +
-	"\x05count\x18\x02 \x01(\x05H\x00R\x05count\x88\x01\x01B\b\n" +
-	"\x06_count\"U\n" +
-	"\x17IsNnpaDatatypeInstalled\x12(\n" +
-	"\rtypes_bitmask\x18\x01 \x01(\rH\x00R\ftypesBitmask\x88\x01\x01B\x10\n" +
-	"\x0e_types_bitmask\"Y\n" +
+	"\x0e_all_timesteps\"\x15\n" +
+	"\x04Init:\r\x82\xb5\x18\t\b\b\x12\x051.0.0\"\"\n" +
+	"\x0fIsNnpaInstalled:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01\"\xa6\x01\n" +
+	"\x17IsNnpaFunctionInstalled\x12=\n" +
+	"\x0efunction_codes\x18\x01 \x03(\x05B\x16\x82\xb5\x18\x122\x10NnpaFunctionCodeR\rfunctionCodes\x121\n" +
+	"\x05count\x18\x02 \x01(\x05B\x16\x82\xb5\x18\x12\x10\x02J\x0efunction_codesH\x00R\x05count\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\b\n" +
+	"\x06_count\"\xa3\x01\n" +
+	"\x19IsNnpaParmblkFmtInstalled\x12:\n" +
+	"\fformat_codes\x18\x01 \x03(\x05B\x17\x82\xb5\x18\x132\x11NnpaParmblkFormatR\vformatCodes\x12/\n" +
+	"\x05count\x18\x02 \x01(\x05B\x14\x82\xb5\x18\x10\x10\x02J\fformat_codesH\x00R\x05count\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\b\n" +
+	"\x06_count\"n\n" +
+	"\x17IsNnpaDatatypeInstalled\x120\n" +
+	"\rtypes_bitmask\x18\x01 \x01(\rB\x06\x82\xb5\x18\x02(\x10H\x00R\ftypesBitmask\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\x10\n" +
+	"\x0e_types_bitmask\"j\n" +
 	"\x18IsNnpaLayoutFmtInstalled\x12*\n" +
-	"\x0elayout_bitmask\x18\x01 \x01(\rH\x00R\rlayoutBitmask\x88\x01\x01B\x11\n" +
-	"\x0f_layout_bitmask\"\x98\x01\n" +
+	"\x0elayout_bitmask\x18\x01 \x01(\rH\x00R\rlayoutBitmask\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\x11\n" +
+	"\x0f_layout_bitmask\"\xb1\x01\n" +
 	"\x19IsNnpaConversionInstalled\x123\n" +
-	"\x04type\x18\x01 \x01(\x0e2\x1a.nnpa.zdnn.v1.NnpaDataTypeH\x00R\x04type\x88\x01\x01\x12*\n" +
-	"\x0eformat_bitmask\x18\x02 \x01(\rH\x01R\rformatBitmask\x88\x01\x01B\a\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x1a.nnpa.zdnn.v1.NnpaDataTypeH\x00R\x04type\x88\x01\x01\x122\n" +
+	"\x0eformat_bitmask\x18\x02 \x01(\rB\x06\x82\xb5\x18\x02(\x10H\x01R\rformatBitmask\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\a\n" +
 	"\x05_typeB\x11\n" +
-	"\x0f_format_bitmask\"\x16\n" +
-	"\x14GetNnpaMaxDimIdxSize\"?\n" +
-	"\fGetMaxForDim\x12!\n" +
-	"\tdimension\x18\x01 \x01(\rH\x00R\tdimension\x88\x01\x01B\f\n" +
+	"\x0f_format_bitmask\"'\n" +
+	"\x14GetNnpaMaxDimIdxSize:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x02\"X\n" +
+	"\fGetMaxForDim\x12)\n" +
+	"\tdimension\x18\x01 \x01(\rB\x06\x82\xb5\x18\x02(\bH\x00R\tdimension\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.1.0(\x02B\f\n" +
 	"\n" +
-	"_dimension\"\x16\n" +
-	"\x14GetNnpaMaxTensorSize\"\x18\n" +
-	"\x16RefreshNnpaQueryResult\"=\n" +
+	"_dimension\"'\n" +
+	"\x14GetNnpaMaxTensorSize:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x02\"'\n" +
+	"\x16RefreshNnpaQueryResult:\r\x82\xb5\x18\t\b\b\x12\x051.0.0\"N\n" +
 	"\x11IsVersionRunnable\x12\x1c\n" +
-	"\aver_num\x18\x01 \x01(\rH\x00R\x06verNum\x88\x01\x01B\n" +
+	"\aver_num\x18\x01 \x01(\rH\x00R\x06verNum\x88\x01\x01:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x01B\n" +
 	"\n" +
-	"\b_ver_num\"\x17\n" +
-	"\x15GetMaxRunnableVersion*2\n" +
+	"\b_ver_num\"(\n" +
+	"\x15GetMaxRunnableVersion:\x0f\x82\xb5\x18\v\b\b\x12\x051.0.0(\x02*K\n" +
 	"\vPoolPadding\x12\x11\n" +
 	"\rVALID_PADDING\x10\x00\x12\x10\n" +
-	"\fSAME_PADDING\x10\x01*\xb7\x01\n" +
+	"\fSAME_PADDING\x10\x01\x1a\x17\x82\xb5\x18\x13\n" +
+	"\x11zdnn_pool_padding*\xd0\x01\n" +
 	"\tMatmulOps\x12\x16\n" +
 	"\x12MATMUL_OP_ADDITION\x10\x00\x12\x15\n" +
 	"\x11MATMUL_OP_GREATER\x10\x01\x12\x1b\n" +
@@ -6820,7 +6861,8 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x0fMATMUL_OP_EQUAL\x10\x03\x12\x17\n" +
 	"\x13MATMUL_OP_NOT_EQUAL\x10\x04\x12\x1a\n" +
 	"\x16MATMUL_OP_LESSER_EQUAL\x10\x05\x12\x14\n" +
-	"\x10MATMUL_OP_LESSER\x10\x06*\xe6\x01\n" +
+	"\x10MATMUL_OP_LESSER\x10\x06\x1a\x17\x82\xb5\x18\x13\n" +
+	"\x0fzdnn_matmul_ops\x10\x01*\x85\x02\n" +
 	"\x0eMatmulBcastOps\x12\x1c\n" +
 	"\x18MATMUL_BCAST_OP_ADDITION\x10\x00\x12\x1b\n" +
 	"\x17MATMUL_BCAST_OP_GREATER\x10\x01\x12!\n" +
@@ -6828,26 +6870,32 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\x15MATMUL_BCAST_OP_EQUAL\x10\x03\x12\x1d\n" +
 	"\x19MATMUL_BCAST_OP_NOT_EQUAL\x10\x04\x12 \n" +
 	"\x1cMATMUL_BCAST_OP_LESSER_EQUAL\x10\x05\x12\x1a\n" +
-	"\x16MATMUL_BCAST_OP_LESSER\x10\x06*7\n" +
+	"\x16MATMUL_BCAST_OP_LESSER\x10\x06\x1a\x1d\x82\xb5\x18\x19\n" +
+	"\x15zdnn_matmul_bcast_ops\x10\x01*Q\n" +
 	"\n" +
 	"SoftmaxAct\x12\x14\n" +
 	"\x10SOFTMAX_ACT_NONE\x10\x00\x12\x13\n" +
-	"\x0fSOFTMAX_ACT_LOG\x10\x01*5\n" +
+	"\x0fSOFTMAX_ACT_LOG\x10\x01\x1a\x18\x82\xb5\x18\x14\n" +
+	"\x10zdnn_softmax_act\x10\x01*N\n" +
 	"\tConv2dAct\x12\x13\n" +
 	"\x0fCONV2D_ACT_NONE\x10\x00\x12\x13\n" +
-	"\x0fCONV2D_ACT_RELU\x10\x01*o\n" +
+	"\x0fCONV2D_ACT_RELU\x10\x01\x1a\x17\x82\xb5\x18\x13\n" +
+	"\x0fzdnn_conv2d_act\x10\x01*\x86\x01\n" +
 	"\tReduceOps\x12\x15\n" +
 	"\x11REDUCE_OP_MINIMUM\x10\x00\x12\x19\n" +
 	"\x15REDUCE_OP_MINIMUM_IDX\x10\x01\x12\x15\n" +
 	"\x11REDUCE_OP_MAXIMUM\x10\x02\x12\x19\n" +
-	"\x15REDUCE_OP_MAXIMUM_IDX\x10\x03*I\n" +
+	"\x15REDUCE_OP_MAXIMUM_IDX\x10\x03\x1a\x15\x82\xb5\x18\x11\n" +
+	"\x0fzdnn_reduce_ops*d\n" +
 	"\rMomentsBessel\x12\x1d\n" +
 	"\x19MOMENTS_BESSEL_POPULATION\x10\x00\x12\x19\n" +
-	"\x15MOMENTS_BESSEL_SAMPLE\x10\x01*/\n" +
+	"\x15MOMENTS_BESSEL_SAMPLE\x10\x01\x1a\x19\x82\xb5\x18\x15\n" +
+	"\x13zdnn_moments_bessel*I\n" +
 	"\x10LstmGruDirection\x12\a\n" +
 	"\x03FWD\x10\x00\x12\a\n" +
 	"\x03BWD\x10\x01\x12\t\n" +
-	"\x05BIDIR\x10\x02*\xa7\x04\n" +
+	"\x05BIDIR\x10\x02\x1a\x18\x82\xb5\x18\x14\n" +
+	"\x12lstm_gru_direction*\x89\x05\n" +
 	"\x10NnpaFunctionCode\x12\f\n" +
 	"\bNNPA_QAF\x10\x00\x12\f\n" +
 	"\bNNPA_ADD\x10\x10\x12\f\n" +
@@ -6857,46 +6905,51 @@ const file_nnpa_zdnn_v1_operation_proto_rawDesc = "" +
 	"\bNNPA_MIN\x10\x14\x12\f\n" +
 	"\bNNPA_MAX\x10\x15\x12\f\n" +
 	"\bNNPA_LOG\x10 \x12\f\n" +
-	"\bNNPA_EXP\x10!\x12\r\n" +
-	"\tNNPA_SQRT\x10\"\x12\x10\n" +
-	"\fNNPA_INVSQRT\x10#\x12\r\n" +
+	"\bNNPA_EXP\x10!\x12\x15\n" +
+	"\tNNPA_SQRT\x10\"\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x18\n" +
+	"\fNNPA_INVSQRT\x10#\x1a\x06\x82\xb5\x18\x02\b\x01\x12\r\n" +
 	"\tNNPA_RELU\x101\x12\r\n" +
 	"\tNNPA_TANH\x102\x12\x10\n" +
 	"\fNNPA_SIGMOID\x103\x12\x10\n" +
-	"\fNNPA_SOFTMAX\x104\x12\r\n" +
-	"\tNNPA_GELU\x105\x12\x1b\n" +
-	"\x17NNPA_BATCHNORMALIZATION\x10@\x12\x10\n" +
-	"\fNNPA_MOMENTS\x10A\x12\x12\n" +
-	"\x0eNNPA_LAYERNORM\x10B\x12\r\n" +
-	"\tNNPA_NORM\x10C\x12\x12\n" +
+	"\fNNPA_SOFTMAX\x104\x12\x15\n" +
+	"\tNNPA_GELU\x105\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x1b\n" +
+	"\x17NNPA_BATCHNORMALIZATION\x10@\x12\x18\n" +
+	"\fNNPA_MOMENTS\x10A\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x1a\n" +
+	"\x0eNNPA_LAYERNORM\x10B\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x15\n" +
+	"\tNNPA_NORM\x10C\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x12\n" +
 	"\x0eNNPA_MAXPOOL2D\x10P\x12\x12\n" +
 	"\x0eNNPA_AVGPOOL2D\x10Q\x12\x10\n" +
 	"\fNNPA_LSTMACT\x10`\x12\x0f\n" +
 	"\vNNPA_GRUACT\x10a\x12\x14\n" +
 	"\x10NNPA_CONVOLUTION\x10p\x12\x12\n" +
 	"\x0eNNPA_MATMUL_OP\x10q\x12\x1a\n" +
-	"\x16NNPA_MATMUL_OP_BCAST23\x10r\x12\x19\n" +
-	"\x15NNPA_MATMUL_OP_BCAST1\x10s\x12\x13\n" +
-	"\x0eNNPA_TRANSFORM\x10\xf0\x01\x12\x10\n" +
-	"\vNNPA_REDUCE\x10\xf1\x01*G\n" +
+	"\x16NNPA_MATMUL_OP_BCAST23\x10r\x12!\n" +
+	"\x15NNPA_MATMUL_OP_BCAST1\x10s\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x1b\n" +
+	"\x0eNNPA_TRANSFORM\x10\xf0\x01\x1a\x06\x82\xb5\x18\x02\b\x01\x12\x18\n" +
+	"\vNNPA_REDUCE\x10\xf1\x01\x1a\x06\x82\xb5\x18\x02\b\x01\x1a\x18\x82\xb5\x18\x14\n" +
+	"\x12nnpa_function_code*b\n" +
 	"\x11NnpaParmblkFormat\x12\x18\n" +
 	"\x14NNPA_PARMBLKFORMAT_0\x10\x00\x12\x18\n" +
-	"\x14NNPA_PARMBLKFORMAT_1\x10\x01*{\n" +
+	"\x14NNPA_PARMBLKFORMAT_1\x10\x01\x1a\x19\x82\xb5\x18\x15\n" +
+	"\x13nnpa_parmblk_format*\x91\x01\n" +
 	"\fNnpaDataType\x12\x13\n" +
 	"\x0fNNPA_DATATYPE_1\x10\x00\x12\x1f\n" +
 	"\x1bNNPA_32_BIT_BINARY_FP_SHORT\x10\x06\x12\x19\n" +
 	"\x15NNPA_8_BIT_BINARY_INT\x10\b\x12\x1a\n" +
 	"\x16NNPA_32_BIT_BINARY_INT\x10\n" +
-	"*\x89\x01\n" +
+	"\x1a\x14\x82\xb5\x18\x10\n" +
+	"\x0ennpa_data_type*\xa3\x01\n" +
 	"\x10NnpaLayoutFormat\x12\x1c\n" +
 	"\x18NNPA_LAYOUTFMT_4DFEATURE\x10\x00\x12\x1b\n" +
 	"\x17NNPA_LAYOUTFMT_4DKERNEL\x10\x01\x12\x1c\n" +
 	"\x18NNPA_LAYOUTFMT_4DWEIGHTS\x10\x02\x12\x1c\n" +
-	"\x18NNPA_LAYOUTFMT_4DGENERIC\x10\x1f*]\n" +
+	"\x18NNPA_LAYOUTFMT_4DGENERIC\x10\x1f\x1a\x18\x82\xb5\x18\x14\n" +
+	"\x12nnpa_layout_format*t\n" +
 	"\rNnpaBfpFormat\x12\x1f\n" +
 	"\x1bNNPA_BFP_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NNPA_BFPFMT_TINY\x10\x01\x12\x15\n" +
-	"\x11NNPA_BFPFMT_SHORT\x10\x02*~\n" +
+	"\x11NNPA_BFPFMT_SHORT\x10\x02\x1a\x15\x82\xb5\x18\x11\n" +
+	"\x0fnnpa_bfp_format*~\n" +
 	"\aFpFlags\x12\x18\n" +
 	"\x14FP_FLAGS_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FP_FLAGS_INVALID\x10\x01\x12\x15\n" +
@@ -7224,6 +7277,7 @@ func file_nnpa_zdnn_v1_operation_proto_init() {
 	if File_nnpa_zdnn_v1_operation_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_options_proto_init()
 	file_nnpa_zdnn_v1_sanitizer_proto_init()
 	file_nnpa_zdnn_v1_status_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_init()

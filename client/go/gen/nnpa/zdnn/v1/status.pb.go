@@ -556,7 +556,7 @@ var File_nnpa_zdnn_v1_status_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\n" +
-	"\x19nnpa/zdnn/v1/status.proto\x12\fnnpa.zdnn.v1\"\x7f\n" +
+	"\x19nnpa/zdnn/v1/status.proto\x12\fnnpa.zdnn.v1\x1a\x1annpa/zdnn/v1/options.proto\"\x7f\n" +
 	"\aRefusal\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x14\n" +
@@ -564,7 +564,7 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\n" +
 	"constraint\x18\x04 \x01(\tR\n" +
 	"constraint\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text*\xd8\t\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text*\xeb\t\n" +
 	"\n" +
 	"ZdnnStatus\x12\v\n" +
 	"\aZDNN_OK\x10\x00\x12\"\n" +
@@ -609,7 +609,8 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x11ZDNN_FUNC_RC_F006\x10\x86\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F007\x10\x87\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F008\x10\x88\xe03\x12\x17\n" +
-	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03*\xd0\n" +
+	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03\x1a\x11\x82\xb5\x18\r\n" +
+	"\vzdnn_status*\xd0\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -684,6 +685,7 @@ func file_nnpa_zdnn_v1_status_proto_init() {
 	if File_nnpa_zdnn_v1_status_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

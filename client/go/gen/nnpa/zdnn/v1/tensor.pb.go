@@ -961,7 +961,7 @@ var File_nnpa_zdnn_v1_tensor_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\n" +
-	"\x19nnpa/zdnn/v1/tensor.proto\x12\fnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\x9d\x02\n" +
+	"\x19nnpa/zdnn/v1/tensor.proto\x12\fnnpa.zdnn.v1\x1a\x1annpa/zdnn/v1/options.proto\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\x9d\x02\n" +
 	"\n" +
 	"TensorDesc\x126\n" +
 	"\x06layout\x18\x01 \x01(\x0e2\x19.nnpa.zdnn.v1.DataLayoutsH\x00R\x06layout\x88\x01\x01\x126\n" +
@@ -1011,7 +1011,7 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\vZtensorInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aoperand\x18\x02 \x01(\tR\aoperand\x12/\n" +
-	"\aztensor\x18\x03 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorR\aztensor*\xde\x01\n" +
+	"\aztensor\x18\x03 \x01(\v2\x15.nnpa.zdnn.v1.ZtensorR\aztensor*\xf7\x01\n" +
 	"\vDataLayouts\x12\v\n" +
 	"\aZDNN_1D\x10\x00\x12\v\n" +
 	"\aZDNN_2D\x10\x01\x12\f\n" +
@@ -1027,12 +1027,14 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x12\r\n" +
 	"\tZDNN_HWCK\x10\v\x12\x12\n" +
 	"\x0eZDNN_BIDIR_ZRH\x10\f\x12\x13\n" +
-	"\x0fZDNN_BIDIR_FICO\x10\r*x\n" +
+	"\x0fZDNN_BIDIR_FICO\x10\r\x1a\x17\x82\xb5\x18\x13\n" +
+	"\x11zdnn_data_layouts*\x91\x01\n" +
 	"\vDataFormats\x12\x19\n" +
 	"\x15ZDNN_FORMAT_4DFEATURE\x10\x00\x12\x18\n" +
 	"\x14ZDNN_FORMAT_4DKERNEL\x10\x01\x12\x19\n" +
 	"\x15ZDNN_FORMAT_4DWEIGHTS\x10\x02\x12\x19\n" +
-	"\x15ZDNN_FORMAT_4DGENERIC\x10\x1f*\x9c\x01\n" +
+	"\x15ZDNN_FORMAT_4DGENERIC\x10\x1f\x1a\x17\x82\xb5\x18\x13\n" +
+	"\x11zdnn_data_formats*\xb3\x01\n" +
 	"\tDataTypes\x12\x12\n" +
 	"\x0eZDNN_DLFLOAT16\x10\x00\x12\x14\n" +
 	"\x10ZDNN_BINARY_FP32\x10\x06\x12\x14\n" +
@@ -1044,11 +1046,13 @@ const file_nnpa_zdnn_v1_tensor_proto_rawDesc = "" +
 	"\x05INT32\x10\xfc\x01\x12\v\n" +
 	"\x06BFLOAT\x10\xfd\x01\x12\t\n" +
 	"\x04FP16\x10\xfe\x01\x12\t\n" +
-	"\x04FP32\x10\xff\x01*b\n" +
+	"\x04FP32\x10\xff\x01\x1a\x15\x82\xb5\x18\x11\n" +
+	"\x0fzdnn_data_types*\x88\x01\n" +
 	"\x17QuantizedTransformTypes\x12\x17\n" +
 	"\x13QUANTIZED_DLFLOAT16\x10\x00\x12\x12\n" +
 	"\x0eQUANTIZED_INT8\x10\x01\x12\x1a\n" +
-	"\x16QUANTIZED_WEIGHTS_INT8\x10\x02*`\n" +
+	"\x16QUANTIZED_WEIGHTS_INT8\x10\x02\x1a$\x82\xb5\x18 \n" +
+	"\x1ezdnn_quantized_transform_types*`\n" +
 	"\tByteOrder\x12\x1a\n" +
 	"\x16BYTE_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18BYTE_ORDER_LITTLE_ENDIAN\x10\x01\x12\x19\n" +
@@ -1105,6 +1109,7 @@ func file_nnpa_zdnn_v1_tensor_proto_init() {
 	if File_nnpa_zdnn_v1_tensor_proto != nil {
 		return
 	}
+	file_nnpa_zdnn_v1_options_proto_init()
 	file_nnpa_zdnn_v1_sanitizer_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_msgTypes[0].OneofWrappers = []any{}
 	file_nnpa_zdnn_v1_tensor_proto_msgTypes[1].OneofWrappers = []any{

@@ -57,7 +57,7 @@ class _PoolPaddingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PoolPaddi
     """The output has ceil(input / stride) elements; the input is padded."""
 
 class PoolPadding(_PoolPadding, metaclass=_PoolPaddingEnumTypeWrapper):
-    """Paddings of pooling and convolution: zdnn_pool_padding."""
+    """Paddings of pooling and convolution."""
 
 VALID_PADDING: PoolPadding.ValueType  # 0
 """Windows lie inside the input."""
@@ -87,7 +87,7 @@ class _MatmulOpsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MatmulOps.V
     """1.0 where lesser."""
 
 class MatmulOps(_MatmulOps, metaclass=_MatmulOpsEnumTypeWrapper):
-    """Operations of matmul_op, matmul_transpose_op and quantized_matmul_op: zdnn_matmul_ops."""
+    """Operations of matmul_op, matmul_transpose_op and quantized_matmul_op."""
 
 MATMUL_OP_ADDITION: MatmulOps.ValueType  # 0
 """Product plus input_c."""
@@ -127,7 +127,7 @@ class _MatmulBcastOpsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Matmul
     """1.0 where lesser."""
 
 class MatmulBcastOps(_MatmulBcastOps, metaclass=_MatmulBcastOpsEnumTypeWrapper):
-    """Operations of matmul_bcast_op: zdnn_matmul_bcast_ops."""
+    """Operations of matmul_bcast_op."""
 
 MATMUL_BCAST_OP_ADDITION: MatmulBcastOps.ValueType  # 0
 """Product plus input_c."""
@@ -157,7 +157,7 @@ class _SoftmaxActEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SoftmaxAct
     """Natural logarithm."""
 
 class SoftmaxAct(_SoftmaxAct, metaclass=_SoftmaxActEnumTypeWrapper):
-    """What follows softmax: zdnn_softmax_act."""
+    """What follows softmax."""
 
 SOFTMAX_ACT_NONE: SoftmaxAct.ValueType  # 0
 """Nothing."""
@@ -177,7 +177,7 @@ class _Conv2dActEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conv2dAct.V
     """As relu, with clipping_value."""
 
 class Conv2dAct(_Conv2dAct, metaclass=_Conv2dActEnumTypeWrapper):
-    """What follows conv2d: zdnn_conv2d_act."""
+    """What follows conv2d."""
 
 CONV2D_ACT_NONE: Conv2dAct.ValueType  # 0
 """Nothing."""
@@ -201,7 +201,7 @@ class _ReduceOpsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReduceOps.V
     """First position of the greatest value, 0-based."""
 
 class ReduceOps(_ReduceOps, metaclass=_ReduceOpsEnumTypeWrapper):
-    """Operations of reduce: zdnn_reduce_ops."""
+    """Operations of reduce."""
 
 REDUCE_OP_MINIMUM: ReduceOps.ValueType  # 0
 """Least value."""
@@ -225,7 +225,7 @@ class _MomentsBesselEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Moments
     """Number of elements less one."""
 
 class MomentsBessel(_MomentsBessel, metaclass=_MomentsBesselEnumTypeWrapper):
-    """Divisors of the variance: zdnn_moments_bessel."""
+    """Divisors of the variance."""
 
 MOMENTS_BESSEL_POPULATION: MomentsBessel.ValueType  # 0
 """Number of elements."""
@@ -247,7 +247,7 @@ class _LstmGruDirectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lstm
     """Both; the hidden states lie side by side."""
 
 class LstmGruDirection(_LstmGruDirection, metaclass=_LstmGruDirectionEnumTypeWrapper):
-    """Directions of recurrent layers: lstm_gru_direction."""
+    """Directions of recurrent layers."""
 
 FWD: LstmGruDirection.ValueType  # 0
 """First timestep to last."""
@@ -401,7 +401,7 @@ class _NnpaParmblkFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Nnp
     """Functions new in zDNN 1.1."""
 
 class NnpaParmblkFormat(_NnpaParmblkFormat, metaclass=_NnpaParmblkFormatEnumTypeWrapper):
-    """Formats of the NNPA parameter block: nnpa_parmblk_format."""
+    """Formats of the NNPA parameter block."""
 
 NNPA_PARMBLKFORMAT_0: NnpaParmblkFormat.ValueType  # 0
 """Functions of zDNN 1.0."""
@@ -425,7 +425,7 @@ class _NnpaDataTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NnpaData
     """32-bit signed integer."""
 
 class NnpaDataType(_NnpaDataType, metaclass=_NnpaDataTypeEnumTypeWrapper):
-    """Types of the NNPA instruction: nnpa_data_type."""
+    """Types of the NNPA instruction."""
 
 NNPA_DATATYPE_1: NnpaDataType.ValueType  # 0
 """DLFLOAT16."""
@@ -453,7 +453,7 @@ class _NnpaLayoutFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Nnpa
     """4D-generic."""
 
 class NnpaLayoutFormat(_NnpaLayoutFormat, metaclass=_NnpaLayoutFormatEnumTypeWrapper):
-    """Layout formats of the NNPA instruction: nnpa_layout_format."""
+    """Layout formats of the NNPA instruction."""
 
 NNPA_LAYOUTFMT_4DFEATURE: NnpaLayoutFormat.ValueType  # 0
 """4D-feature."""
@@ -479,7 +479,7 @@ class _NnpaBfpFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NnpaBfp
     """IEEE 32-bit."""
 
 class NnpaBfpFormat(_NnpaBfpFormat, metaclass=_NnpaBfpFormatEnumTypeWrapper):
-    """Formats that DLFLOAT16 converts from and to: nnpa_bfp_format."""
+    """Formats that DLFLOAT16 converts from and to."""
 
 NNPA_BFP_FORMAT_UNSPECIFIED: NnpaBfpFormat.ValueType  # 0
 """zDNN has no number 0 here."""
@@ -1247,7 +1247,10 @@ Global___ViolatingElement: _TypeAlias = ViolatingElement  # noqa: Y015
 
 @_typing.final
 class InitZtensor(_message.Message):
-    """zdnn_init_ztensor: creates a ztensor without a buffer in the session. Status: always ZDNN_OK.
+    """zdnn_init_ztensor: creates a ztensor without a buffer in the session.
+
+    Status: always ZDNN_OK.
+
     Errors: TENSOR_ID_IN_USE, TENSOR_QUOTA_EXCEEDED.
     """
 
@@ -1283,7 +1286,9 @@ Global___InitZtensor: _TypeAlias = InitZtensor  # noqa: Y015
 
 @_typing.final
 class InitQuantizedZtensor(_message.Message):
-    """zdnn_init_quantized_ztensor: as InitZtensor, with quantization parameters."""
+    """zdnn_init_quantized_ztensor: creates a ztensor as zdnn_init_ztensor, with quantization
+    parameters.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1332,12 +1337,14 @@ Global___InitQuantizedZtensor: _TypeAlias = InitQuantizedZtensor  # noqa: Y015
 
 @_typing.final
 class AllochelperZtensor(_message.Message):
-    """zdnn_allochelper_ztensor: allocates a zero-filled buffer of the size that the transformed
-    descriptor calls for. Does not examine the pre-transformed descriptor. A buffer that the tensor
-    already has is replaced. Together with an init arm it is zdnn_init_ztensor_with_malloc or
+    """zdnn_allochelper_ztensor: allocates the zero-filled buffer that the transformed descriptor calls
+    for. Does not examine the pre-transformed descriptor. A buffer that the tensor already has is
+    replaced. Together with an init arm it is zdnn_init_ztensor_with_malloc or
     zdnn_init_quantized_ztensor_with_malloc.
+
     Statuses: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE,
     ZDNN_UNSUPPORTED_AIU_EXCEPTION (machine without NNPA), ZDNN_ALLOCATION_FAILURE.
+
     Errors: TENSOR_QUOTA_EXCEEDED.
     """
 
@@ -1364,6 +1371,7 @@ Global___AllochelperZtensor: _TypeAlias = AllochelperZtensor  # noqa: Y015
 @_typing.final
 class ResetZtensor(_message.Message):
     """zdnn_reset_ztensor: makes a transformed ztensor transformable again. Data, scale and offset stay.
+
     Status: always ZDNN_OK.
     """
 
@@ -1390,7 +1398,9 @@ Global___ResetZtensor: _TypeAlias = ResetZtensor  # noqa: Y015
 @_typing.final
 class FreeZtensorBuffer(_message.Message):
     """zdnn_free_ztensor_buffer: frees the buffer and, on ZDNN_OK, forgets the tensor and its id. The id
-    may be used anew. Statuses: ZDNN_INVALID_BUFFER when there is no buffer; the tensor is kept.
+    may be used anew.
+
+    Statuses: ZDNN_INVALID_BUFFER when there is no buffer; the tensor is kept.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1457,8 +1467,8 @@ Global___TransformZtensor: _TypeAlias = TransformZtensor  # noqa: Y015
 
 @_typing.final
 class TransformZtensorWithSaturation(_message.Message):
-    """zdnn_transform_ztensor_with_saturation: as TransformZtensor, finite values beyond the DLFLOAT16
-    range are clamped to its limits. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
+    """zdnn_transform_ztensor_with_saturation: converts as zdnn_transform_ztensor, and clamps finite
+    values to DLFLOAT16. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1490,6 +1500,7 @@ Global___TransformZtensorWithSaturation: _TypeAlias = TransformZtensorWithSatura
 @_typing.final
 class TransformQuantizedZtensor(_message.Message):
     """zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor.
+
     Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
     ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE,
     ZDNN_UNAVAILABLE_FUNCTION (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or
@@ -1549,11 +1560,12 @@ Global___TransformQuantizedZtensor: _TypeAlias = TransformQuantizedZtensor  # no
 
 @_typing.final
 class TransformOrigtensor(_message.Message):
-    """zdnn_transform_origtensor: converts sticks back to a dense user array, OperationResult.data. May
-    be repeated. If the answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use
-    ReadTensor. Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT,
-    ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE,
-    ZDNN_CONVERT_FAILURE, and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
+    """zdnn_transform_origtensor: converts sticks back to a dense user array. May be repeated. If the
+    answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use ReadTensor.
+
+    Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+    ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
+    warning ZDNN_ELEMENT_RANGE_VIOLATION.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1579,6 +1591,7 @@ Global___TransformOrigtensor: _TypeAlias = TransformOrigtensor  # noqa: Y015
 @_typing.final
 class ReshapeZtensor(_message.Message):
     """zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another.
+
     Statuses, in this order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed
     dimensions), ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and
     TransformZtensor where the data must pass through them.
@@ -1612,7 +1625,8 @@ Global___ReshapeZtensor: _TypeAlias = ReshapeZtensor  # noqa: Y015
 
 @_typing.final
 class GetrangeZtensor(_message.Message):
-    """zdnn_getrange_ztensor: finds the least and greatest element, OperationResult.range.
+    """zdnn_getrange_ztensor: finds the least and the greatest element.
+
     Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
     ZDNN_INVALID_TYPE.
     """
@@ -1639,7 +1653,7 @@ Global___GetrangeZtensor: _TypeAlias = GetrangeZtensor  # noqa: Y015
 
 @_typing.final
 class Add(_message.Message):
-    """zdnn_add: element by element input_a + input_b, rounded once."""
+    """zdnn_add: adds input_a and input_b, element by element, rounded once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1675,7 +1689,7 @@ Global___Add: _TypeAlias = Add  # noqa: Y015
 
 @_typing.final
 class Sub(_message.Message):
-    """zdnn_sub: element by element input_a - input_b, rounded once."""
+    """zdnn_sub: subtracts input_b from input_a, element by element, rounded once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1711,7 +1725,7 @@ Global___Sub: _TypeAlias = Sub  # noqa: Y015
 
 @_typing.final
 class Mul(_message.Message):
-    """zdnn_mul: element by element input_a * input_b, rounded once."""
+    """zdnn_mul: multiplies input_a by input_b, element by element, rounded once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1747,7 +1761,9 @@ Global___Mul: _TypeAlias = Mul  # noqa: Y015
 
 @_typing.final
 class Div(_message.Message):
-    """zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation."""
+    """zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
+    violation.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1783,7 +1799,7 @@ Global___Div: _TypeAlias = Div  # noqa: Y015
 
 @_typing.final
 class Min(_message.Message):
-    """zdnn_min: element by element the lesser of input_a and input_b; -0 is less than +0."""
+    """zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1819,7 +1835,7 @@ Global___Min: _TypeAlias = Min  # noqa: Y015
 
 @_typing.final
 class Max(_message.Message):
-    """zdnn_max: element by element the greater of input_a and input_b; -0 is less than +0."""
+    """zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than +0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1855,7 +1871,9 @@ Global___Max: _TypeAlias = Max  # noqa: Y015
 
 @_typing.final
 class Log(_message.Message):
-    """zdnn_log: natural logarithm, element by element. A non-positive element is a range violation."""
+    """zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
+    violation.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1885,7 +1903,7 @@ Global___Log: _TypeAlias = Log  # noqa: Y015
 
 @_typing.final
 class Exp(_message.Message):
-    """zdnn_exp: e to the power of each element."""
+    """zdnn_exp: raises e to the power of each element."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1915,9 +1933,7 @@ Global___Exp: _TypeAlias = Exp  # noqa: Y015
 
 @_typing.final
 class Sqrt(_message.Message):
-    """zdnn_sqrt: square root of each element. A negative element is a range violation.
-    Telum II.
-    """
+    """zdnn_sqrt: takes the square root of each element. A negative element is a range violation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1947,7 +1963,8 @@ Global___Sqrt: _TypeAlias = Sqrt  # noqa: Y015
 
 @_typing.final
 class Invsqrt(_message.Message):
-    """zdnn_invsqrt: 1 / sqrt(input + epsilon), element by element. Telum II.
+    """zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
+
     Statuses with precheck: ZDNN_INVALID_EPSILON.
     """
 
@@ -1985,7 +2002,7 @@ Global___Invsqrt: _TypeAlias = Invsqrt  # noqa: Y015
 
 @_typing.final
 class Relu(_message.Message):
-    """zdnn_relu: max(0, input), limited to clipping_value."""
+    """zdnn_relu: computes max(0, input), limited to clipping_value, element by element."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2023,9 +2040,10 @@ Global___Relu: _TypeAlias = Relu  # noqa: Y015
 
 @_typing.final
 class LeakyRelu(_message.Message):
-    """zdnn_leaky_relu: input where positive, limited to clipping_value, else
-    adjustment_factor * input. Telum II. Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE,
-    ZDNN_INVALID_ADJUSTMENT_FACTOR.
+    """zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others to
+    clipping_value.
+
+    Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2073,7 +2091,7 @@ Global___LeakyRelu: _TypeAlias = LeakyRelu  # noqa: Y015
 
 @_typing.final
 class Tanh(_message.Message):
-    """zdnn_tanh: hyperbolic tangent of each element."""
+    """zdnn_tanh: takes the hyperbolic tangent of each element."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2103,7 +2121,7 @@ Global___Tanh: _TypeAlias = Tanh  # noqa: Y015
 
 @_typing.final
 class Sigmoid(_message.Message):
-    """zdnn_sigmoid: 1 / (1 + exp(-input)), element by element."""
+    """zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2133,7 +2151,8 @@ Global___Sigmoid: _TypeAlias = Sigmoid  # noqa: Y015
 
 @_typing.final
 class Softmax(_message.Message):
-    """zdnn_softmax: softmax of each vector along dim1.
+    """zdnn_softmax: computes the softmax of each vector along dim1.
+
     Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
     """
 
@@ -2171,8 +2190,9 @@ Global___Softmax: _TypeAlias = Softmax  # noqa: Y015
 
 @_typing.final
 class SoftmaxMask(_message.Message):
-    """zdnn_softmax_mask: as Softmax over the first softmax_mask elements of each vector; the rest of
-    the result is 0. Telum II.
+    """zdnn_softmax_mask: computes the softmax of the first elements of each vector along dim1. The rest
+    of the result is 0.
+
     Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds dim1).
     """
 
@@ -2219,7 +2239,7 @@ Global___SoftmaxMask: _TypeAlias = SoftmaxMask  # noqa: Y015
 
 @_typing.final
 class Gelu(_message.Message):
-    """zdnn_gelu: Gaussian error linear unit of each element, in the tanh form. Telum II."""
+    """zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2249,7 +2269,7 @@ Global___Gelu: _TypeAlias = Gelu  # noqa: Y015
 
 @_typing.final
 class Batchnorm(_message.Message):
-    """zdnn_batchnorm: input_a * input_b + input_c along dim1, rounded once."""
+    """zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2291,7 +2311,7 @@ Global___Batchnorm: _TypeAlias = Batchnorm  # noqa: Y015
 
 @_typing.final
 class Norm(_message.Message):
-    """zdnn_norm: Euclidean norm of input_a - input_b along dim1. Telum II."""
+    """zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2327,8 +2347,9 @@ Global___Norm: _TypeAlias = Norm  # noqa: Y015
 
 @_typing.final
 class Moments(_message.Message):
-    """zdnn_moments: mean and variance over dim3, dim2 and dim1, for each dim4. Telum II.
-    As in the library, is_transformed of output_b is left as it was.
+    """zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As in the
+    library, is_transformed of output_b is left as it was.
+
     Statuses with precheck: ZDNN_INVALID_BESSEL_CORRECTION.
     """
 
@@ -2372,8 +2393,9 @@ Global___Moments: _TypeAlias = Moments  # noqa: Y015
 
 @_typing.final
 class Layernorm(_message.Message):
-    """zdnn_layernorm: (input_a - input_b) / sqrt(input_c + epsilon_value) * gamma_value + beta_value.
-    Telum II.
+    """zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta. The mean is
+    input_b and the variance input_c, as zdnn_moments gives them.
+
     Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
     """
 
@@ -2440,7 +2462,8 @@ Global___Layernorm: _TypeAlias = Layernorm  # noqa: Y015
 
 @_typing.final
 class Meanreduce2d(_message.Message):
-    """zdnn_meanreduce2d: mean over height and width.
+    """zdnn_meanreduce2d: computes the mean over height and width.
+
     Statuses: ZDNN_FUNC_RC_F001 (height or width above 1024).
     """
 
@@ -2472,7 +2495,8 @@ Global___Meanreduce2d: _TypeAlias = Meanreduce2d  # noqa: Y015
 
 @_typing.final
 class Reduce(_message.Message):
-    """zdnn_reduce: minimum or maximum along dim1, or its first position. Telum II.
+    """zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
+
     Statuses: ZDNN_FUNC_RC_F000 (op_type unknown).
     """
 
@@ -2512,7 +2536,8 @@ Global___Reduce: _TypeAlias = Reduce  # noqa: Y015
 
 @_typing.final
 class MatmulOp(_message.Message):
-    """zdnn_matmul_op: the matrix products of two stacks, and input_c added to or compared with them.
+    """zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with it.
+
     Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
     combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
     """
@@ -2563,8 +2588,10 @@ Global___MatmulOp: _TypeAlias = MatmulOp  # noqa: Y015
 
 @_typing.final
 class MatmulBcastOp(_message.Message):
-    """zdnn_matmul_bcast_op: as MatmulOp, where one of the inputs may have a stack of one that is used
-    for all. Comparisons, and a broadcast input_a, need Telum II.
+    """zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one stack may be a
+    single matrix. That matrix is used for the whole other stack. Comparisons, and a broadcast
+    input_a, need Telum II.
+
     Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
     combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
     """
@@ -2617,8 +2644,9 @@ Global___MatmulBcastOp: _TypeAlias = MatmulBcastOp  # noqa: Y015
 
 @_typing.final
 class MatmulTransposeOp(_message.Message):
-    """zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way.
-    Telum II.
+    """zdnn_matmul_transpose_op: multiplies stacks of matrices as zdnn_matmul_bcast_op, transposed on
+    the way.
+
     Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
     combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
     """
@@ -2686,8 +2714,8 @@ Global___MatmulTransposeOp: _TypeAlias = MatmulTransposeOp  # noqa: Y015
 
 @_typing.final
 class QuantizedMatmulOp(_message.Message):
-    """zdnn_quantized_matmul_op: matrix product of quantized tensors, by their rec_scale and offset.
-    Telum II.
+    """zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their rec_scale and offset.
+
     Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0), ZDNN_INVALID_TYPE,
     ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck ZDNN_INVALID_SCALE,
     ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
@@ -2784,7 +2812,8 @@ Global___QuantizedMatmulOp: _TypeAlias = QuantizedMatmulOp  # noqa: Y015
 
 @_typing.final
 class Avgpool2d(_message.Message):
-    """zdnn_avgpool2d: mean over windows of height and width.
+    """zdnn_avgpool2d: computes the mean over windows of height and width.
+
     Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
     1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
     ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
@@ -2860,7 +2889,8 @@ Global___Avgpool2d: _TypeAlias = Avgpool2d  # noqa: Y015
 
 @_typing.final
 class Maxpool2d(_message.Message):
-    """zdnn_maxpool2d: maximum over windows of height and width.
+    """zdnn_maxpool2d: takes the maximum over windows of height and width.
+
     Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
     1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
     ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
@@ -2936,7 +2966,8 @@ Global___Maxpool2d: _TypeAlias = Maxpool2d  # noqa: Y015
 
 @_typing.final
 class Conv2d(_message.Message):
-    """zdnn_conv2d: convolution along height and width, bias added.
+    """zdnn_conv2d: convolves along height and width, and adds the bias.
+
     Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown),
     ZDNN_FUNC_RC_F002 (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64),
     ZDNN_FUNC_RC_F004 (stride above 13); with precheck ZDNN_INVALID_STRIDES,
@@ -3024,10 +3055,13 @@ Global___Conv2d: _TypeAlias = Conv2d  # noqa: Y015
 
 @_typing.final
 class Lstm(_message.Message):
-    """zdnn_lstm: long short-term memory layer over a sequence.
+    """zdnn_lstm: runs a long short-term memory layer over a sequence.
+
     Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
     gate is s elements wide, padded to a multiple of 64.
+
     Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+
     Unlike single-instruction operations, a range violation ends the operation and leaves
     is_transformed of the outputs as it was.
     """
@@ -3121,10 +3155,13 @@ Global___Lstm: _TypeAlias = Lstm  # noqa: Y015
 
 @_typing.final
 class Gru(_message.Message):
-    """zdnn_gru: gated recurrent unit layer over a sequence.
+    """zdnn_gru: runs a gated recurrent unit layer over a sequence.
+
     Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else 1). A
     gate is s elements wide, padded to a multiple of 64.
+
     Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION, ZDNN_ALLOCATION_FAILURE.
+
     Unlike single-instruction operations, a range violation ends the operation and leaves
     is_transformed of the outputs as it was.
     """
@@ -3207,7 +3244,9 @@ Global___Gru: _TypeAlias = Gru  # noqa: Y015
 @_typing.final
 class Init(_message.Message):
     """zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-    environment variables, call UpdateSession first. Status: always ZDNN_OK.
+    environment variables, call UpdateSession first.
+
+    Status: always ZDNN_OK.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3225,7 +3264,7 @@ Global___Init: _TypeAlias = Init  # noqa: Y015
 
 @_typing.final
 class IsNnpaInstalled(_message.Message):
-    """zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility; result `boolean`."""
+    """zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3242,9 +3281,9 @@ Global___IsNnpaInstalled: _TypeAlias = IsNnpaInstalled  # noqa: Y015
 
 @_typing.final
 class IsNnpaFunctionInstalled(_message.Message):
-    """zdnn_is_nnpa_function_installed: true when all functions are installed; result `boolean`.
-    The query functions answer from the library's cached query result; only zdnn_init and
-    zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
+    """zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+    answer from the library's cached query result; only zdnn_init and zdnn_refresh_nnpa_query_result
+    ask the machine. Without NNPA the cache is all zeros.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3279,9 +3318,7 @@ Global___IsNnpaFunctionInstalled: _TypeAlias = IsNnpaFunctionInstalled  # noqa: 
 
 @_typing.final
 class IsNnpaParmblkFmtInstalled(_message.Message):
-    """zdnn_is_nnpa_parmblk_fmt_installed: true when all parameter block formats are installed; result
-    `boolean`.
-    """
+    """zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3313,7 +3350,7 @@ Global___IsNnpaParmblkFmtInstalled: _TypeAlias = IsNnpaParmblkFmtInstalled  # no
 
 @_typing.final
 class IsNnpaDatatypeInstalled(_message.Message):
-    """zdnn_is_nnpa_datatype_installed: true when all types of the mask are installed; result `boolean`."""
+    """zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3340,9 +3377,7 @@ Global___IsNnpaDatatypeInstalled: _TypeAlias = IsNnpaDatatypeInstalled  # noqa: 
 
 @_typing.final
 class IsNnpaLayoutFmtInstalled(_message.Message):
-    """zdnn_is_nnpa_layout_fmt_installed: true when all layout formats of the mask are installed; result
-    `boolean`.
-    """
+    """zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3369,8 +3404,8 @@ Global___IsNnpaLayoutFmtInstalled: _TypeAlias = IsNnpaLayoutFmtInstalled  # noqa
 
 @_typing.final
 class IsNnpaConversionInstalled(_message.Message):
-    """zdnn_is_nnpa_conversion_installed: true when all conversions between the type and the formats of
-    the mask are installed; result `boolean`.
+    """zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+    mask.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3406,7 +3441,7 @@ Global___IsNnpaConversionInstalled: _TypeAlias = IsNnpaConversionInstalled  # no
 
 @_typing.final
 class GetNnpaMaxDimIdxSize(_message.Message):
-    """zdnn_get_nnpa_max_dim_idx_size: largest size of any dimension, elements; result `number`."""
+    """zdnn_get_nnpa_max_dim_idx_size: returns the largest size of any dimension, elements."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3423,7 +3458,7 @@ Global___GetNnpaMaxDimIdxSize: _TypeAlias = GetNnpaMaxDimIdxSize  # noqa: Y015
 
 @_typing.final
 class GetMaxForDim(_message.Message):
-    """zdnn_get_max_for_dim: largest size of one dimension, elements; result `number`."""
+    """zdnn_get_max_for_dim: returns the largest size of one dimension, elements."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3447,7 +3482,7 @@ Global___GetMaxForDim: _TypeAlias = GetMaxForDim  # noqa: Y015
 
 @_typing.final
 class GetNnpaMaxTensorSize(_message.Message):
-    """zdnn_get_nnpa_max_tensor_size: largest size of a tensor, bytes; result `number`."""
+    """zdnn_get_nnpa_max_tensor_size: returns the largest size of a tensor, bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3464,8 +3499,9 @@ Global___GetNnpaMaxTensorSize: _TypeAlias = GetNnpaMaxTensorSize  # noqa: Y015
 
 @_typing.final
 class RefreshNnpaQueryResult(_message.Message):
-    """zdnn_refresh_nnpa_query_result: has the library query the machine anew. Statuses:
-    ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
+    """zdnn_refresh_nnpa_query_result: has the library query the machine anew.
+
+    Statuses: ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3484,7 +3520,7 @@ Global___RefreshNnpaQueryResult: _TypeAlias = RefreshNnpaQueryResult  # noqa: Y0
 @_typing.final
 class IsVersionRunnable(_message.Message):
     """zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
-    machine; result `boolean`.
+    machine.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3509,9 +3545,7 @@ Global___IsVersionRunnable: _TypeAlias = IsVersionRunnable  # noqa: Y015
 
 @_typing.final
 class GetMaxRunnableVersion(_message.Message):
-    """zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result
-    `number`.
-    """
+    """zdnn_get_max_runnable_version: returns the highest version that can run, patch 0xFF, or 0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

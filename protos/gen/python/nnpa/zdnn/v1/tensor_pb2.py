@@ -22,34 +22,43 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from nnpa.zdnn.v1 import options_pb2 as nnpa_dot_zdnn_dot_v1_dot_options__pb2
 from nnpa.zdnn.v1 import sanitizer_pb2 as nnpa_dot_zdnn_dot_v1_dot_sanitizer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnpa/zdnn/v1/tensor.proto\x12\x0cnnpa.zdnn.v1\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\xef\x01\n\nTensorDesc\x12.\n\x06layout\x18\x01 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataLayoutsH\x00\x88\x01\x01\x12.\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataFormatsH\x01\x88\x01\x01\x12*\n\x04type\x18\x03 \x01(\x0e\x32\x17.nnpa.zdnn.v1.DataTypesH\x02\x88\x01\x01\x12\x0c\n\x04\x64im4\x18\x04 \x01(\r\x12\x0c\n\x04\x64im3\x18\x05 \x01(\r\x12\x0c\n\x04\x64im2\x18\x06 \x01(\r\x12\x0c\n\x04\x64im1\x18\x07 \x01(\rB\t\n\x07_layoutB\t\n\x07_formatB\x07\n\x05_type\"\xe2\x03\n\x07Ztensor\x12\x36\n\x14pre_transformed_desc\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x32\n\x10transformed_desc\x18\x02 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x18\n\x0b\x62uffer_size\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnull_buffer\x18\x04 \x01(\x08\x12\x16\n\x0eis_transformed\x18\x05 \x01(\x08\x12\x11\n\trec_scale\x18\x06 \x01(\x02\x12\x0e\n\x06offset\x18\x07 \x01(\x02\x12\x10\n\x06sticks\x18\x08 \x01(\x0cH\x00\x12\x10\n\x06\x63\x61\x63hed\x18\n \x01(\x0cH\x00\x12&\n\x06shared\x18\x0c \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentH\x00\x12+\n\nbyte_order\x18\t \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x0b \x01(\x0c\x12\x18\n\x10\x63\x61\x63he_instead_of\x18\x0e \x01(\x0c\x12\'\n\tsticks_to\x18\r \x01(\x0b\x32\x14.nnpa.zdnn.v1.Extent\x12\x17\n\x0f\x63\x61\x63hed_in_place\x18\x0f \x01(\x08\x42\n\n\x08\x63ontentsB\x0e\n\x0c_buffer_size\"&\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\x94\x01\n\tTensorRef\x12\x0c\n\x02id\x18\x01 \x01(\x04H\x00\x12\x10\n\x06new_id\x18\x02 \x01(\x04H\x00\x12/\n\x0einline_ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x12,\n\nprovenance\x18\x04 \x01(\x0b\x32\x18.nnpa.zdnn.v1.ProvenanceB\x08\n\x06tensor\"R\n\x0bZtensorInfo\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07operand\x18\x02 \x01(\t\x12&\n\x07ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor*\xde\x01\n\x0b\x44\x61taLayouts\x12\x0b\n\x07ZDNN_1D\x10\x00\x12\x0b\n\x07ZDNN_2D\x10\x01\x12\x0c\n\x08ZDNN_2DS\x10\x02\x12\x0b\n\x07ZDNN_3D\x10\x03\x12\x0c\n\x08ZDNN_3DS\x10\x04\x12\x0c\n\x08ZDNN_ZRH\x10\x05\x12\x0b\n\x07ZDNN_4D\x10\x06\x12\x0c\n\x08ZDNN_4DS\x10\x07\x12\r\n\tZDNN_NHWC\x10\x08\x12\r\n\tZDNN_NCHW\x10\t\x12\r\n\tZDNN_FICO\x10\n\x12\r\n\tZDNN_HWCK\x10\x0b\x12\x12\n\x0eZDNN_BIDIR_ZRH\x10\x0c\x12\x13\n\x0fZDNN_BIDIR_FICO\x10\r*x\n\x0b\x44\x61taFormats\x12\x19\n\x15ZDNN_FORMAT_4DFEATURE\x10\x00\x12\x18\n\x14ZDNN_FORMAT_4DKERNEL\x10\x01\x12\x19\n\x15ZDNN_FORMAT_4DWEIGHTS\x10\x02\x12\x19\n\x15ZDNN_FORMAT_4DGENERIC\x10\x1f*\x9c\x01\n\tDataTypes\x12\x12\n\x0eZDNN_DLFLOAT16\x10\x00\x12\x14\n\x10ZDNN_BINARY_FP32\x10\x06\x12\x14\n\x10ZDNN_BINARY_INT8\x10\x08\x12\x15\n\x11ZDNN_BINARY_INT32\x10\n\x12\t\n\x04INT8\x10\xfb\x01\x12\n\n\x05INT32\x10\xfc\x01\x12\x0b\n\x06\x42\x46LOAT\x10\xfd\x01\x12\t\n\x04\x46P16\x10\xfe\x01\x12\t\n\x04\x46P32\x10\xff\x01*b\n\x17QuantizedTransformTypes\x12\x17\n\x13QUANTIZED_DLFLOAT16\x10\x00\x12\x12\n\x0eQUANTIZED_INT8\x10\x01\x12\x1a\n\x16QUANTIZED_WEIGHTS_INT8\x10\x02*`\n\tByteOrder\x12\x1a\n\x16\x42YTE_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42YTE_ORDER_LITTLE_ENDIAN\x10\x01\x12\x19\n\x15\x42YTE_ORDER_BIG_ENDIAN\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnpa/zdnn/v1/tensor.proto\x12\x0cnnpa.zdnn.v1\x1a\x1annpa/zdnn/v1/options.proto\x1a\x1cnnpa/zdnn/v1/sanitizer.proto\"\xef\x01\n\nTensorDesc\x12.\n\x06layout\x18\x01 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataLayoutsH\x00\x88\x01\x01\x12.\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.nnpa.zdnn.v1.DataFormatsH\x01\x88\x01\x01\x12*\n\x04type\x18\x03 \x01(\x0e\x32\x17.nnpa.zdnn.v1.DataTypesH\x02\x88\x01\x01\x12\x0c\n\x04\x64im4\x18\x04 \x01(\r\x12\x0c\n\x04\x64im3\x18\x05 \x01(\r\x12\x0c\n\x04\x64im2\x18\x06 \x01(\r\x12\x0c\n\x04\x64im1\x18\x07 \x01(\rB\t\n\x07_layoutB\t\n\x07_formatB\x07\n\x05_type\"\xe2\x03\n\x07Ztensor\x12\x36\n\x14pre_transformed_desc\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x32\n\x10transformed_desc\x18\x02 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TensorDesc\x12\x18\n\x0b\x62uffer_size\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnull_buffer\x18\x04 \x01(\x08\x12\x16\n\x0eis_transformed\x18\x05 \x01(\x08\x12\x11\n\trec_scale\x18\x06 \x01(\x02\x12\x0e\n\x06offset\x18\x07 \x01(\x02\x12\x10\n\x06sticks\x18\x08 \x01(\x0cH\x00\x12\x10\n\x06\x63\x61\x63hed\x18\n \x01(\x0cH\x00\x12&\n\x06shared\x18\x0c \x01(\x0b\x32\x14.nnpa.zdnn.v1.ExtentH\x00\x12+\n\nbyte_order\x18\t \x01(\x0e\x32\x17.nnpa.zdnn.v1.ByteOrder\x12\x10\n\x08\x63\x61\x63he_as\x18\x0b \x01(\x0c\x12\x18\n\x10\x63\x61\x63he_instead_of\x18\x0e \x01(\x0c\x12\'\n\tsticks_to\x18\r \x01(\x0b\x32\x14.nnpa.zdnn.v1.Extent\x12\x17\n\x0f\x63\x61\x63hed_in_place\x18\x0f \x01(\x08\x42\n\n\x08\x63ontentsB\x0e\n\x0c_buffer_size\"&\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\x94\x01\n\tTensorRef\x12\x0c\n\x02id\x18\x01 \x01(\x04H\x00\x12\x10\n\x06new_id\x18\x02 \x01(\x04H\x00\x12/\n\x0einline_ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x12,\n\nprovenance\x18\x04 \x01(\x0b\x32\x18.nnpa.zdnn.v1.ProvenanceB\x08\n\x06tensor\"R\n\x0bZtensorInfo\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07operand\x18\x02 \x01(\t\x12&\n\x07ztensor\x18\x03 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor*\xf7\x01\n\x0b\x44\x61taLayouts\x12\x0b\n\x07ZDNN_1D\x10\x00\x12\x0b\n\x07ZDNN_2D\x10\x01\x12\x0c\n\x08ZDNN_2DS\x10\x02\x12\x0b\n\x07ZDNN_3D\x10\x03\x12\x0c\n\x08ZDNN_3DS\x10\x04\x12\x0c\n\x08ZDNN_ZRH\x10\x05\x12\x0b\n\x07ZDNN_4D\x10\x06\x12\x0c\n\x08ZDNN_4DS\x10\x07\x12\r\n\tZDNN_NHWC\x10\x08\x12\r\n\tZDNN_NCHW\x10\t\x12\r\n\tZDNN_FICO\x10\n\x12\r\n\tZDNN_HWCK\x10\x0b\x12\x12\n\x0eZDNN_BIDIR_ZRH\x10\x0c\x12\x13\n\x0fZDNN_BIDIR_FICO\x10\r\x1a\x17\x82\xb5\x18\x13\n\x11zdnn_data_layouts*\x91\x01\n\x0b\x44\x61taFormats\x12\x19\n\x15ZDNN_FORMAT_4DFEATURE\x10\x00\x12\x18\n\x14ZDNN_FORMAT_4DKERNEL\x10\x01\x12\x19\n\x15ZDNN_FORMAT_4DWEIGHTS\x10\x02\x12\x19\n\x15ZDNN_FORMAT_4DGENERIC\x10\x1f\x1a\x17\x82\xb5\x18\x13\n\x11zdnn_data_formats*\xb3\x01\n\tDataTypes\x12\x12\n\x0eZDNN_DLFLOAT16\x10\x00\x12\x14\n\x10ZDNN_BINARY_FP32\x10\x06\x12\x14\n\x10ZDNN_BINARY_INT8\x10\x08\x12\x15\n\x11ZDNN_BINARY_INT32\x10\n\x12\t\n\x04INT8\x10\xfb\x01\x12\n\n\x05INT32\x10\xfc\x01\x12\x0b\n\x06\x42\x46LOAT\x10\xfd\x01\x12\t\n\x04\x46P16\x10\xfe\x01\x12\t\n\x04\x46P32\x10\xff\x01\x1a\x15\x82\xb5\x18\x11\n\x0fzdnn_data_types*\x88\x01\n\x17QuantizedTransformTypes\x12\x17\n\x13QUANTIZED_DLFLOAT16\x10\x00\x12\x12\n\x0eQUANTIZED_INT8\x10\x01\x12\x1a\n\x16QUANTIZED_WEIGHTS_INT8\x10\x02\x1a$\x82\xb5\x18 \n\x1ezdnn_quantized_transform_types*`\n\tByteOrder\x12\x1a\n\x16\x42YTE_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42YTE_ORDER_LITTLE_ENDIAN\x10\x01\x12\x19\n\x15\x42YTE_ORDER_BIG_ENDIAN\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnpa.zdnn.v1.tensor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATALAYOUTS']._serialized_start=1076
-  _globals['_DATALAYOUTS']._serialized_end=1298
-  _globals['_DATAFORMATS']._serialized_start=1300
-  _globals['_DATAFORMATS']._serialized_end=1420
-  _globals['_DATATYPES']._serialized_start=1423
-  _globals['_DATATYPES']._serialized_end=1579
-  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_start=1581
-  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_end=1679
-  _globals['_BYTEORDER']._serialized_start=1681
-  _globals['_BYTEORDER']._serialized_end=1777
-  _globals['_TENSORDESC']._serialized_start=74
-  _globals['_TENSORDESC']._serialized_end=313
-  _globals['_ZTENSOR']._serialized_start=316
-  _globals['_ZTENSOR']._serialized_end=798
-  _globals['_EXTENT']._serialized_start=800
-  _globals['_EXTENT']._serialized_end=838
-  _globals['_TENSORREF']._serialized_start=841
-  _globals['_TENSORREF']._serialized_end=989
-  _globals['_ZTENSORINFO']._serialized_start=991
-  _globals['_ZTENSORINFO']._serialized_end=1073
+  _globals['_DATALAYOUTS']._loaded_options = None
+  _globals['_DATALAYOUTS']._serialized_options = b'\202\265\030\023\n\021zdnn_data_layouts'
+  _globals['_DATAFORMATS']._loaded_options = None
+  _globals['_DATAFORMATS']._serialized_options = b'\202\265\030\023\n\021zdnn_data_formats'
+  _globals['_DATATYPES']._loaded_options = None
+  _globals['_DATATYPES']._serialized_options = b'\202\265\030\021\n\017zdnn_data_types'
+  _globals['_QUANTIZEDTRANSFORMTYPES']._loaded_options = None
+  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_options = b'\202\265\030 \n\036zdnn_quantized_transform_types'
+  _globals['_DATALAYOUTS']._serialized_start=1104
+  _globals['_DATALAYOUTS']._serialized_end=1351
+  _globals['_DATAFORMATS']._serialized_start=1354
+  _globals['_DATAFORMATS']._serialized_end=1499
+  _globals['_DATATYPES']._serialized_start=1502
+  _globals['_DATATYPES']._serialized_end=1681
+  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_start=1684
+  _globals['_QUANTIZEDTRANSFORMTYPES']._serialized_end=1820
+  _globals['_BYTEORDER']._serialized_start=1822
+  _globals['_BYTEORDER']._serialized_end=1918
+  _globals['_TENSORDESC']._serialized_start=102
+  _globals['_TENSORDESC']._serialized_end=341
+  _globals['_ZTENSOR']._serialized_start=344
+  _globals['_ZTENSOR']._serialized_end=826
+  _globals['_EXTENT']._serialized_start=828
+  _globals['_EXTENT']._serialized_end=866
+  _globals['_TENSORREF']._serialized_start=869
+  _globals['_TENSORREF']._serialized_end=1017
+  _globals['_ZTENSORINFO']._serialized_start=1019
+  _globals['_ZTENSORINFO']._serialized_end=1101
 # @@protoc_insertion_point(module_scope)

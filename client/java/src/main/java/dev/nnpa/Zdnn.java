@@ -82,7 +82,9 @@ public final class Zdnn {
 
   /**
    * zdnn_reset_ztensor: makes a transformed ztensor transformable again. Data, scale and offset
-   * stay. Status: always ZDNN_OK.
+   * stay.
+   *
+   * <p>Status: always ZDNN_OK.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_reset_ztensor.
    *
@@ -130,8 +132,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_transform_ztensor_with_saturation: as TransformZtensor, finite values beyond the DLFLOAT16
-   * range are clamped to its limits. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
+   * zdnn_transform_ztensor_with_saturation: converts as zdnn_transform_ztensor, and clamps finite
+   * values to DLFLOAT16. One array; concatenated layouts are ZDNN_INVALID_LAYOUT.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_transform_ztensor_with_saturation.
    *
@@ -152,11 +154,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor. Statuses, in this
-   * order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_SHAPE,
-   * ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE, ZDNN_UNAVAILABLE_FUNCTION
-   * (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or offset not usable), and the
-   * warning ZDNN_ELEMENT_RANGE_VIOLATION.
+   * zdnn_transform_quantized_ztensor: converts user data to a quantized ztensor.
+   *
+   * <p>Statuses, in this order: ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT,
+   * ZDNN_INVALID_SHAPE, ZDNN_INVALID_TYPE, ZDNN_INVALID_FORMAT, ZDNN_INVALID_CLIPPING_VALUE,
+   * ZDNN_UNAVAILABLE_FUNCTION (conversions that need NNPA-TRANSFORM), ZDNN_FUNC_RC_F001 (scale or
+   * offset not usable), and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_transform_quantized_ztensor.
    *
@@ -186,11 +189,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_transform_origtensor: converts sticks back to a dense user array, OperationResult.data.
-   * May be repeated. If the answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use
-   * ReadTensor. Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT,
-   * ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE,
-   * ZDNN_CONVERT_FAILURE, and the warning ZDNN_ELEMENT_RANGE_VIOLATION.
+   * zdnn_transform_origtensor: converts sticks back to a dense user array. May be repeated. If the
+   * answer exceeds Session.limits.max_inline_bytes, MESSAGE_TOO_LARGE: use ReadTensor.
+   *
+   * <p>Statuses, in this order: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE,
+   * ZDNN_INVALID_SHAPE, ZDNN_INVALID_BUFFER, ZDNN_INVALID_STATE, ZDNN_CONVERT_FAILURE, and the
+   * warning ZDNN_ELEMENT_RANGE_VIOLATION.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_transform_origtensor.
    *
@@ -211,10 +215,11 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another. Statuses, in this
-   * order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the pre-transformed dimensions),
-   * ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of TransformOrigtensor and TransformZtensor
-   * where the data must pass through them.
+   * zdnn_reshape_ztensor: gives the elements of one ztensor the shape of another.
+   *
+   * <p>Statuses, in this order: ZDNN_INVALID_SHAPE (numbers of elements differ, by the
+   * pre-transformed dimensions), ZDNN_INVALID_LAYOUT, ZDNN_INVALID_STATE, then those of
+   * TransformOrigtensor and TransformZtensor where the data must pass through them.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_reshape_ztensor.
    *
@@ -231,8 +236,10 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_getrange_ztensor: finds the least and greatest element, OperationResult.range. Statuses,
-   * in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT, ZDNN_INVALID_TYPE.
+   * zdnn_getrange_ztensor: finds the least and the greatest element.
+   *
+   * <p>Statuses, in this order: ZDNN_INVALID_STATE, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_FORMAT,
+   * ZDNN_INVALID_TYPE.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_getrange_ztensor.
    *
@@ -247,7 +254,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_add: element by element input_a + input_b, rounded once.
+   * zdnn_add: adds input_a and input_b, element by element, rounded once.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_add.
    *
@@ -272,7 +279,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_sub: element by element input_a - input_b, rounded once.
+   * zdnn_sub: subtracts input_b from input_a, element by element, rounded once.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_sub.
    *
@@ -297,7 +304,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_mul: element by element input_a * input_b, rounded once.
+   * zdnn_mul: multiplies input_a by input_b, element by element, rounded once.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_mul.
    *
@@ -322,7 +329,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_div: element by element input_a / input_b, rounded once. x / 0 is a range violation.
+   * zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
+   * violation.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_div.
    *
@@ -347,7 +355,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_min: element by element the lesser of input_a and input_b; -0 is less than +0.
+   * zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_min.
    *
@@ -372,7 +380,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_max: element by element the greater of input_a and input_b; -0 is less than +0.
+   * zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than +0.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_max.
    *
@@ -397,7 +405,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_log: natural logarithm, element by element. A non-positive element is a range violation.
+   * zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
+   * violation.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_log.
    *
@@ -419,7 +428,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_exp: e to the power of each element.
+   * zdnn_exp: raises e to the power of each element.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_exp.
    *
@@ -441,7 +450,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_sqrt: square root of each element. A negative element is a range violation. Telum II.
+   * zdnn_sqrt: takes the square root of each element. A negative element is a range violation.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_sqrt.
    *
@@ -463,8 +474,11 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_invsqrt: 1 / sqrt(input + epsilon), element by element. Telum II. Statuses with precheck:
-   * ZDNN_INVALID_EPSILON.
+   * zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
+   *
+   * <p>Statuses with precheck: ZDNN_INVALID_EPSILON.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_invsqrt.
    *
@@ -488,7 +502,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_relu: max(0, input), limited to clipping_value.
+   * zdnn_relu: computes max(0, input), limited to clipping_value, element by element.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_relu.
    *
@@ -517,9 +531,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_leaky_relu: input where positive, limited to clipping_value, else adjustment_factor *
-   * input. Telum II. Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE,
-   * ZDNN_INVALID_ADJUSTMENT_FACTOR.
+   * zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others to
+   * clipping_value.
+   *
+   * <p>Statuses with precheck: ZDNN_INVALID_CLIPPING_VALUE, ZDNN_INVALID_ADJUSTMENT_FACTOR.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_leaky_relu.
    *
@@ -551,7 +568,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_tanh: hyperbolic tangent of each element.
+   * zdnn_tanh: takes the hyperbolic tangent of each element.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_tanh.
    *
@@ -573,7 +590,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_sigmoid: 1 / (1 + exp(-input)), element by element.
+   * zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_sigmoid.
    *
@@ -595,8 +612,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_softmax: softmax of each vector along dim1. Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1),
-   * ZDNN_FUNC_RC_F001 (act_func unknown).
+   * zdnn_softmax: computes the softmax of each vector along dim1.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (dim3 is not 1), ZDNN_FUNC_RC_F001 (act_func unknown).
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_softmax.
    *
@@ -632,9 +650,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_softmax_mask: as Softmax over the first softmax_mask elements of each vector; the rest of
-   * the result is 0. Telum II. Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds
-   * dim1).
+   * zdnn_softmax_mask: computes the softmax of the first elements of each vector along dim1. The
+   * rest of the result is 0.
+   *
+   * <p>Statuses: those of Softmax, ZDNN_FUNC_RC_F002 (softmax_mask exceeds dim1).
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_softmax_mask.
    *
@@ -675,7 +696,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_gelu: Gaussian error linear unit of each element, in the tanh form. Telum II.
+   * zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_gelu.
    *
@@ -697,7 +720,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_batchnorm: input_a * input_b + input_c along dim1, rounded once.
+   * zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_batchnorm.
    *
@@ -725,7 +748,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_norm: Euclidean norm of input_a - input_b along dim1. Telum II.
+   * zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_norm.
    *
@@ -758,9 +783,12 @@ public final class Zdnn {
   public record MomentsOutputs(Ztensor outputA, Ztensor outputB) {}
 
   /**
-   * zdnn_moments: mean and variance over dim3, dim2 and dim1, for each dim4. Telum II. As in the
-   * library, is_transformed of output_b is left as it was. Statuses with precheck:
-   * ZDNN_INVALID_BESSEL_CORRECTION.
+   * zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As in the
+   * library, is_transformed of output_b is left as it was.
+   *
+   * <p>Statuses with precheck: ZDNN_INVALID_BESSEL_CORRECTION.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_moments.
    *
@@ -803,8 +831,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_layernorm: (input_a - input_b) / sqrt(input_c + epsilon_value) * gamma_value + beta_value.
-   * Telum II. Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
+   * zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta. The mean
+   * is input_b and the variance input_c, as zdnn_moments gives them.
+   *
+   * <p>Statuses with precheck: ZDNN_INVALID_BETA, ZDNN_INVALID_GAMMA, ZDNN_INVALID_EPSILON.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_layernorm.
    *
@@ -840,8 +872,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_meanreduce2d: mean over height and width. Statuses: ZDNN_FUNC_RC_F001 (height or width
-   * above 1024).
+   * zdnn_meanreduce2d: computes the mean over height and width.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F001 (height or width above 1024).
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_meanreduce2d.
    *
@@ -863,8 +896,11 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_reduce: minimum or maximum along dim1, or its first position. Telum II. Statuses:
-   * ZDNN_FUNC_RC_F000 (op_type unknown).
+   * zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (op_type unknown).
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_reduce.
    *
@@ -901,8 +937,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_matmul_op: the matrix products of two stacks, and input_c added to or compared with them.
-   * Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+   * zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with it.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
    * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
@@ -947,10 +984,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_matmul_bcast_op: as MatmulOp, where one of the inputs may have a stack of one that is used
-   * for all. Comparisons, and a broadcast input_a, need Telum II. Statuses: ZDNN_FUNC_RC_F000
-   * (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not combine), ZDNN_FUNC_RC_F002
-   * (quantization parameters not usable).
+   * zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one stack may be a
+   * single matrix. That matrix is used for the whole other stack. Comparisons, and a broadcast
+   * input_a, need Telum II.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+   * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_matmul_bcast_op.
    *
@@ -995,9 +1034,13 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_matmul_transpose_op: as MatmulOp or MatmulBcastOp, with inputs transposed on the way.
-   * Telum II. Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats
-   * do not combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+   * zdnn_matmul_transpose_op: multiplies stacks of matrices as zdnn_matmul_bcast_op, transposed on
+   * the way.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (op_type unknown), ZDNN_FUNC_RC_F001 (types and formats do not
+   * combine), ZDNN_FUNC_RC_F002 (quantization parameters not usable).
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_matmul_transpose_op.
    *
@@ -1050,10 +1093,14 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_quantized_matmul_op: matrix product of quantized tensors, by their rec_scale and offset.
-   * Telum II. Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0),
+   * zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their rec_scale and
+   * offset.
+   *
+   * <p>Statuses: ZDNN_INVALID_OFFSET (pre_computed and input_b's offset is not 0),
    * ZDNN_INVALID_TYPE, ZDNN_FUNC_RC_F000, ZDNN_FUNC_RC_F001, ZDNN_FUNC_RC_F002; with precheck
    * ZDNN_INVALID_SCALE, ZDNN_INVALID_OFFSET, ZDNN_INVALID_CLIPPING_VALUE.
+   *
+   * <p>Needs Telum II.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_quantized_matmul_op.
    *
@@ -1111,10 +1158,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_avgpool2d: mean over windows of height and width. Statuses: ZDNN_FUNC_RC_F000 (padding
-   * unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024), ZDNN_FUNC_RC_F002 (kernel above
-   * 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004 (input above 1024); with precheck
-   * ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+   * zdnn_avgpool2d: computes the mean over windows of height and width.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+   * 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+   * ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+   * ZDNN_INVALID_STRIDE_PADDING.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_avgpool2d.
    *
@@ -1169,10 +1218,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_maxpool2d: maximum over windows of height and width. Statuses: ZDNN_FUNC_RC_F000 (padding
-   * unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above 1024), ZDNN_FUNC_RC_F002 (kernel above
-   * 64), ZDNN_FUNC_RC_F003 (stride above 30), ZDNN_FUNC_RC_F004 (input above 1024); with precheck
-   * ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING.
+   * zdnn_maxpool2d: takes the maximum over windows of height and width.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (strides 0 and input above
+   * 1024), ZDNN_FUNC_RC_F002 (kernel above 64), ZDNN_FUNC_RC_F003 (stride above 30),
+   * ZDNN_FUNC_RC_F004 (input above 1024); with precheck ZDNN_INVALID_STRIDES,
+   * ZDNN_INVALID_STRIDE_PADDING.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_maxpool2d.
    *
@@ -1227,10 +1278,12 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_conv2d: convolution along height and width, bias added. Statuses: ZDNN_FUNC_RC_F000
-   * (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown), ZDNN_FUNC_RC_F002 (strides 0 and
-   * kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64), ZDNN_FUNC_RC_F004 (stride above 13);
-   * with precheck ZDNN_INVALID_STRIDES, ZDNN_INVALID_STRIDE_PADDING, ZDNN_INVALID_CLIPPING_VALUE.
+   * zdnn_conv2d: convolves along height and width, and adds the bias.
+   *
+   * <p>Statuses: ZDNN_FUNC_RC_F000 (padding unknown), ZDNN_FUNC_RC_F001 (act_func unknown),
+   * ZDNN_FUNC_RC_F002 (strides 0 and kernel above 448), ZDNN_FUNC_RC_F003 (kernel above 64),
+   * ZDNN_FUNC_RC_F004 (stride above 13); with precheck ZDNN_INVALID_STRIDES,
+   * ZDNN_INVALID_STRIDE_PADDING, ZDNN_INVALID_CLIPPING_VALUE.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_conv2d.
    *
@@ -1305,11 +1358,16 @@ public final class Zdnn {
   public record LstmOutputs(Ztensor hnOutput, Ztensor cfOutput) {}
 
   /**
-   * zdnn_lstm: long short-term memory layer over a sequence. Symbols: ts timesteps, b batch, f
-   * features, s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded
-   * to a multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
-   * ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
-   * operation and leaves is_transformed of the outputs as it was.
+   * zdnn_lstm: runs a long short-term memory layer over a sequence.
+   *
+   * <p>Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else
+   * 1). A gate is s elements wide, padded to a multiple of 64.
+   *
+   * <p>Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
+   * ZDNN_ALLOCATION_FAILURE.
+   *
+   * <p>Unlike single-instruction operations, a range violation ends the operation and leaves
+   * is_transformed of the outputs as it was.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_lstm.
    *
@@ -1383,11 +1441,16 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_gru: gated recurrent unit layer over a sequence. Symbols: ts timesteps, b batch, f
-   * features, s hidden size, d directions (2 for BIDIR, else 1). A gate is s elements wide, padded
-   * to a multiple of 64. Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
-   * ZDNN_ALLOCATION_FAILURE. Unlike single-instruction operations, a range violation ends the
-   * operation and leaves is_transformed of the outputs as it was.
+   * zdnn_gru: runs a gated recurrent unit layer over a sequence.
+   *
+   * <p>Symbols: ts timesteps, b batch, f features, s hidden size, d directions (2 for BIDIR, else
+   * 1). A gate is s elements wide, padded to a multiple of 64.
+   *
+   * <p>Statuses: ZDNN_INVALID_SHAPE (no timesteps), ZDNN_INVALID_DIRECTION,
+   * ZDNN_ALLOCATION_FAILURE.
+   *
+   * <p>Unlike single-instruction operations, a range violation ends the operation and leaves
+   * is_transformed of the outputs as it was.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_gru.
    *
@@ -1451,7 +1514,9 @@ public final class Zdnn {
 
   /**
    * zdnn_init: has the library query the machine anew, as at load time. To change what C reads from
-   * environment variables, call UpdateSession first. Status: always ZDNN_OK.
+   * environment variables, call UpdateSession first.
+   *
+   * <p>Status: always ZDNN_OK.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_init.
    *
@@ -1465,8 +1530,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_installed: asks the machine, not the cache, for the facility; result {@code
-   * boolean}.
+   * zdnn_is_nnpa_installed: tells whether the machine, not the cache, has the facility.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_installed.
    *
@@ -1480,8 +1544,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_function_installed: true when all functions are installed; result {@code boolean}.
-   * The query functions answer from the library's cached query result; only zdnn_init and
+   * zdnn_is_nnpa_function_installed: tells whether all functions are installed. The query functions
+   * answer from the library's cached query result; only zdnn_init and
    * zdnn_refresh_nnpa_query_result ask the machine. Without NNPA the cache is all zeros.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_function_installed.
@@ -1512,8 +1576,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_parmblk_fmt_installed: true when all parameter block formats are installed; result
-   * {@code boolean}.
+   * zdnn_is_nnpa_parmblk_fmt_installed: tells whether all parameter block formats are installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_parmblk_fmt_installed.
    *
@@ -1543,8 +1606,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_datatype_installed: true when all types of the mask are installed; result {@code
-   * boolean}.
+   * zdnn_is_nnpa_datatype_installed: tells whether all types of the mask are installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_datatype_installed.
    *
@@ -1563,8 +1625,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_layout_fmt_installed: true when all layout formats of the mask are installed;
-   * result {@code boolean}.
+   * zdnn_is_nnpa_layout_fmt_installed: tells whether all layout formats of the mask are installed.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_layout_fmt_installed.
    *
@@ -1582,8 +1643,8 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_is_nnpa_conversion_installed: true when all conversions between the type and the formats
-   * of the mask are installed; result {@code boolean}.
+   * zdnn_is_nnpa_conversion_installed: tells whether a type converts from and to all formats of the
+   * mask.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_nnpa_conversion_installed.
    *
@@ -1614,7 +1675,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_get_nnpa_max_dim_idx_size: largest size of any dimension, elements; result {@code number}.
+   * zdnn_get_nnpa_max_dim_idx_size: returns the largest size of any dimension, elements.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_get_nnpa_max_dim_idx_size.
    *
@@ -1628,7 +1689,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_get_max_for_dim: largest size of one dimension, elements; result {@code number}.
+   * zdnn_get_max_for_dim: returns the largest size of one dimension, elements.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_get_max_for_dim.
    *
@@ -1644,7 +1705,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_get_nnpa_max_tensor_size: largest size of a tensor, bytes; result {@code number}.
+   * zdnn_get_nnpa_max_tensor_size: returns the largest size of a tensor, bytes.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_get_nnpa_max_tensor_size.
    *
@@ -1658,8 +1719,9 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_refresh_nnpa_query_result: has the library query the machine anew. Statuses:
-   * ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
+   * zdnn_refresh_nnpa_query_result: has the library query the machine anew.
+   *
+   * <p>Statuses: ZDNN_UNAVAILABLE_FUNCTION on a machine without NNPA; the old cache is kept.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_refresh_nnpa_query_result.
    *
@@ -1674,7 +1736,7 @@ public final class Zdnn {
 
   /**
    * zdnn_is_version_runnable: tells whether code written for a zDNN version can run on library and
-   * machine; result {@code boolean}.
+   * machine.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_is_version_runnable.
    *
@@ -1690,8 +1752,7 @@ public final class Zdnn {
   }
 
   /**
-   * zdnn_get_max_runnable_version: the highest version that can run, patch 0xFF, or 0; result
-   * {@code number}.
+   * zdnn_get_max_runnable_version: returns the highest version that can run, patch 0xFF, or 0.
    *
    * <p>Source: zDNN API Reference 1.2.0, zdnn_get_max_runnable_version.
    *

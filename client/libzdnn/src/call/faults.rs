@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Faults of local functions that can fail: where there are rules, the server is asked first.
+//! Source: nnpa/zdnn/v1/fault.proto.
+
+use crate::abi::status::{self, Status};
+use crate::abi::{Desc, format, kind, layout};
+use crate::call;
+use crate::call::session::Session;
+use crate::process::{diagnostics, environment};
+use crate::transfer::streamed::{free, new_id};
+use crate::wire::operation::Operation as Arm;
+use crate::wire::tensor_ref::Tensor;
+use crate::wire::{self, OperationResult, TensorRef};
+
+/// The upper half of a warning's number.
+const WARNING_CLASS: Status = 0x0002;
+
+/// The effect of the rules on a local function: it runs, or is refused, with a status.
+pub enum Verdict {
+    Go(Status),
+    Refuse(Status),
+}
+
+impl Verdict {
+    /// The status that the function answers.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Go(status) | Self::Refuse(status) => *status,
+        }
+    }
+}
+
+/// Returns the life of a tensor on the server that stands in for the program's.
+fn stand_in(desc: &Desc) -> [wire::Operation; 3] {
+    let ztensor = new_id();
+    let init = wire::InitZtensor {
+        ztensor,
+        pre_transformed_desc: Some(desc.message()),
+        transformed_desc: Some(desc.message()),
+    };
+    let allocate = wire::AllochelperZtensor {
+        ztensor: Some(TensorRef {
+            tensor: Some(Tensor::Id(ztensor)),
+            ..TensorRef::default()
+        }),
+    };
+    let housekeeping = |operation| wire::Operation {
+        operation: Some(operation),
+        housekeeping: true,
+        ..wire::Operation::default()
+    };
+    [
+        housekeeping(Arm::InitZtensor(init)),
+        housekeeping(Arm::AllochelperZtensor(allocate)),
+        free(ztensor),
+    ]
+}
+
+/// Asks the server for the effect on the operation at `index`, the only one of the program.
+fn ask(name: &str, desc: &Desc, index: usize) -> Verdict {
+    let answer = call::in_session(|session| {
+        let mut operations = stand_in(desc);
+        operations[index].housekeeping = false;
+        session.server.execute_all(operations.into())
+    });
+    match answer.map(|results| results.into_iter().nth(index)) {
+        Ok(Some(result)) => {
+            diagnostics::relay(&result);
+            verdict(&result)
+        }
+        Ok(None) => Verdict::Go(status::OK),
+        Err(failure) => Verdict::Refuse(call::failed(name, &failure)),
+    }
+}
+
+fn verdict(result: &OperationResult) -> Verdict {
+    let status = result.zdnn_status;
+    if status == status::OK || status >> 16 == WARNING_CLASS || !result.outputs.is_empty() {
+        Verdict::Go(status)
+    } else {
+        Verdict::Refuse(status)
+    }
+}
+
+/// Returns the effect of the rules on an allocation.
+pub fn of_allocation(name: &str, session: &Session, desc: &Desc) -> Verdict {
+    match session.has_faults {
+        true => ask(name, desc, 1),
+        false => Verdict::Go(status::OK),
+    }
+}
+
+/// Returns the effect of the rules on freeing a buffer; its descriptors may be gone, and are not read.
+pub fn of_free(name: &str) -> Verdict {
+    if environment::settings().faults.is_none() {
+        return Verdict::Go(status::OK);
+    }
+    let small = Desc {
+        layout: layout::NHWC,
+        format: format::FEATURE,
+        kind: kind::DLFLOAT16,
+        dim4: 1,
+        dim3: 1,
+        dim2: 1,
+        dim1: 1,
+    };
+    ask(name, &small, 2)
+}

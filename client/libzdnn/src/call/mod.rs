@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One remote call: from pointers to a message, and from the answer back to memory and status.
+
+pub mod faults;
+pub mod operand;
+pub mod process_session;
+pub mod sanitizer;
+pub mod session;
+pub mod shortcuts;
+
+use std::ffi::c_void;
+
+use crate::abi::is_misaligned;
+use crate::abi::status::{self, Status};
+use crate::call::operand::Operands;
+use crate::call::session::Session;
+use crate::process::{diagnostics, environment};
+use crate::rpc::failure::Failure;
+use crate::wire::{self, OperationResult, operation::Operation as Arm};
+
+/// Alignment of memory that a program lends, beside buffers.
+#[derive(Clone, Copy, Default)]
+pub struct Lent {
+    pub save_area_misaligned: bool,
+    pub work_area_misaligned: bool,
+}
+
+impl Lent {
+    /// Looks at the alignment of a save area, or NULL.
+    pub fn save_area(address: *const c_void) -> Self {
+        Self {
+            save_area_misaligned: is_misaligned(address),
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the alignment of a work area, or NULL.
+    pub fn work_area(address: *const c_void) -> Self {
+        Self {
+            work_area_misaligned: is_misaligned(address),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns the message of one operation.
+pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operation {
+    wire::Operation {
+        operation: Some(arm),
+        buffer_misaligned: operands.misaligned,
+        save_area_misaligned: lent.save_area_misaligned,
+        work_area_misaligned: lent.work_area_misaligned,
+        shared_data: operands.shared_data.clone(),
+        site: operands
+            .watch
+            .as_ref()
+            .map_or_else(String::new, |watch| watch.site.at.clone()),
+        ..wire::Operation::default()
+    }
+}
+
+/// Runs `attempt`; once more with all its sticks if the server's cache has evicted some of them.
+fn with_cache_misses<T>(
+    session: &Session,
+    attempt: &impl Fn(&Session) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    match attempt(session) {
+        Err(Failure::Refused { reason, .. }) if reason == "CACHE_MISS" => {
+            attempt(&session.without_cache())
+        }
+        answer => answer,
+    }
+}
+
+/// Runs `attempt` in the process's session; once more in a new one if the server has lost it.
+pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
+    let session = process_session::session()?;
+    match with_cache_misses(&session, &attempt) {
+        Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
+            with_cache_misses(&*process_session::renew(&session)?, &attempt)
+        }
+        answer => answer,
+    }
+}
+
+unsafe fn once(
+    session: &Session,
+    build: &dyn Fn(&mut Operands<'_>) -> Arm,
+    lent: Lent,
+) -> Result<OperationResult, Failure> {
+    let mut operands = Operands::new(session);
+    let arm = build(&mut operands);
+    let answer = match operands.failure.take() {
+        Some(failure) => Err(failure),
+        None => session.server.execute(operation(arm, &operands, lent)),
+    };
+    unsafe { operands.store(answer) }
+}
+
+/// Makes a call and prints what the library prints.
+///
+/// # Safety
+/// The operands that `build` names are valid, as C asks.
+pub unsafe fn answer(
+    build: &dyn Fn(&mut Operands<'_>) -> Arm,
+    lent: Lent,
+) -> Result<OperationResult, Failure> {
+    let result = in_session(|session| unsafe { once(session, build, lent) })?;
+    diagnostics::relay(&result);
+    Ok(result)
+}
+
+/// Makes a call, and returns its status.
+///
+/// # Safety
+/// As `answer`.
+pub unsafe fn status_of(
+    name: &str,
+    lent: Lent,
+    build: &dyn Fn(&mut Operands<'_>) -> Arm,
+) -> Status {
+    match unsafe { answer(build, lent) } {
+        Ok(result) => result.zdnn_status,
+        Err(failure) => failed(name, &failure),
+    }
+}
+
+/// Prints on stderr why a call has no answer; ends the process where the machine would.
+pub fn failed(name: &str, failure: &Failure) -> Status {
+    match failure {
+        Failure::Unreachable(why) => {
+            let server = environment::settings().endpoint.target;
+            diagnostics::explain(name, &format!("no server at {server}: {why}"));
+            if environment::settings().require_server {
+                std::process::abort();
+            }
+            status::UNAVAILABLE_FUNCTION
+        }
+        Failure::Lost(why) => {
+            diagnostics::explain(name, &format!("connection lost: {why}"));
+            status::UNSUPPORTED_AIU_EXCEPTION
+        }
+        Failure::Refused {
+            reason,
+            kind,
+            message,
+            ..
+        } => {
+            diagnostics::explain(name, &format!("{reason}: {message}"));
+            if reason == "PROGRAM_CHECK" {
+                program_check(kind);
+            }
+            refused(reason)
+        }
+    }
+}
+
+/// The status for a reason of the contract. Source: README.md, "When a call fails".
+fn refused(reason: &str) -> Status {
+    match reason {
+        "SESSION_NOT_FOUND"
+        | "FUNCTION_NOT_IN_LIBRARY"
+        | "FUNCTION_NOT_IMPLEMENTED"
+        | "OPERATION_UNKNOWN"
+        | "FIELD_UNSPECIFIED" => status::UNAVAILABLE_FUNCTION,
+        "TENSOR_QUOTA_EXCEEDED" | "SESSION_QUOTA_EXCEEDED" | "MESSAGE_TOO_LARGE" => {
+            status::ALLOCATION_FAILURE
+        }
+        "TENSOR_NOT_FOUND" => status::INVALID_BUFFER,
+        "TENSOR_ID_IN_USE" => status::INVALID_STATE,
+        _ => status::UNSUPPORTED_AIU_EXCEPTION,
+    }
+}
+
+/// Raises the signal of a program check; a handler may take it, but the call never returns.
+fn program_check(kind: &str) -> ! {
+    let signal = if kind == "access" {
+        libc::SIGSEGV
+    } else {
+        libc::SIGILL
+    };
+    unsafe {
+        libc::raise(signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+    std::process::abort();
+}

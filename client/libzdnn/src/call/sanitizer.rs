@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The library's part of the sanitizer, ZDNN_SANITIZE=1: the server detects and reports misuse by
+//! what only the library knows, which is the history of the buffers that it allocated, concurrent
+//! calls on the same memory, and the program's call sites.
+//! Source: nnpa/zdnn/v1/sanitizer.proto.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::wire::{Provenance, SanitizerSite as Site};
+
+/// NINF, in every half word of a fresh buffer.
+const PATTERN: u16 = 0x7FFF;
+/// Bytes of freed buffers that are kept, so that a use of one is recognized.
+const MAX_FREED: usize = 64 << 20;
+const FRAMES: usize = 64;
+const LIBRARY: &[u8] = b"libzdnn.so";
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static MEMORY: Mutex<Memory> = Mutex::new(Memory {
+    blocks: BTreeMap::new(),
+    freed: VecDeque::new(),
+    freed_bytes: 0,
+    uses: Vec::new(),
+});
+
+/// A buffer that the library allocated.
+struct Block {
+    size: usize,
+    raw: usize,
+    allocation: Site,
+    free: Option<Site>,
+    /// Whether an operation has written to it.
+    written: bool,
+}
+
+/// Memory that a call under way reads or writes.
+struct Use {
+    call: u64,
+    thread: libc::pthread_t,
+    first: usize,
+    size: usize,
+    writes: bool,
+}
+
+struct Memory {
+    blocks: BTreeMap<usize, Block>,
+    freed: VecDeque<usize>,
+    freed_bytes: usize,
+    uses: Vec<(Use, Site)>,
+}
+
+impl Memory {
+    /// Finds the buffer in which an address lies, and where it begins.
+    fn block(&mut self, address: usize) -> Option<(usize, &mut Block)> {
+        let (first, block) = self.blocks.range_mut(..=address).next_back()?;
+        (address - first < block.size).then_some((*first, block))
+    }
+
+    /// Frees the memory that the program freed longest ago.
+    fn shrink(&mut self) {
+        while self.freed_bytes > MAX_FREED {
+            let Some(first) = self.freed.pop_front() else {
+                return;
+            };
+            if let Some(block) = self.blocks.remove(&first) {
+                self.freed_bytes -= block.size;
+                unsafe { libc::free(block.raw as *mut c_void) };
+            }
+        }
+    }
+}
+
+fn memory() -> MutexGuard<'static, Memory> {
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether the process's session sanitizes.
+pub fn enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
+/// Records whether a session sanitizes.
+pub fn enable(on: bool) {
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+fn object(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    let has_object = unsafe { libc::dladdr(address, &raw mut info) } != 0;
+    (has_object && !info.dli_fname.is_null()).then_some(info)
+}
+
+fn symbol(info: &libc::Dl_info) -> String {
+    if info.dli_sname.is_null() {
+        return String::new();
+    }
+    let name = unsafe { CStr::from_ptr(info.dli_sname) };
+    name.to_string_lossy().into_owned()
+}
+
+fn file_name(info: &libc::Dl_info) -> String {
+    let path = unsafe { CStr::from_ptr(info.dli_fname) };
+    let path = path.to_string_lossy();
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the function that the program has called, and from where: the object and the offset in
+/// it of the call, which addr2line resolves. Linked into the program, the library cannot tell
+/// itself from it, and gives the number of the call.
+pub fn site(name: &str) -> Site {
+    let number = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut site = Site {
+        operation: name.to_owned(),
+        at: format!("call {number}"),
+    };
+    let own = object(site_address());
+    let Some(own) = own.filter(|info| file_name(info).as_bytes().starts_with(LIBRARY)) else {
+        return site;
+    };
+    let mut frames = [std::ptr::null_mut::<c_void>(); FRAMES];
+    let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES as i32) };
+    for frame in frames.iter().take(usize::try_from(count).unwrap_or(0)) {
+        let call = frame.cast::<u8>().wrapping_sub(1);
+        let Some(info) = object(call.cast()) else {
+            continue;
+        };
+        if info.dli_fbase == own.dli_fbase {
+            let inner = symbol(&info);
+            site.operation = inner.trim_start_matches("zdnn_").to_owned();
+            continue;
+        }
+        let offset = call as usize - info.dli_fbase as usize;
+        let outer = symbol(&info);
+        let within = if outer.is_empty() { "" } else { " in " };
+        site.at = format!("{}+0x{offset:x}{within}{outer}", file_name(&info));
+        break;
+    }
+    if !name.is_empty() {
+        site.operation = name.to_owned();
+    }
+    site
+}
+
+fn site_address() -> *const c_void {
+    site as fn(&str) -> Site as *const c_void
+}
+
+/// Fills a fresh buffer, and remembers it.
+///
+/// # Safety
+/// The buffer has so many bytes, `raw` is what malloc gave for it.
+pub unsafe fn allocated(sticks: *mut c_void, bytes: u64, name: &str) {
+    let size = usize::try_from(bytes).unwrap_or(0);
+    unsafe { fill(sticks, size) };
+    let raw = unsafe { sticks.cast::<*mut c_void>().sub(1).read() } as usize;
+    let block = Block {
+        size,
+        raw,
+        allocation: site(name.trim_start_matches("zdnn_")),
+        free: None,
+        written: false,
+    };
+    memory().blocks.insert(sticks as usize, block);
+}
+
+unsafe fn fill(sticks: *mut c_void, size: usize) {
+    unsafe { std::slice::from_raw_parts_mut(sticks.cast::<u16>(), size / 2) }.fill(PATTERN);
+}
+
+/// The outcome of a free by the program.
+pub enum Freed {
+    /// The library did not allocate it.
+    Unknown,
+    /// It is kept for a while.
+    Kept,
+    /// It was freed before.
+    Twice(Provenance),
+}
+
+/// Keeps a buffer that the program frees, so that its address is not used anew.
+///
+/// # Safety
+/// The program gives the buffer up.
+pub unsafe fn freed(sticks: *mut c_void) -> Freed {
+    let here = site("free_ztensor_buffer");
+    let mut memory = memory();
+    let Some(block) = memory.blocks.get_mut(&(sticks as usize)) else {
+        return Freed::Unknown;
+    };
+    if block.free.is_some() {
+        return Freed::Twice(Provenance {
+            allocation: Some(block.allocation.clone()),
+            free: block.free.clone(),
+            ..Provenance::default()
+        });
+    }
+    block.free = Some(here);
+    let size = block.size;
+    unsafe { fill(sticks, size) };
+    memory.freed.push_back(sticks as usize);
+    memory.freed_bytes += size;
+    memory.shrink();
+    Freed::Kept
+}
+
+/// Notes that an operation has written to a buffer.
+pub fn written(sticks: *mut c_void) {
+    if let Some((_, block)) = memory().block(sticks as usize) {
+        block.written = true;
+    }
+}
+
+/// A call under way: where it comes from, until it is dropped.
+pub struct Watch {
+    call: u64,
+    pub site: Site,
+}
+
+impl Watch {
+    /// Begins to watch a call, in a process that sanitizes.
+    pub fn begin() -> Option<Self> {
+        if !enabled() {
+            return None;
+        }
+        let site = site("");
+        let call = CALLS.load(Ordering::Relaxed);
+        Some(Self { call, site })
+    }
+
+    /// Returns what the library knows of an operand's memory, and notes that the call uses it.
+    ///
+    /// # Safety
+    /// As far as the library allocated it and has not given it back, it can be read.
+    pub unsafe fn operand(&self, sticks: *mut c_void, bytes: u64, writes: bool) -> Provenance {
+        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let first = sticks as usize;
+        let thread = unsafe { libc::pthread_self() };
+        let mut memory = memory();
+        let conflicts = |using: &Use| {
+            using.thread != thread
+                && (using.writes || writes)
+                && using.first < first.saturating_add(size)
+                && first < using.first.saturating_add(using.size)
+        };
+        let conflict = memory.uses.iter().find(|(using, _)| conflicts(using));
+        let mut provenance = Provenance {
+            concurrent: conflict.map(|(_, site)| site.clone()),
+            ..Provenance::default()
+        };
+        if let Some((begin, block)) = memory.block(first) {
+            provenance.allocation = Some(block.allocation.clone());
+            provenance.free.clone_from(&block.free);
+            let readable = size.min(begin + block.size - first);
+            let fresh = !writes && !block.written && block.free.is_none();
+            provenance.never_written = fresh && unsafe { is_pattern(sticks, readable) };
+        }
+        let call = self.call;
+        let using = Use {
+            call,
+            thread,
+            first,
+            size,
+            writes,
+        };
+        memory.uses.push((using, self.site.clone()));
+        provenance
+    }
+}
+
+unsafe fn is_pattern(sticks: *const c_void, size: usize) -> bool {
+    let cells = unsafe { std::slice::from_raw_parts(sticks.cast::<u8>(), size) };
+    let pattern = PATTERN.to_ne_bytes();
+    cells.chunks_exact(2).all(|cell| cell == pattern)
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        memory().uses.retain(|(using, _)| using.call != self.call);
+    }
+}

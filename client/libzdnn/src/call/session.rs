@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session of the server: a guest on a machine, with this process's options.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::abi::machine::Query;
+use crate::call::sanitizer;
+use crate::call::shortcuts;
+use crate::process::diagnostics;
+use crate::process::environment::{Endpoint, Settings};
+use crate::process::fault_rules;
+use crate::process::shortcuts::Shortcuts;
+use crate::rpc::channel::{Channel, END_TIMEOUT, unary};
+use crate::rpc::connection::Connection;
+use crate::rpc::failure::Failure;
+use crate::rpc::frame::Frame;
+use crate::rpc::session_channel::SessionChannel;
+use crate::rpc::stream::StreamChannel;
+use crate::transfer::content_cache::ContentCache;
+use crate::transfer::shared_memory::SharedMemory;
+use crate::wire::{self, operation::Operation as Arm};
+
+/// Fields that zdnn_init may change.
+const OPTIONS: [&str; 5] = [
+    "precheck",
+    "status_diag",
+    "program_check_action",
+    "log_level",
+    "log_module",
+];
+
+/// An open session. Renewed as a whole; holds nothing that cannot be sent again.
+#[derive(Clone)]
+pub struct Session {
+    pub server: SessionChannel,
+    pub query: Query,
+    /// Names of sticks that need not travel, with the shortcut `content-cache`.
+    pub cache: Option<Arc<ContentCache>>,
+    /// Memory that the server maps, with the shortcut `shared-memory`.
+    pub memory: Option<Arc<SharedMemory>>,
+    /// Whether the server injects faults; local functions that can fail then ask it.
+    pub has_faults: bool,
+    pub connection: Arc<Connection>,
+    stream: Option<Arc<StreamChannel>>,
+    endpoint: Endpoint,
+    library: Option<String>,
+    shortcuts: Shortcuts,
+}
+
+fn refused(message: String) -> Failure {
+    Failure::Refused {
+        reason: "FIELD_INVALID".to_owned(),
+        kind: String::new(),
+        field: String::new(),
+        message,
+    }
+}
+
+fn fault_rules(settings: &Settings) -> Result<Vec<wire::FaultRule>, Failure> {
+    match &settings.faults {
+        Some(path) => {
+            fault_rules::read(path).map_err(|why| refused(format!("ZDNN_FAULTS: {path}: {why}")))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+fn shortcuts_in_use(settings: &Settings) -> Result<Shortcuts, Failure> {
+    let shortcuts = settings.shortcuts();
+    shortcuts.map_err(|why| refused(why.to_owned()))
+}
+
+/// Returns the path of the plain socket beside the Unix socket of a session's server.
+fn plain_socket(endpoint: &Endpoint, session: &wire::Session) -> Option<PathBuf> {
+    let path = endpoint.target.strip_prefix("unix:")?;
+    let suffix = &session.plain_socket.as_ref()?.suffix;
+    (!suffix.contains('/')).then(|| format!("{path}{suffix}").into())
+}
+
+/// Returns for how long a stream may idle: half of what the server allows.
+fn max_idle(limits: &wire::SessionLimits) -> Duration {
+    let timeout = limits
+        .idle_timeout
+        .and_then(|timeout| timeout.try_into().ok());
+    timeout.map_or(Duration::MAX, |timeout: Duration| timeout / 2)
+}
+
+fn options(settings: &Settings) -> wire::Session {
+    let action = if settings.program_check_status {
+        wire::ProgramCheckAction::Status
+    } else {
+        wire::ProgramCheckAction::Abort
+    };
+    wire::Session {
+        precheck: settings.precheck,
+        status_diag: settings.status_diag,
+        program_check_action: action.into(),
+        log_level: settings
+            .log_level
+            .unwrap_or(wire::LogLevel::Unspecified)
+            .into(),
+        log_module: settings.log_module.clone(),
+        ..wire::Session::default()
+    }
+}
+
+fn machine_spec(channel: &dyn Channel, name: &str) -> Result<wire::MachineSpec, Failure> {
+    let request = wire::GetMachineRequest {
+        name: format!("machines/{name}"),
+    };
+    let machine: wire::Machine = unary(channel, "GetMachine", &request)?;
+    Ok(wire::MachineSpec {
+        model: machine.model,
+        ..wire::MachineSpec::default()
+    })
+}
+
+fn create_request(
+    channel: &dyn Channel,
+    settings: &Settings,
+) -> Result<wire::CreateSessionRequest, Failure> {
+    let mut session = options(settings);
+    if let Some(name) = &settings.machine {
+        session.machine_spec = Some(machine_spec(channel, name)?);
+    }
+    session.library_version = settings.library.clone().unwrap_or_default();
+    session.trace.clone_from(&settings.trace);
+    session.fault_rules = fault_rules(settings)?;
+    session.sanitize = settings.sanitize;
+    Ok(wire::CreateSessionRequest {
+        session: Some(session),
+    })
+}
+
+impl Session {
+    /// Creates a session with the options of the environment.
+    pub fn create(connection: &Arc<Connection>, settings: &Settings) -> Result<Self, Failure> {
+        let shortcuts = shortcuts_in_use(settings)?;
+        let request = create_request(&**connection, settings)?;
+        let session: wire::Session = unary(&**connection, "CreateSession", &request)?;
+        sanitizer::enable(session.sanitize);
+        if settings.sanitize && !session.sanitize {
+            diagnostics::explain("ZDNN_SANITIZE", "this server cannot");
+        }
+        Ok(Self::opened(connection, settings, shortcuts, &session))
+    }
+
+    fn opened(
+        connection: &Arc<Connection>,
+        settings: &Settings,
+        shortcuts: Shortcuts,
+        session: &wire::Session,
+    ) -> Self {
+        let limits = session.limits.unwrap_or_default();
+        let socket = plain_socket(&settings.endpoint, session);
+        let stream = shortcuts::stream(&shortcuts, connection, socket.clone(), max_idle(&limits));
+        let stream = stream.map(Arc::new);
+        let server = session_channel(connection, stream.as_ref(), session);
+        let takes_memory = session
+            .plain_socket
+            .as_ref()
+            .map(|socket| socket.takes_memory);
+        let socket = socket.filter(|_| takes_memory == Some(true));
+        let memory = socket.and_then(|path| {
+            let stream = stream.as_deref();
+            shortcuts::memory(&shortcuts, connection, &path, &server, stream)
+        });
+        Self {
+            server,
+            query: Query::of(session.machine.as_ref()),
+            cache: shortcuts::cache(&shortcuts, &limits).map(Arc::new),
+            memory: memory.map(Arc::new),
+            has_faults: !session.fault_rules.is_empty(),
+            connection: Arc::clone(connection),
+            stream,
+            endpoint: settings.endpoint.clone(),
+            library: settings.library.clone(),
+            shortcuts,
+        }
+    }
+
+    /// Returns whether the settings ask for no other session.
+    pub fn suits(&self, settings: &Settings) -> bool {
+        self.endpoint == settings.endpoint
+            && self.library == settings.library
+            && settings
+                .shortcuts()
+                .is_ok_and(|shortcuts| shortcuts == self.shortcuts)
+    }
+
+    /// Returns whether the settings name this session's server.
+    pub fn is_at(&self, endpoint: &Endpoint) -> bool {
+        self.endpoint == *endpoint
+    }
+
+    /// Does what zdnn_init does to a running guest: new options, and the machine queried
+    /// anew; without NNPA there is nothing to query, and the library keeps the last result.
+    pub fn initialized(&self, settings: &Settings) -> Result<Self, Failure> {
+        let channel = &*self.server.channel;
+        let mut session = options(settings);
+        session.name.clone_from(&self.server.name);
+        let mut paths: Vec<String> = OPTIONS.map(str::to_owned).into();
+        if let Some(name) = &settings.machine {
+            session.machine_spec = Some(machine_spec(channel, name)?);
+            paths.push("machine_spec".to_owned());
+        }
+        if settings.faults.is_some() || self.has_faults {
+            session.fault_rules = fault_rules(settings)?;
+            paths.push("fault_rules".to_owned());
+        }
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = wire::UpdateSessionRequest {
+            session: Some(session),
+            update_mask,
+        };
+        let updated: wire::Session = unary(channel, "UpdateSession", &request)?;
+        self.server.execute(wire::Operation {
+            operation: Some(Arm::Init(wire::Init {})),
+            ..wire::Operation::default()
+        })?;
+        let machine = updated.machine.as_ref();
+        let has_nnpa = machine.is_some_and(|machine| machine.nnpa_installed);
+        let mut session = self.updated(&updated);
+        if !has_nnpa {
+            session.query = self.query.clone();
+        }
+        Ok(session)
+    }
+
+    /// Takes over the server's view of the session, after the library has queried the machine.
+    pub fn requeried(&self) -> Result<Self, Failure> {
+        let request = wire::GetSessionRequest {
+            name: self.server.name.clone(),
+        };
+        let session = unary(&*self.server.channel, "GetSession", &request)?;
+        Ok(self.updated(&session))
+    }
+
+    fn updated(&self, session: &wire::Session) -> Self {
+        Self {
+            server: session_channel(&self.connection, self.stream.as_ref(), session),
+            query: Query::of(session.machine.as_ref()),
+            has_faults: !session.fault_rules.is_empty(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same session for calls that send all sticks; empties the cache's mirror.
+    pub fn without_cache(&self) -> Self {
+        if let Some(cache) = &self.cache {
+            cache.clear();
+        }
+        Self {
+            cache: None,
+            ..self.clone()
+        }
+    }
+
+    /// Deletes the session; waits for the server at most `END_TIMEOUT`.
+    pub fn end(&self) {
+        let request = wire::DeleteSessionRequest {
+            name: self.server.name.clone(),
+        };
+        if let Ok(request) = Frame::of(&request) {
+            let deadline = Instant::now() + END_TIMEOUT;
+            let channel = self.server.channel.as_ref();
+            channel.close("DeleteSession", &request, deadline);
+        }
+    }
+}
+
+/// Returns the channels of a session: its stream, if it has one, else the connection. Faults end the
+/// calls that they meet, so that with them each operation is a call of its own.
+fn session_channel(
+    connection: &Arc<Connection>,
+    stream: Option<&Arc<StreamChannel>>,
+    session: &wire::Session,
+) -> SessionChannel {
+    let plain: Arc<dyn Channel> = connection.clone();
+    let channel = stream.map_or_else(
+        || plain.clone(),
+        |stream| stream.clone() as Arc<dyn Channel>,
+    );
+    let has_faults = !session.fault_rules.is_empty();
+    SessionChannel {
+        name: session.name.clone(),
+        limits: session.limits.unwrap_or_default(),
+        operations: if has_faults { plain } else { channel.clone() },
+        channel,
+    }
+}

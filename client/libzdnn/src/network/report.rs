@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The description of a network, in memory that C may keep pointers into until it is destroyed.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+
+use crate::network::ai::{Buffer, Quantisation, Report, Version};
+use crate::network::wire;
+
+/// Inputs or outputs: C's array, and where each lies in the activations.
+pub struct End {
+    pub buffers: Box<[Buffer]>,
+    offsets: Vec<Option<u64>>,
+    _meta: Vec<Option<Quantisation>>,
+}
+
+impl End {
+    fn of(messages: &[wire::Buffer]) -> Self {
+        let mut buffers: Box<[Buffer]> = messages.iter().map(Buffer::described).collect();
+        let mut meta: Vec<_> = messages
+            .iter()
+            .map(|message| {
+                let meta_info = message.meta_info.as_ref()?;
+                Some(Quantisation::of(meta_info, message.format.unwrap_or(0)))
+            })
+            .collect();
+        for (buffer, quantisation) in buffers.iter_mut().zip(&mut meta) {
+            buffer.meta_info = quantisation
+                .as_mut()
+                .map_or(ptr::null_mut(), Quantisation::address);
+        }
+        let offsets = vec![None; messages.len()];
+        Self {
+            buffers,
+            offsets,
+            _meta: meta,
+        }
+    }
+
+    /// Sets the addresses of what lies in the activations, and clears all others.
+    fn place(&mut self, messages: &[wire::Buffer], activations: *mut c_void) {
+        self.offsets = messages
+            .iter()
+            .map(|message| message.activations_offset)
+            .collect();
+        for (buffer, offset) in self.buffers.iter_mut().zip(&self.offsets) {
+            buffer.data = offset.map_or(ptr::null_mut(), |at| address(activations, at));
+        }
+    }
+
+    /// Returns the application's memory of a tensor, and its offset where that is the tensor's own
+    /// place in the activations.
+    pub fn slot(&self, index: usize, data: *mut c_void, activations: *mut c_void) -> Slot {
+        let offset = self.offsets.get(index).copied().flatten();
+        let inside = offset.map_or(ptr::null_mut(), |at| address(activations, at));
+        let data = if data.is_null() { inside } else { data };
+        let is_inside = !data.is_null() && data == inside;
+        Slot {
+            data,
+            offset: offset.filter(|_| is_inside),
+        }
+    }
+}
+
+/// Memory of one tensor.
+pub struct Slot {
+    pub data: *mut c_void,
+    pub offset: Option<u64>,
+}
+
+fn address(base: *mut c_void, offset: u64) -> *mut c_void {
+    base.cast::<u8>()
+        .wrapping_add(usize::try_from(offset).unwrap_or(0))
+        .cast()
+}
+
+fn text(words: &str) -> CString {
+    CString::new(words.replace('\0', "")).unwrap_or_default()
+}
+
+fn version(message: Option<&wire::Version>) -> Version {
+    let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
+    message.map_or_else(Version::default, |version| Version {
+        major: byte(version.major),
+        minor: byte(version.minor),
+        micro: byte(version.micro),
+        reserved: 0,
+    })
+}
+
+/// A network's own description.
+pub struct Description {
+    pub inputs: End,
+    pub outputs: End,
+    activations: Buffer,
+    params: Buffer,
+    model_name: CString,
+    model_signature: CString,
+    model_datetime: CString,
+    compile_datetime: CString,
+    runtime_revision: CString,
+    tool_revision: CString,
+    report: wire::NetworkReport,
+}
+
+// Its pointers are to its own boxes, or to memory that C has lent for good.
+unsafe impl Send for Description {}
+
+impl Description {
+    /// Describes a network by the server's report.
+    pub fn of(report: wire::NetworkReport) -> Self {
+        let end = |buffer: Option<&wire::Buffer>| buffer.map_or(Buffer::NULL, Buffer::described);
+        Self {
+            inputs: End::of(&report.inputs),
+            outputs: End::of(&report.outputs),
+            activations: end(report.activations.as_ref()),
+            params: end(report.params.as_ref()),
+            model_name: text(&report.model_name),
+            model_signature: text(&report.model_signature),
+            model_datetime: text(&report.model_datetime),
+            compile_datetime: text(&report.compile_datetime),
+            runtime_revision: text(&report.runtime_revision),
+            tool_revision: text(&report.tool_revision),
+            report,
+        }
+    }
+
+    /// Where the application's activations begin; NULL before init.
+    pub fn activations(&self) -> *mut c_void {
+        self.activations.data
+    }
+
+    /// Takes over places in the activations, once init has bound memory.
+    pub fn bind(&mut self, report: &wire::NetworkReport, weights: &Buffer, activations: &Buffer) {
+        self.params.data = weights.data;
+        self.activations.data = activations.data;
+        self.inputs.place(&report.inputs, activations.data);
+        self.outputs.place(&report.outputs, activations.data);
+    }
+
+    /// Returns the description as C has it; its pointers are ours.
+    pub fn report(&mut self) -> Report {
+        let count = |end: &End| u16::try_from(end.buffers.len()).unwrap_or(u16::MAX);
+        Report {
+            model_name: self.model_name.as_ptr(),
+            model_signature: self.model_signature.as_ptr(),
+            model_datetime: self.model_datetime.as_ptr(),
+            compile_datetime: self.compile_datetime.as_ptr(),
+            runtime_revision: self.runtime_revision.as_ptr(),
+            runtime_version: version(self.report.runtime_version.as_ref()),
+            tool_revision: self.tool_revision.as_ptr(),
+            tool_version: version(self.report.tool_version.as_ref()),
+            tool_api_version: version(self.report.tool_api_version.as_ref()),
+            api_version: version(self.report.api_version.as_ref()),
+            interface_api_version: version(self.report.interface_api_version.as_ref()),
+            n_macc: self.report.n_macc,
+            n_inputs: count(&self.inputs),
+            n_outputs: count(&self.outputs),
+            inputs: self.inputs.buffers.as_mut_ptr(),
+            outputs: self.outputs.buffers.as_mut_ptr(),
+            activations: self.activations,
+            params: self.params,
+            n_nodes: self.report.n_nodes,
+            signature: self.report.signature,
+        }
+    }
+}

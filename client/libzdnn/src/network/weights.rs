@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Weights of a program, and how they travel: not at all where they are those of the model.
+//! Source: X-CUBE-AI 7.0 Embedded Inference Client API, "Split weights buffer".
+
+use bytes::Bytes;
+use ring::digest::{Context, SHA256};
+
+use crate::network::ai::{Buffer, Model};
+use crate::network::wire;
+
+/// Views memory of the program; nothing behind NULL.
+///
+/// # Safety
+/// It is valid for that many bytes while the view lives.
+pub unsafe fn view<'a>(address: *const u8, size: usize) -> &'a [u8] {
+    if address.is_null() {
+        return &[];
+    }
+    unsafe { std::slice::from_raw_parts(address, size) }
+}
+
+/// The pieces of the weights: one blob, or what a table points at.
+unsafe fn pieces<'a>(model: &Model, weights: &Buffer) -> Vec<&'a [u8]> {
+    let blob = weights.data.cast::<u8>().cast_const();
+    if model.n_pieces == 0 {
+        return vec![unsafe { view(blob, weights.channels as usize) }];
+    }
+    let count = model.n_pieces as usize;
+    let table = unsafe { std::slice::from_raw_parts(blob.cast::<*const u8>(), count) };
+    let sizes = unsafe { std::slice::from_raw_parts(model.piece_sizes, count) };
+    let sized = table.iter().zip(sizes);
+    sized
+        .map(|(piece, size)| unsafe { view(*piece, *size as usize) })
+        .collect()
+}
+
+/// Returns weights as they travel: those that the model was generated with stay where they are.
+///
+/// # Safety
+/// Its memory is what the descriptor and the model say.
+pub unsafe fn weights_message(model: &Model, weights: &Buffer) -> wire::Buffer {
+    let mut message = weights.message();
+    if weights.data.is_null() || weights.channels < model.weights_size {
+        message.data = (!weights.data.is_null()).then(Bytes::new);
+        return message;
+    }
+    let pieces = unsafe { pieces(model, weights) };
+    let mut hash = Context::new(&SHA256);
+    if model.n_pieces == 0 {
+        hash.update(&pieces[0][..model.weights_size as usize]);
+    } else {
+        pieces.iter().for_each(|piece| hash.update(piece));
+    }
+    if hash.finish().as_ref() == unsafe { view(model.weights_sha256, 32) } {
+        (message.height, message.width, message.channels) = (0, 0, 0);
+    } else if model.n_pieces == 0 {
+        message.data = Some(Bytes::copy_from_slice(pieces[0]));
+    } else {
+        message.parts = pieces
+            .iter()
+            .map(|piece| Bytes::copy_from_slice(piece))
+            .collect();
+    }
+    message
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The environment variables, parsed as the library parses them.
+//!
+//! Source: zDNN API Reference 1.2.0, "Runtime Environment Variables"; zDNN library behaviour.
+
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, PoisonError};
+
+use crate::process::fork::PerProcess;
+use crate::process::shortcuts::{Shortcut, Shortcuts, Transfer, parse_plain};
+use crate::wire;
+
+/// Where a server listens by default.
+const DEFAULT_SERVER: &str = "127.0.0.1:50051";
+const MAX_LOG_MODULE: usize = 1023;
+const LEVELS: [(&str, wire::LogLevel); 7] = [
+    ("off", wire::LogLevel::Off),
+    ("fatal", wire::LogLevel::Fatal),
+    ("error", wire::LogLevel::Error),
+    ("warn", wire::LogLevel::Warn),
+    ("info", wire::LogLevel::Info),
+    ("debug", wire::LogLevel::Debug),
+    ("trace", wire::LogLevel::Trace),
+];
+/// Releases that a session can be of, with their numbers.
+pub const LIBRARIES: [(&CStr, u32); 6] = [
+    (c"1.0.0", 0x01_0000),
+    (c"1.0.1", 0x01_0001),
+    (c"1.1.0", 0x01_0100),
+    (c"1.1.1", 0x01_0101),
+    (c"1.1.2", 0x01_0102),
+    (c"1.2.0", 0x01_0200),
+];
+
+/// How to reach a server, and what it admits the program by.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub target: String,
+    pub tls_ca: Option<String>,
+    pub tls_cert: Option<String>,
+    pub tls_key: Option<String>,
+    pub token: Option<String>,
+}
+
+/// The variables' values. An option that was never set is None, or the default.
+#[derive(Clone)]
+pub struct Settings {
+    pub endpoint: Endpoint,
+    pub machine: Option<String>,
+    pub library: Option<String>,
+    pub require_server: bool,
+    pub precheck: bool,
+    pub status_diag: Option<u32>,
+    pub log_level: Option<wire::LogLevel>,
+    pub log_module: String,
+    pub program_check_status: bool,
+    transfer: Transfer,
+    /// The shortcuts that ZDNN_PLAIN takes away, or why it is refused.
+    plain: Result<Vec<Shortcut>, String>,
+    /// The trace that new sessions join, empty for none: ZDNN_TRACE.
+    pub trace: String,
+    /// The file of fault rules: ZDNN_FAULTS.
+    pub faults: Option<String>,
+    /// Whether new sessions look for misused tensors: ZDNN_SANITIZE.
+    pub sanitize: bool,
+}
+
+static SETTINGS: PerProcess<Mutex<Settings>> = PerProcess::new();
+
+fn process_settings() -> &'static Mutex<Settings> {
+    SETTINGS.get_or_build(|| Mutex::new(Settings::first()))
+}
+
+/// Returns a copy of this process's settings.
+pub fn settings() -> Settings {
+    let settings = process_settings().lock();
+    settings.unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Reads the environment again, as zdnn_init does.
+pub fn read_again() {
+    let settings = process_settings().lock();
+    settings.unwrap_or_else(PoisonError::into_inner).read();
+}
+
+fn variable(name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    Some(
+        unsafe { CStr::from_ptr(value) }
+            .to_string_lossy()
+            .into_owned(),
+    )
+}
+
+fn replace<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
+    }
+}
+
+/// Parses decimal, or hexadecimal after 0x, as strtoll does; the whole value must be a number.
+fn number(text: &str) -> Option<u32> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let parsed = match hexadecimal {
+        Some(digits) => i128::from_str_radix(digits, 16),
+        None => text.trim_start().parse::<i128>(),
+    };
+    let clamped = parsed.ok()?.clamp(i64::MIN.into(), i64::MAX.into());
+    u32::try_from(clamped & 0xFFFF_FFFF).ok()
+}
+
+fn level(text: &str) -> Option<wire::LogLevel> {
+    let row = LEVELS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text));
+    row.map(|(_, level)| *level)
+}
+
+fn shortened(mut text: String) -> String {
+    let mut end = text.len().min(MAX_LOG_MODULE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+impl Settings {
+    /// Reads the environment for the first time.
+    pub fn first() -> Self {
+        let mut settings = Self {
+            endpoint: Endpoint {
+                target: DEFAULT_SERVER.to_owned(),
+                tls_ca: None,
+                tls_cert: None,
+                tls_key: None,
+                token: None,
+            },
+            machine: None,
+            library: None,
+            require_server: false,
+            precheck: false,
+            status_diag: None,
+            log_level: None,
+            log_module: String::new(),
+            program_check_status: false,
+            transfer: Transfer::Shared,
+            plain: Ok(Vec::new()),
+            trace: String::new(),
+            faults: None,
+            sanitize: false,
+        };
+        settings.read();
+        settings
+    }
+
+    /// Reads the environment again, as zdnn_init does; what is unset stays as it is.
+    pub fn read(&mut self) {
+        replace(&mut self.endpoint.target, variable("ZDNN_SERVER"));
+        for (target, name) in [
+            (&mut self.endpoint.tls_ca, "ZDNN_TLS_CA"),
+            (&mut self.endpoint.tls_cert, "ZDNN_TLS_CERT"),
+            (&mut self.endpoint.tls_key, "ZDNN_TLS_KEY"),
+            (&mut self.endpoint.token, "ZDNN_TOKEN"),
+            (&mut self.machine, "ZDNN_MACHINE"),
+            (&mut self.library, "ZDNN_LIBRARY_VERSION"),
+            (&mut self.faults, "ZDNN_FAULTS"),
+        ] {
+            if let Some(value) = variable(name) {
+                *target = Some(value).filter(|text| !text.is_empty());
+            }
+        }
+        let require = variable("ZDNN_REQUIRE_SERVER").map(|text| text == "1");
+        replace(&mut self.require_server, require);
+        let precheck = variable("ZDNN_ENABLE_PRECHECK");
+        replace(
+            &mut self.precheck,
+            precheck.map(|text| text.eq_ignore_ascii_case("true")),
+        );
+        if let Some(status) = variable("ZDNN_STATUS_DIAG").and_then(|text| number(&text)) {
+            self.status_diag = Some(status);
+        }
+        if let Some(level) = variable("ZDNN_LOGLEVEL").and_then(|text| level(&text)) {
+            self.log_level = Some(level);
+        }
+        replace(
+            &mut self.log_module,
+            variable("ZDNN_LOGMODULE").map(shortened),
+        );
+        let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
+        replace(&mut self.program_check_status, action);
+        replace(&mut self.trace, variable("ZDNN_TRACE"));
+        let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
+        replace(&mut self.sanitize, sanitize);
+        let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));
+        replace(&mut self.transfer, transfer);
+        let plain = variable("ZDNN_PLAIN").map(|text| parse_plain(&text));
+        replace(&mut self.plain, plain);
+    }
+
+    /// The shortcuts in use; why not, where ZDNN_PLAIN names one that does not exist.
+    pub fn shortcuts(&self) -> Result<Shortcuts, &str> {
+        let removed = self.plain.as_ref().map_err(String::as_str)?;
+        Ok(Shortcuts::new(self.transfer, removed))
+    }
+
+    /// The library's version, as text and number.
+    pub fn library(&self) -> (&'static CStr, u32) {
+        let release = self.library.as_deref().unwrap_or("1.2.0");
+        let row = LIBRARIES
+            .iter()
+            .find(|(name, _)| name.to_bytes() == release.as_bytes());
+        *row.unwrap_or(&LIBRARIES[LIBRARIES.len() - 1])
+    }
+
+    /// Returns whether a line of this level, from this source file of the library, is printed.
+    pub fn logs(&self, level: wire::LogLevel, module: &str) -> bool {
+        self.log_level.is_none_or(|threshold| {
+            threshold as i32 >= level as i32
+                && (self.log_module.is_empty() || self.log_module.contains(module))
+        })
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shortcuts by name, and which of them ZDNN_PLAIN and ZDNN_TRANSFER take away.
+
+/// What makes calls faster and changes no result. `call/shortcuts.rs` has what each wraps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shortcut {
+    /// Operations go over one ExecuteStream instead of a call each.
+    Stream,
+    /// That stream is opened on the server's plain socket instead of HTTP/2.
+    PlainSocket,
+    /// Sticks that the server has are named instead of sent.
+    ContentCache,
+    /// Sticks and arrays pass in memory that the server maps.
+    SharedMemory,
+}
+
+const NAMES: [(&str, Shortcut); 4] = [
+    ("stream", Shortcut::Stream),
+    ("plain-socket", Shortcut::PlainSocket),
+    ("content-cache", Shortcut::ContentCache),
+    ("shared-memory", Shortcut::SharedMemory),
+];
+
+/// How sticks get to the server: ZDNN_TRANSFER.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// All of them, at every call.
+    Sticks,
+    /// Once; then by name.
+    Cache,
+    /// As with the cache; what would travel passes in shared memory, where the server shares any.
+    Shared,
+}
+
+impl Transfer {
+    /// Parses ZDNN_TRANSFER.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "sticks" => Some(Self::Sticks),
+            "cache" => Some(Self::Cache),
+            "shm" => Some(Self::Shared),
+            _ => None,
+        }
+    }
+
+    fn allows(self, shortcut: Shortcut) -> bool {
+        match shortcut {
+            Shortcut::Stream | Shortcut::PlainSocket => true,
+            Shortcut::ContentCache => self != Self::Sticks,
+            Shortcut::SharedMemory => self == Self::Shared,
+        }
+    }
+}
+
+/// The shortcuts in use.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Shortcuts(Vec<Shortcut>);
+
+impl Shortcuts {
+    /// Returns those that a transfer allows and that are not taken away.
+    pub fn new(transfer: Transfer, removed: &[Shortcut]) -> Self {
+        let every = NAMES.into_iter().map(|(_, shortcut)| shortcut);
+        let used =
+            every.filter(|shortcut| transfer.allows(*shortcut) && !removed.contains(shortcut));
+        Self(used.collect())
+    }
+
+    /// Returns whether a shortcut is in use.
+    pub fn has(&self, shortcut: Shortcut) -> bool {
+        self.0.contains(&shortcut)
+    }
+}
+
+/// Parses ZDNN_PLAIN: `1` takes every shortcut away, names take those, `0` and nothing none.
+pub fn parse_plain(text: &str) -> Result<Vec<Shortcut>, String> {
+    match text {
+        "" | "0" => Ok(Vec::new()),
+        "1" => Ok(NAMES.map(|(_, shortcut)| shortcut).into()),
+        names => names
+            .split(',')
+            .map(|name| parse_name(name.trim()))
+            .collect(),
+    }
+}
+
+fn parse_name(text: &str) -> Result<Shortcut, String> {
+    let pair = NAMES.iter().find(|(name, _)| *name == text);
+    let names = NAMES.map(|(name, _)| name).join(", ");
+    let refusal = || format!("ZDNN_PLAIN: {text}: unknown, must be 1 or some of {names}");
+    pair.map(|(_, shortcut)| *shortcut).ok_or_else(refusal)
+}

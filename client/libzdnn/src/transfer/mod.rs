@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the sticks and arrays of one call get to the server, and back.
+//!
+//! The plain transfer sends sticks inline, or streams them where they are too large for a message.
+//! The shortcuts `shared-memory` and `content-cache` wrap it.
+
+pub mod cached;
+pub mod content_cache;
+pub mod plain;
+pub mod shared;
+pub mod shared_memory;
+pub mod streamed;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::rpc::failure::Failure;
+use crate::transfer::shared_memory::Region;
+use crate::wire::tensor_ref::Tensor;
+use crate::wire::{self, Extent};
+
+/// Sticks that an operation reads.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub sticks: &'a [u8],
+    /// Their transformed type.
+    pub kind: u32,
+    /// Whether the operand must be a tensor of the session: a streamed call names it.
+    pub stored: bool,
+}
+
+/// A buffer that an operation writes sticks to.
+pub struct Output {
+    pub name: &'static str,
+    pub buffer: *mut c_void,
+    pub size: u64,
+    /// The transformed type of the sticks.
+    pub kind: u32,
+    /// Whether the operand must be a tensor of the session: a streamed call names it.
+    pub stored: bool,
+}
+
+/// What became of an output's buffer.
+pub enum Written {
+    Nothing,
+    /// The sticks were copied to it.
+    Copied,
+    /// They were copied from this region, where the server's cache may keep them.
+    CopiedFrom(Arc<Region>),
+}
+
+/// The transfer of one call's operands. A message whose contents are set needs no sticks.
+pub trait StickTransfer {
+    /// Returns an input's reference, its sticks sent or named.
+    fn input(&mut self, input: Input<'_>, message: wire::Ztensor) -> Result<Tensor, Failure>;
+
+    /// Returns an output's reference, which says how its sticks come back.
+    fn output(&mut self, output: &Output, message: wire::Ztensor) -> Result<Tensor, Failure>;
+
+    /// Takes note that the call has its result, or failed.
+    fn answered(&mut self, failure: Option<&Failure>);
+
+    /// Copies the sticks of an answer to an output's buffer.
+    ///
+    /// # Safety
+    /// The buffer is valid, as C asks.
+    unsafe fn store(&mut self, output: &Output, answer: &wire::Ztensor)
+    -> Result<Written, Failure>;
+
+    /// Returns where arrays of the program lie for the server; none where they travel.
+    fn share_arrays(&mut self, _arrays: &[&[u8]]) -> Option<Vec<Extent>> {
+        None
+    }
+
+    /// Returns where the server writes an array of `size` bytes; none where it travels.
+    fn share_array_room(&mut self, _size: u64) -> Option<Extent> {
+        None
+    }
+
+    /// Copies an array that the server wrote to shared memory.
+    ///
+    /// # Safety
+    /// The array is valid for the bytes that the server wrote.
+    unsafe fn store_array(&self, _written: &Extent, _array: *mut u8) -> Result<(), Failure> {
+        Err(Failure::Lost(
+            "an array in memory that is not shared".to_owned(),
+        ))
+    }
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! User data to sticks and back. Source: zDNN API Reference 1.2.0, "Data Transformation".
+
+use std::ffi::c_void;
+
+use bytes::Bytes;
+
+use crate::abi::checks::{self, Reading};
+use crate::abi::machine::Query;
+use crate::abi::memory::{lent, memory, swap_to_little_endian};
+use crate::abi::status::Status;
+use crate::abi::sticks::{rank, stick_bytes};
+use crate::abi::{Ztensor, kind, layout};
+use crate::call::operand::Operands;
+use crate::call::session::Session;
+use crate::call::{self, Lent, operation};
+use crate::process::diagnostics;
+use crate::rpc::failure::Failure;
+use crate::transfer::streamed;
+use crate::wire::operation_result::Value;
+use crate::wire::{self, OperationResult, TensorRef, operation::Operation as Arm};
+
+type Reads = unsafe fn(&Ztensor, &Query) -> Option<Reading>;
+type Make<'a> = &'a dyn Fn(Option<TensorRef>, Vec<Bytes>) -> Arm;
+
+unsafe extern "C" {
+    fn nnpa_raise_flags(flags: u32);
+}
+
+/// Prints, leaves the flags of the conversion raised in this thread, and returns the status.
+fn finished(name: &str, answer: Result<OperationResult, Failure>) -> Status {
+    match answer {
+        Ok(result) => {
+            diagnostics::relay(&result);
+            unsafe { nnpa_raise_flags(result.fp_flags) };
+            result.zdnn_status
+        }
+        Err(failure) => call::failed(name, &failure),
+    }
+}
+
+/// One transform: what it does with which arrays.
+struct Transform<'a> {
+    ztensor: *mut Ztensor,
+    data: *const *const c_void,
+    reads: Reads,
+    make: Make<'a>,
+}
+
+impl Transform<'_> {
+    unsafe fn arrays(&self, session: &Session) -> Vec<&[u8]> {
+        let reading = unsafe { (self.reads)(&*self.ztensor, &session.query) };
+        let Some(Reading { arrays, bytes_each }) = reading else {
+            return Vec::new();
+        };
+        let pointers = unsafe { std::slice::from_raw_parts(self.data, arrays) };
+        pointers
+            .iter()
+            .map(|array| unsafe { memory(*array, bytes_each) })
+            .collect()
+    }
+
+    unsafe fn once(&self, session: &Session) -> Result<OperationResult, Failure> {
+        let (arrays, width) = unsafe { (self.arrays(session), self.width()) };
+        let mut operands = Operands::new(session);
+        let limit = session.server.limits.max_inline_bytes;
+        let total: u64 = arrays.iter().map(|array| array.len() as u64).sum();
+        let sticks = stick_bytes(&unsafe { (*self.ztensor).transformed() });
+        let is_shared = operands.share(&arrays);
+        let answer = if !arrays.is_empty() && !is_shared && total.max(sticks) > limit {
+            unsafe { self.streamed(session, &mut operands, &arrays, width) }
+        } else {
+            let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
+            let sent = if is_shared { &[][..] } else { &arrays };
+            let data = sent
+                .iter()
+                .map(|array| unsafe { little_endian(array, width) })
+                .collect();
+            session.server.execute(operation(
+                (self.make)(ztensor, data),
+                &operands,
+                Lent::default(),
+            ))
+        };
+        unsafe { operands.store(answer) }
+    }
+
+    unsafe fn streamed(
+        &self,
+        session: &Session,
+        operands: &mut Operands<'_>,
+        arrays: &[&[u8]],
+        width: usize,
+    ) -> Result<OperationResult, Failure> {
+        let ztensor = unsafe { operands.stored_output("ztensor", self.ztensor) };
+        if let Some(failure) = operands.failure.take() {
+            return Err(failure);
+        }
+        let arm = (self.make)(ztensor, Vec::new());
+        let message = operation(arm, operands, Lent::default());
+        streamed::write_arrays(&session.server, message, arrays, width)
+    }
+
+    unsafe fn width(&self) -> usize {
+        let kind = unsafe { (*self.ztensor).pre_transformed() }.kind;
+        usize::try_from(kind::bytes(kind)).unwrap_or(1)
+    }
+
+    unsafe fn run(&self, name: &str) -> Status {
+        finished(
+            name,
+            call::in_session(|session| unsafe { self.once(session) }),
+        )
+    }
+}
+
+/// Returns an array as it travels; a view, where that is how it lies in memory.
+///
+/// # Safety
+/// As `lent`.
+unsafe fn little_endian(array: &[u8], width: usize) -> Bytes {
+    if cfg!(target_endian = "little") {
+        return unsafe { lent(array) };
+    }
+    let mut bytes = array.to_vec();
+    swap_to_little_endian(&mut bytes, width);
+    bytes.into()
+}
+
+/// zdnn_transform_ztensor, its arrays gathered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nnpa_transform(
+    ztensor: *mut Ztensor,
+    data: *const *const c_void,
+) -> Status {
+    let make = &|ztensor, data| Arm::TransformZtensor(wire::TransformZtensor { ztensor, data });
+    let transform = Transform {
+        ztensor,
+        data,
+        reads: checks::transform_reads,
+        make,
+    };
+    unsafe { transform.run("zdnn_transform_ztensor") }
+}
+
+/// zdnn_transform_ztensor_with_saturation, its array gathered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nnpa_transform_with_saturation(
+    ztensor: *mut Ztensor,
+    data: *const *const c_void,
+) -> Status {
+    let make = &|ztensor, data| {
+        let arm = wire::TransformZtensorWithSaturation { ztensor, data };
+        Arm::TransformZtensorWithSaturation(arm)
+    };
+    let transform = Transform {
+        ztensor,
+        data,
+        reads: checks::saturating_reads,
+        make,
+    };
+    unsafe { transform.run("zdnn_transform_ztensor_with_saturation") }
+}
+
+/// zdnn_transform_quantized_ztensor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zdnn_transform_quantized_ztensor(
+    ztensor: *mut Ztensor,
+    saturation_control: bool,
+    clip_min: i8,
+    clip_max: i8,
+    data: *const c_void,
+) -> Status {
+    let make = &|ztensor, data| {
+        Arm::TransformQuantizedZtensor(wire::TransformQuantizedZtensor {
+            ztensor,
+            saturation_control: Some(saturation_control),
+            clip_min: Some(clip_min.into()),
+            clip_max: Some(clip_max.into()),
+            data,
+        })
+    };
+    let transform = Transform {
+        ztensor,
+        data: &raw const data,
+        reads: checks::quantized_reads,
+        make,
+    };
+    unsafe { transform.run("zdnn_transform_quantized_ztensor") }
+}
+
+/// Bytes of the array that zdnn_transform_origtensor writes.
+unsafe fn array_bytes(ztensor: &Ztensor) -> u64 {
+    let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
+    let both_ways = pre.layout == layout::FOUR_DS && pre.dim3 != 1;
+    let dims = if both_ways { pre.dims() } else { desc.dims() };
+    let used = if both_ways {
+        &dims[4 - rank(pre.layout)..]
+    } else {
+        &dims[..]
+    };
+    let elements = used.iter().fold(1_u64, |product, size| {
+        product.wrapping_mul(u64::from(*size))
+    });
+    elements.wrapping_mul(kind::bytes(pre.kind))
+}
+
+unsafe fn origtensor(
+    session: &Session,
+    ztensor: *const Ztensor,
+    out_buf: *mut c_void,
+) -> Result<OperationResult, Failure> {
+    let size = unsafe { array_bytes(&*ztensor) };
+    let mut operands = Operands::new(session);
+    let fits = checks::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
+    let is_shared = fits && operands.share_room(size);
+    let large = fits && !is_shared && size > session.server.limits.max_inline_bytes;
+    let input = match large {
+        true => unsafe { operands.stored_input(ztensor) },
+        false => unsafe { operands.whole_input(ztensor) },
+    };
+    if let Some(failure) = operands.failure.take() {
+        return Err(failure);
+    }
+    let arm = Arm::TransformOrigtensor(wire::TransformOrigtensor { ztensor: input });
+    let message = operation(arm, &operands, Lent::default());
+    let answer = match large {
+        true => unsafe { read_array(session, message, ztensor, out_buf) },
+        false => session.server.execute(message),
+    };
+    let result = unsafe { operands.store(answer) }?;
+    if let Some(Value::Shared(extent)) = &result.value {
+        unsafe { operands.store_shared(extent, out_buf.cast()) }?;
+    }
+    if let Some(Value::Data(data)) = &result.value {
+        let kind = unsafe { (*ztensor).pre_transformed() }.kind;
+        let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
+        let array = unsafe { little_endian(data, width) };
+        unsafe { out_buf.cast::<u8>().copy_from(array.as_ptr(), array.len()) };
+    }
+    Ok(result)
+}
+
+unsafe fn read_array(
+    session: &Session,
+    message: wire::Operation,
+    ztensor: *const Ztensor,
+    out_buf: *mut c_void,
+) -> Result<OperationResult, Failure> {
+    let size = unsafe { array_bytes(&*ztensor) };
+    let kind = unsafe { (*ztensor).pre_transformed() }.kind;
+    let width = usize::try_from(kind::bytes(kind)).unwrap_or(1);
+    unsafe { streamed::read_array(&session.server, message, out_buf, size, width) }
+}
+
+/// zdnn_transform_origtensor: out_buf is written whenever there is data, whatever the status.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zdnn_transform_origtensor(
+    ztensor: *const Ztensor,
+    out_buf: *mut c_void,
+) -> Status {
+    let attempt = |session: &Session| unsafe { origtensor(session, ztensor, out_buf) };
+    finished("zdnn_transform_origtensor", call::in_session(attempt))
+}
+
+/// zdnn_reshape_ztensor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zdnn_reshape_ztensor(src: *const Ztensor, dest: *mut Ztensor) -> Status {
+    let build = |operands: &mut Operands<'_>| {
+        let src = unsafe { operands.whole_input(src) };
+        let dest = unsafe { operands.whole_output("dest", dest) };
+        Arm::ReshapeZtensor(wire::ReshapeZtensor { src, dest })
+    };
+    match unsafe { call::answer(&build, Lent::default()) } {
+        Ok(result) => {
+            unsafe { nnpa_raise_flags(result.fp_flags) };
+            result.zdnn_status
+        }
+        Err(failure) => call::failed("zdnn_reshape_ztensor", &failure),
+    }
+}
+
+/// zdnn_getrange_ztensor: min and max are written when there is a range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zdnn_getrange_ztensor(
+    ztensor: *const Ztensor,
+    min: *mut f32,
+    max: *mut f32,
+) -> Status {
+    let build = |operands: &mut Operands<'_>| {
+        let ztensor = unsafe { operands.input(ztensor) };
+        Arm::GetrangeZtensor(wire::GetrangeZtensor { ztensor })
+    };
+    match unsafe { call::answer(&build, Lent::default()) } {
+        Ok(result) => {
+            if let Some(Value::Range(wire::FloatRange {
+                min: Some(low),
+                max: Some(high),
+            })) = result.value
+            {
+                unsafe { (*min, *max) = (low, high) };
+            }
+            result.zdnn_status
+        }
+        Err(failure) => call::failed("zdnn_getrange_ztensor", &failure),
+    }
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of a C function, and what it needs of the ztensors that it names."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nnpa.zdnn.v1 import tensor_pb2
+from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
+
+from nnpa_client._sink import Sink
+
+
+class Tensor(Protocol):
+    """A ztensor as calls see it; `Ztensor` is the one there is."""
+
+    id: int
+    """Its id in the session, 0 while the session does not hold it."""
+    held: tensor_pb2.Ztensor | None
+    """Its structure without contents, None before an operation has created it."""
+    missing: str
+    """Why it does not exist, if it does not."""
+    freed_id: int
+    flags: int
+    finalizer: "weakref.finalize[..., Any] | None"
+
+    @property
+    def structure(self) -> tensor_pb2.Ztensor:
+        """The structure; raises NnpaError if it does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a C function: its name without prefix, and what it becomes on the wire.
+
+    `tensors` are its ztensors by C parameter name, kept alive until it has run; the answer may
+    change their structure. `creates` are those that exist only when the answer says so. `read` gets
+    every answer. `arrays` are the user's that the operation lacks, `sink` gets the one that it
+    returns.
+    """
+
+    name: str
+    operation: Operation
+    tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    creates: Sequence[Tensor] = ()
+    read: Callable[[OperationResult], None] | None = None
+    arrays: Sequence[memoryview] = ()
+    sink: Sink | None = None
+
+    def size(self) -> int:
+        """Return the bytes that the call adds to a message, about."""
+        return self.operation.ByteSize() + sum(array.nbytes for array in self.arrays)

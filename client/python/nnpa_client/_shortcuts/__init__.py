@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes calls quicker and can be taken away: each wraps the plain transport.
+
+Without one of them a client does the same, slower.
+"""
+
+from collections.abc import Sequence
+
+from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
+from nnpa_client._shortcuts.plain_socket import PlainSocketRoute
+from nnpa_client._shortcuts.shared_memory import SharedMemoryTransport
+from nnpa_client._shortcuts.stream import HttpRoute, Route, StreamTransport
+from nnpa_client._transport import GrpcTransport, Transport
+
+SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays", "shared-memory")
+"""Every shortcut of this client, by the name that `connect(plain=[...])` knows it by."""
+
+
+def left_out(plain: bool | Sequence[str]) -> frozenset[str]:
+    """Return the shortcuts to leave out: all, none, or those named; ValueError for another name."""
+    if isinstance(plain, bool):
+        return frozenset(SHORTCUTS if plain else ())
+    names = frozenset((plain,) if isinstance(plain, str) else plain)
+    unknown = sorted(names - set(SHORTCUTS))
+    if unknown:
+        raise ValueError(f"plain: {', '.join(unknown)}, expected some of {', '.join(SHORTCUTS)}")
+    return names
+
+
+def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transport:
+    """Return a transport with every shortcut that `plain` does not leave out."""
+    names = left_out(plain)
+    transport: Transport = grpc
+    if grpc.timeouts["call"] is None:  # a stream has no timeout for each list
+        routes: list[Route] = []
+        if "plain-socket" not in names and grpc.target.startswith("unix:"):
+            routes.append(PlainSocketRoute(grpc.target, grpc.metadata))
+        if "stream" not in names:
+            routes.append(HttpRoute(grpc))
+        if routes:
+            transport = StreamTransport(transport, routes)
+    if "out-of-band-arrays" not in names:
+        transport = OutOfBandArrays(transport)
+    if "shared-memory" not in names and grpc.target.startswith("unix:"):
+        transport = SharedMemoryTransport(transport)
+    return transport

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** Allocation of a ztensor's sticks in its session, and their release. */
+
+import type { Call, OperationInit, Ref } from "./call.js";
+import type { CallOptions } from "./transport.js";
+import type { Ztensor } from "./ztensor.js";
+
+/**
+ * Allocates zero-filled sticks, and returns the ztensor.
+ *
+ * Throws ZdnnError: ZDNN_INVALID_FORMAT, ZDNN_INVALID_LAYOUT, ZDNN_INVALID_TYPE, ZDNN_INVALID_SHAPE
+ * (0, or beyond what the machine allows), ZDNN_ALLOCATION_FAILURE.
+ * Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
+ */
+export async function allochelperZtensor(ztensor: Ztensor, options?: CallOptions): Promise<Ztensor> {
+  const { guest } = ztensor;
+  const call = (creates: Ztensor[]): Call => {
+    const operation = allochelper(ztensor.ref());
+    return { name: "allochelper_ztensor", operation, tensors: { ztensor }, creates };
+  };
+  if (ztensor.id) {
+    await guest.submit([call([])], options);
+    return ztensor;
+  }
+  const id = guest.newId();
+  const operation = creation(ztensor, id);
+  ztensor.claim(id);
+  await guest.submit([{ name: "init_ztensor", operation }, call([ztensor])], options);
+  return ztensor;
+}
+
+function allochelper(ztensor: Ref): OperationInit {
+  return { operation: { case: "allochelperZtensor", value: { ztensor } } };
+}
+
+function creation(ztensor: Ztensor, id: bigint): OperationInit {
+  const { preTransformedDesc, transformedDesc } = ztensor.structure;
+  const value = { ztensor: id, preTransformedDesc, transformedDesc };
+  if (ztensor.quantization === undefined) {
+    return { operation: { case: "initZtensor", value } };
+  }
+  const [scale, offset] = ztensor.quantization;
+  return { operation: { case: "initQuantizedZtensor", value: { ...value, scale, offset } } };
+}
+
+/**
+ * Frees the sticks; the structure stays as it is. Dropping all references to a ztensor does the same,
+ * later. Throws ZdnnError: ZDNN_INVALID_BUFFER when there are none.
+ *
+ * Source: zDNN API Reference 1.2.0, zdnn_free_ztensor_buffer.
+ */
+export async function freeZtensorBuffer(ztensor: Ztensor, options?: CallOptions): Promise<void> {
+  const { guest } = ztensor;
+  const operation: OperationInit = {
+    operation: { case: "freeZtensorBuffer", value: { ztensor: ztensor.ref() } },
+  };
+  const call: Call = {
+    name: "free_ztensor_buffer",
+    operation,
+    tensors: { ztensor },
+    read: (result) => {
+      if (result.zdnnStatus === 0 && ztensor.id) {
+        guest.untrack(ztensor);
+      }
+    },
+  };
+  await guest.submit([call], options);
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/** Calls: a C function's name, its operation on the wire, and the ztensors that its answer changes. */
+
+import { type MessageInitShape } from "@bufbuild/protobuf";
+
+import type { OperationResult, OperationSchema } from "./gen/nnpa/zdnn/v1/operation_pb.js";
+import type { TensorRefSchema, Ztensor as Structure } from "./gen/nnpa/zdnn/v1/tensor_pb.js";
+
+/** An operation of the wire contract. */
+export type OperationInit = MessageInitShape<typeof OperationSchema>;
+
+/** A reference to a tensor, as operations have it. */
+export type Ref = MessageInitShape<typeof TensorRefSchema>;
+
+/**
+ * What C's pointers would tell: whether the addresses of buffers, of the save area and of the work
+ * area are off their 4 KiB boundary.
+ */
+export interface Pointers {
+  bufferMisaligned?: boolean;
+  saveAreaMisaligned?: boolean;
+  workAreaMisaligned?: boolean;
+}
+
+/** A ztensor as a call sees it: its id, and the state that an answer changes. */
+export interface CallTensor {
+  readonly id: bigint;
+  /** Replaces the structure by what an answer says. */
+  update(structure: Structure): void;
+  /** Notes that the session does not hold this ztensor, and why. */
+  invalidate(reason: string): void;
+  /** Notes that the buffer is gone; the structure stays. */
+  release(): void;
+}
+
+/**
+ * One call of a C function: its name without prefix, and its operation on the wire.
+ *
+ * `tensors` are its ztensors by C parameter name; the answer may change their structure. `creates`
+ * are those that exist only when the answer says so. `bytes` counts the arrays that it carries. `read`
+ * gets every answer.
+ */
+export interface Call {
+  name: string;
+  operation: OperationInit;
+  tensors?: Readonly<Record<string, CallTensor>>;
+  creates?: readonly CallTensor[];
+  bytes?: number;
+  read?: (result: OperationResult) => void;
+}

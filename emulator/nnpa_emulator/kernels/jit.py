@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels compiled by Numba, each a shortcut around the reference that defines its arithmetic.
+
+Numba is imported at the first call of a kernel, which takes as long as the whole start of a server.
+Until then a `Kernel` stands in the modules of this package; afterwards they name the compiled
+function itself, so that a call has no indirection. A process that compiles in a thread says so by
+`compile_in`: until that thread has called a kernel, small operands are computed by its reference.
+Without Numba, or after `use_reference`, references compute everything: same bits, slower.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from importlib import import_module
+from inspect import ismodule
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Adjustment = Callable[[], None]
+
+MAX_REFERENCE_BYTES: Final = 1 << 20
+"""Bytes of operands up to which a reference stands in: compiled kernels work with less memory."""
+
+MAX_REFERENCE_WORK: Final = 1 << 26
+"""Bytes of operands, of all calls of a kernel, for which its reference stands in: they take about
+as long as Numba's import, which a process that makes more calls rather waits for, once."""
+
+MIN_CALL_WORK: Final = 1 << 16
+"""Bytes that a call counts at least, for what it costs by itself."""
+
+_PACKAGE: Final = __name__.rpartition(".")[0]
+
+KERNELS: "dict[str, Kernel]" = {}
+"""Kernels that have a reference, by module and name: "elementwise.binary"."""
+
+_lock = threading.RLock()
+_adjustments: list[Adjustment] = []
+_waiting: "set[Kernel]" = set()
+_numba: Any = None
+_compiler: threading.Thread | None = None
+_plain = False
+
+
+class Kernel:
+    """A function that Numba compiles, and the reference that computes the same.
+
+    A `shared` kernel is called by other kernels, too, which find it compiled as soon as Numba is
+    imported.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Callable[..., Any]],
+        reference: Callable[..., Any] | None = None,
+        shared: bool = True,
+    ) -> None:
+        self._make = make
+        self.reference, self.shared = reference, shared
+        self._work_left = MAX_REFERENCE_WORK
+        self._compiled: Callable[..., Any] | None = None
+        _waiting.add(self)
+
+    def compiled(self) -> Callable[..., Any]:
+        """Return the function that Numba compiles; Numba is imported."""
+        with _lock:
+            if self._compiled is None:
+                self._compiled = self._make()
+            return self._compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compute, by the reference where Numba is missing or still compiles in its thread."""
+        if self.reference is not None and self._is_for_reference(arguments):
+            return self.reference(*arguments)
+        if not load():
+            if self.reference is None:
+                raise ImportError("Numba is not installed, and a part of a kernel has no reference")
+            return self.reference(*arguments)
+        result = self.compiled()(*arguments)
+        if self in _waiting:
+            _put(self)
+        return result
+
+    def _is_for_reference(self, arguments: tuple[object, ...]) -> bool:
+        """Tell whether the operands are small and another thread compiles."""
+        if _compiler in (None, threading.current_thread()):
+            return False
+        size = sum(getattr(argument, "nbytes", 0) for argument in arguments)
+        if size > MAX_REFERENCE_BYTES or self._work_left <= 0:
+            return False
+        self._work_left -= max(size, MIN_CALL_WORK)
+        return True
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a part of kernels: no interpreter lock, cached on disk, one thread, IEEE division.
+
+    The cache notices a change of the kernel's own file only: after changing a kernel that others
+    call from another file, remove `kernels/__pycache__`.
+    """
+    return _wait(function, Kernel(_maker(function, cache=True)))
+
+
+def implements(
+    reference: Callable[P, R], *, shared: bool = False, contracted: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a kernel that computes what `reference` does, with the same arguments.
+
+    `contracted` lets a product and a sum be one operation with one rounding: for arithmetic inside
+    of a result that is far more precise than the result's own rounding.
+    """
+    options: dict[str, object] = {"fastmath": {"contract"}} if contracted else {}
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        entry = Kernel(_maker(function, cache=True, **options), reference, shared)
+        KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = entry
+        return reference if _plain else _wait(function, entry)
+
+    return wrap
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a part of kernels that is pasted into each of them, whatever its size."""
+    return _wait(function, Kernel(_maker(function, inline="always")))
+
+
+def kernel_in(module: str, name: str) -> Any:
+    """Return a part of kernels from a module that imports Numba itself."""
+
+    def make() -> Any:
+        member = getattr(import_module(module), name)
+        return member.compiled() if isinstance(member, Kernel) else member
+
+    return Kernel(make)
+
+
+def when_loaded(adjust: Adjustment) -> None:
+    """Have Numba adjusted before it makes a kernel: at once where it is loaded."""
+    with _lock:
+        if _numba is None:
+            _adjustments.append(adjust)
+        else:
+            adjust()
+
+
+def compile_in(thread: threading.Thread | None) -> None:
+    """Say which thread compiles kernels, so that others need not wait; None says it is done.
+
+    A kernel that the thread has called is compiled for all. With None that is true for those that
+    it left out too: their next call compiles them.
+    """
+    global _compiler
+    with _lock:
+        _compiler = thread
+        if _numba is not None and thread is None and not _plain:
+            _put(*_waiting)
+
+
+def use_reference() -> None:
+    """Have references compute from now on, in the whole process; nothing is compiled."""
+    global _plain
+    with _lock:
+        _plain = True
+        for name, entry in KERNELS.items():
+            module, _, function = name.rpartition(".")
+            setattr(sys.modules[f"{_PACKAGE}.{module}"], function, entry.reference)
+
+
+def load() -> bool:
+    """Import Numba, unless references are used; tell whether it is there.
+
+    Kernels that others call, or that have no reference, take their places in their modules.
+    """
+    global _numba
+    with _lock:
+        if _plain:
+            return False
+        if _numba is not None:
+            return True
+        try:
+            numba: Any = import_module("numba")
+        except ImportError:
+            use_reference()
+            return False
+        for adjust in _adjustments:
+            adjust()
+        _numba = numba
+        _put(*(entry for entry in _waiting if entry.shared or _compiler is None))
+        return True
+
+
+def _maker(function: Callable[..., object], **options: object) -> Callable[[], Callable[..., Any]]:
+    """Return what has Numba compile a function."""
+
+    def make() -> Callable[..., Any]:
+        compiled: Callable[..., Any] = _numba.njit(nogil=True, error_model="numpy", **options)(
+            function
+        )
+        return compiled
+
+    return make
+
+
+def _wait(function: Callable[P, R], entry: Kernel) -> Callable[P, R]:
+    """Return what stands for a kernel in its module: the compiled one if Numba is imported."""
+    if _numba is not None:
+        return cast(Callable[P, R], entry.compiled())
+    return cast(Callable[P, R], update_wrapper(entry, function))
+
+
+def _put(*entries: Kernel) -> None:
+    """Let the modules of this package name compiled kernels instead of those that wait."""
+    with _lock:
+        compiled = {id(entry): entry.compiled() for entry in entries}
+        modules = [member for member in vars(import_module(_PACKAGE)).values() if ismodule(member)]
+        for module in modules:
+            for name, member in [*vars(module).items()]:
+                if id(member) in compiled:
+                    setattr(module, name, compiled[id(member)])
+        _waiting.difference_update(entries)

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The builder of a program: steps, ids, and conversions between arrays and tensors.
+
+A value stays on the accelerator until a step on the host reads it. A conversion is emitted once,
+when a step first needs the other form. A transposition is a view, free where its reader takes the
+other order.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import numpy as np
+from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
+from nnpa_emulator.dlfloat import MAX_VALUE
+from nnpa_emulator.machine import LIBRARY_VERSIONS
+from nnpa_emulator.ztensor import (
+    LAYOUT_GATES,
+    DataLayouts,
+    DataTypes,
+    getsize_ztensor,
+)
+from onnx import NodeProto, helper
+
+from nnpa_network.building.arrangement import (
+    ELEMENT_TYPES,
+    Arrangement,
+    NotMapped,
+    axes_of,
+    describe,
+    is_channels_last,
+    require_fits,
+    whole,
+)
+from nnpa_network.building.constants import evaluate, limited, stickify
+from nnpa_network.building.type_inference import OnnxNode, Value, View, infer
+from nnpa_network.program import (
+    ABSENT,
+    BOUNDARY,
+    AcceleratorStep,
+    Array,
+    ArrayInfo,
+    HostStep,
+    ModelRefused,
+    Step,
+    TensorInfo,
+)
+
+_CLIPPABLE = (np.dtype(np.float32), np.dtype(np.float16))
+_MOVES = frozenset(("Concat", "Expand", "Pad", "Reshape", "Slice", "Transpose"))
+HELPER_OPSET = 18
+"""The opset of nodes that an import adds: transpositions, pads, slices."""
+_Forms: TypeAlias = tuple[int, dict[Arrangement, int], View | None]
+
+
+@dataclass(slots=True)
+class Builder:
+    """The state of an import for one set of shapes.
+
+    `stickified` keeps constants across programs of the same model; `node` is the node being
+    placed, `functions` what it has called so far; `moved` are nodes whose work the host does.
+    """
+
+    guest: Guest
+    saturate: bool
+    opsets: Mapping[str, int]
+    stickified: dict[tuple[object, ...], Ztensor]
+    max_bytes: int
+    steps: list[Step] = field(default_factory=list[Step])
+    arrays: dict[int, ArrayInfo] = field(default_factory=dict[int, ArrayInfo])
+    tensors: dict[int, TensorInfo] = field(default_factory=dict[int, TensorInfo])
+    constants: dict[int, Array | Ztensor] = field(default_factory=dict[int, "Array | Ztensor"])
+    node: int = BOUNDARY
+    functions: list[str] = field(default_factory=list[str])
+    views: dict[Value, int] = field(default_factory=dict[Value, int])
+    moved: set[int] = field(default_factory=set[int])
+    _last: int = 0
+    _turned: int = 0
+    _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    _touched: dict[Value, _Forms] = field(default_factory=dict[Value, "_Forms"])
+
+    @contextmanager
+    def attempt(self, node: int) -> Generator[None]:
+        """Place a node on the accelerator; `NotMapped` undoes what was emitted and goes on."""
+        self.node, self.functions = node, []
+        self._touched.clear()
+        steps, last = len(self.steps), self._last
+        try:
+            yield
+        except NotMapped:
+            del self.steps[steps:]
+            for value, (array, tensors, view) in self._touched.items():
+                value.array, value.tensors, value.view = array, tensors, view
+            for table in (self.arrays, self.tensors, self.constants):
+                for number in range(last + 1, self._last + 1):
+                    table.pop(number, None)
+            self.functions = []
+            self._limited = {
+                value: limited for value, limited in self._limited.items() if limited.array <= last
+            }
+            raise
+
+    def _touch(self, value: Value) -> None:
+        self._touched.setdefault(value, (value.array, dict(value.tensors), value.view))
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+    # What the machine has.
+
+    def require(self, verb: str) -> None:
+        """Refuse where the machine or the library lacks a function."""
+        function, guest = FUNCTIONS[verb], self.guest
+        if LIBRARY_VERSIONS[function.since] > guest.library_version:
+            text = f"zdnn_{verb} came with library {function.since}, this is {guest.library}"
+            raise NotMapped(text)
+        operation = function.operation
+        if not guest.machine.nnpa_installed:
+            raise NotMapped(f"{guest.machine.name} has no NNPA")
+        if operation is not None:
+            self.require_format(operation.parmblk_format, verb)
+            if not guest.machine.qaf.has_function(operation.code):
+                raise NotMapped(f"zdnn_{verb} is not installed on {guest.machine.name}")
+
+    def require_format(self, number: int, verb: str) -> None:
+        """Refuse where a parameter block format is not installed."""
+        if not self.guest.machine.qaf.has_parmblk_format(number):
+            limit = f"parameter block format {number}, which {self.guest.machine.name} has not"
+            raise NotMapped(f"zdnn_{verb} takes {limit}")
+
+    # Arrays.
+
+    def array(self, value: Value) -> int:
+        """Return the id of a value as an array, converting it if need be."""
+        if value.array:
+            return value.array
+        self._touch(value)
+        if value.constant is not None:
+            value.array = self._number()
+            self.constants[value.array] = value.constant
+            self.arrays[value.array] = ArrayInfo(value.constant.dtype, value.constant.shape)
+        elif value.view is not None and (tensor := self._readable(value)):
+            value.bounded = True
+            self.untransform(value, tensor)
+        elif value.view is not None:
+            value.array = self.array(self._carried_out(value, *value.view))
+        else:
+            value.array = self._untransform(value)
+        return value.array
+
+    def _readable(self, value: Value) -> int:
+        """Return a tensor whose transformation back gives a view's elements in order, or ABSENT."""
+        for layout, number in self.available(value).items():
+            if layout.plain and self.in_order(number):
+                return number
+        return ABSENT
+
+    def in_order(self, tensor: int) -> bool:
+        """Return whether transform_origtensor gives the elements in the order of the sticks."""
+        layout = self.tensors[tensor].pre_transformed_desc.layout
+        return layout not in (DataLayouts.ZDNN_NCHW, DataLayouts.ZDNN_4DS)
+
+    def _carried_out(self, value: Value, source: Value, permutation: Sequence[int] | None) -> Value:
+        """Do on the host what a view has put off."""
+        if permutation == tuple(range(len(value.dims))):
+            return source
+        self.moved.add(self.views.get(value, BOUNDARY))
+        if permutation is None:
+            return self.host("Reshape", [source, self.integers(*value.dims)], allowzero=1)
+        return self.host("Transpose", [source], perm=list(permutation))
+
+    def new_array(self, value: Value) -> int:
+        """Return the id of a new array for a value that a step is about to make."""
+        if value.nbytes > self.max_bytes:
+            raise ModelRefused(f"{value.name} takes {value.nbytes} bytes, at most {self.max_bytes}")
+        number = self._number()
+        shape = value.shape if value.shape is not None else (-1,)
+        dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
+        self.arrays[number] = ArrayInfo(dtype, shape)
+        self._touch(value)
+        value.array = number
+        return number
+
+    def _untransform(self, value: Value) -> int:
+        if not value.tensors:
+            raise ValueError(f"{value.name} exists in no form")
+        ranked = sorted(
+            value.tensors, key=lambda arrangement: (not arrangement.plain, arrangement.order)
+        )
+        chosen = ranked[0]
+        direct = chosen.plain or is_channels_last(value.dims, chosen)
+        permutation = whole(value.dims, chosen.order)
+        shape = value.dims if direct else tuple(value.dims[axis] for axis in permutation)
+        stored = Value(value.name, value.dtype, shape, bounded=True)
+        value.bounded = True
+        number = self.new_array(stored)
+        arguments = {"ztensor": value.tensors[chosen]}
+        self.steps.append(AcceleratorStep(self.node, "transform_origtensor", arguments, number))
+        if direct:
+            return number
+        back = [int(axis) for axis in np.argsort(permutation)]
+        return self.array(self.host("Transpose", [stored], perm=back))
+
+    def untransform(self, value: Value, tensor: int) -> None:
+        """Bring a tensor that is no arrangement of a value, such as positions, into its array."""
+        self.query("transform_origtensor", tensor, value)
+
+    def query(self, verb: str, tensor: int, value: Value) -> None:
+        """Emit a function of one tensor whose answer becomes a value's array."""
+        number = self.new_array(value)
+        self.steps.append(AcceleratorStep(self.node, verb, {"ztensor": tensor}, number))
+
+    def constant(self, array: Array, name: str = "") -> Value:
+        """Return a value known at import."""
+        return Value(name or f"constant_{self._last}", array.dtype, array.shape, constant=array)
+
+    def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+        """Return the one output of a node that the import adds, computed at once if it can be."""
+        names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
+        proto = helper.make_node(op_type, names, ["o"], **attributes)
+        renamed = [
+            value and Value(name, value.dtype, value.shape, constant=value.constant)
+            for name, value in zip(names, inputs, strict=True)
+        ]
+        ((dtype, shape),) = infer(proto, {"": HELPER_OPSET}, renamed)
+        variable = [value for value in inputs if value is not None and value.constant is None]
+        bounded = op_type in _MOVES and all(value.bounded for value in variable)
+        output = Value(f"{op_type}_{self._last}", dtype, shape, bounded=bounded)
+        if output.nbytes > self.max_bytes:
+            raise NotMapped(f"{op_type} would take {output.nbytes} bytes, at most {self.max_bytes}")
+        if not variable:
+            return self.constant(evaluate(proto, HELPER_OPSET, inputs)[0])
+        self._host_step(proto, inputs, [output], HELPER_OPSET)
+        return output
+
+    def integers(self, *numbers: int) -> Value:
+        """Return a one-dimensional INT64 constant, such as axes or pads."""
+        return self.constant(np.array(numbers, np.int64))
+
+    # Tensors.
+
+    def available(self, value: Value) -> dict[Arrangement, int]:
+        """Return the tensors that hold a value, also those of what it is a view of."""
+        tensors = dict(value.tensors)
+        if value.view is not None:
+            source, permutation = value.view
+            for layout, number in self.available(source).items():
+                if permutation is not None:
+                    order = tuple(permutation.index(axis) for axis in layout.order)
+                elif layout.plain:
+                    order = axes_of(value.dims)
+                else:
+                    continue
+                tensors.setdefault(Arrangement(order, layout.dims), number)
+        return tensors
+
+    def tensor(self, value: Value, arrangement: Arrangement) -> int:
+        """Return the id of a tensor that holds a value as arranged, converting it if need be."""
+        tensors = self.available(value)
+        if arrangement in tensors:
+            return tensors[arrangement]
+        self._touch(value)
+        for layout, number in tensors.items():
+            same = layout.order == arrangement.order
+            by_rows = layout.dims[3] == arrangement.dims[3]
+            if same and (by_rows or (layout.plain and self.in_order(number))):
+                reshaped = self.new_tensor(value, arrangement)
+                arguments = {"src": number, "dest": reshaped}
+                self.steps.append(AcceleratorStep(self.node, "reshape_ztensor", arguments))
+                return reshaped
+        number = self._stickify(value, arrangement)
+        value.tensors[arrangement] = number
+        return number
+
+    def _stickify(self, value: Value, arrangement: Arrangement) -> int:
+        """Transform a value's array, or the array of which it is a view."""
+        if value.view is not None and not value.array:
+            source, permutation = value.view
+            if permutation is not None:
+                order = tuple(permutation[axis] for axis in arrangement.order)
+                before = self._turned
+                moved = self.tensor(source, Arrangement(order, arrangement.dims))
+                if self._turned > before:
+                    self.moved.add(self.views.get(value, BOUNDARY))
+                return moved
+            if arrangement.plain:
+                arrangement = Arrangement(axes_of(source.dims), arrangement.dims)
+                return self.tensor(source, arrangement)
+        shape, data = value.dims, value
+        descriptors = self._describe(value, arrangement)
+        if not (arrangement.plain or is_channels_last(shape, arrangement)):
+            self._turned += 1
+            data = self.host("Transpose", [value], perm=whole(shape, arrangement.order))
+        return self.sticks([data], *descriptors)
+
+    def _describe(self, value: Value, arrangement: Arrangement) -> tuple[TensorDesc, TensorDesc]:
+        if value.dtype is None or value.dtype not in ELEMENT_TYPES:
+            raise NotMapped(f"element type {value.dtype}")
+        pre, transformed = describe(value.dims, arrangement, value.dtype)
+        require_fits(self.guest.machine, transformed)
+        return pre, transformed
+
+    def new_tensor(self, value: Value, arrangement: Arrangement) -> int:
+        """Return the id of a new tensor for a value that a step is about to make."""
+        self._touch(value)
+        number = self.declare(*self._describe(value, arrangement))
+        value.tensors[arrangement] = number
+        return number
+
+    def declare(self, pre: TensorDesc, transformed: TensorDesc, scale: float = 0.0) -> int:
+        """Return the id of a new tensor with these descriptors, checked against the machine."""
+        require_fits(self.guest.machine, transformed)
+        if (size := getsize_ztensor(transformed)) > self.max_bytes:
+            raise NotMapped(f"the tensor would take {size} bytes, at most {self.max_bytes}")
+        number = self._number()
+        self.tensors[number] = TensorInfo(pre, transformed, scale)
+        return number
+
+    def sticks(
+        self, data: Sequence[Value], pre: TensorDesc, transformed: TensorDesc, scale: float = 0.0
+    ) -> int:
+        """Return a tensor filled from arrays: at import where all are constants, else by a step."""
+        require_fits(self.guest.machine, transformed)
+        gates = transformed.layout in LAYOUT_GATES
+        if self.saturate and transformed.type == DataTypes.ZDNN_DLFLOAT16:
+            data = [self._clipped(piece) for piece in data]
+        verb, options = self._transform(transformed, gates)
+        if all(piece.constant is not None for piece in data):
+            return self._constant_tensor(data, verb, options, TensorInfo(pre, transformed, scale))
+        numbers = tuple(self.array(piece) for piece in data)
+        number = self.declare(pre, transformed, scale)
+        arguments = {"ztensor": number, **options, "data": numbers}
+        self.steps.append(AcceleratorStep(self.node, verb, arguments))
+        return number
+
+    def _transform(self, transformed: TensorDesc, gates: bool) -> tuple[str, dict[str, int]]:
+        if transformed.type == DataTypes.ZDNN_BINARY_INT8:
+            options = {"saturation_control": False, "clip_min": -128, "clip_max": 127}
+            return "transform_quantized_ztensor", options
+        old = self.guest.library_version < LIBRARY_VERSIONS["1.1.0"]
+        if gates or old or not self.saturate:
+            return "transform_ztensor", {}
+        return "transform_ztensor_with_saturation", {}
+
+    def _clipped(self, value: Value) -> Value:
+        """Limit a value to DLFLOAT16's range, infinities too; NaN stays.
+
+        zdnn_transform_ztensor_with_saturation leaves infinities, and gates have no such transform.
+        """
+        if value.constant is not None:
+            return self.constant(limited(value.constant))
+        if value.bounded or value.dtype not in _CLIPPABLE:
+            return value
+        if value not in self._limited:
+            most = min(MAX_VALUE, float(np.finfo(value.dtype).max))
+            ends = [self.constant(np.array(end, value.dtype)) for end in (-most, most)]
+            self._limited[value] = self.host("Clip", [value, *ends])
+        return self._limited[value]
+
+    def _constant_tensor(
+        self, data: Sequence[Value], verb: str, options: Mapping[str, int], info: TensorInfo
+    ) -> int:
+        arrays = [np.ascontiguousarray(piece.constant) for piece in data]
+        digests = tuple(blake2b(array.tobytes(), digest_size=16).digest() for array in arrays)
+        key = (digests, verb, info)
+        if key not in self.stickified:
+            self.stickified[key] = stickify(self.guest, arrays, verb, options, info)
+        tensor = self.stickified[key]
+        for number, constant in self.constants.items():
+            if constant is tensor:
+                return number
+        number = self._number()
+        self.constants[number], self.tensors[number] = tensor, info
+        return number
+
+    # Calls.
+
+    def call(self, verb: str, **arguments: Any) -> None:
+        """Emit an operation of the accelerator; tensors are ids."""
+        self.functions.append(verb)
+        self.steps.append(AcceleratorStep(self.node, verb, arguments))
+
+    def host_node(self, node: OnnxNode, opset: int) -> None:
+        """Emit a node of the model for the host, in the opset that the host takes it in."""
+        self._host_step(node.proto, node.inputs, node.outputs, opset)
+
+    def _host_step(
+        self,
+        proto: NodeProto,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
+        opset: int,
+    ) -> None:
+        read = tuple(ABSENT if value is None else self.array(value) for value in inputs)
+        written = tuple(ABSENT if value is None else self.new_array(value) for value in outputs)
+        self.steps.append(HostStep(self.node, proto.SerializeToString(), read, written, opset))

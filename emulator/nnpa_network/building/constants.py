@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants of a model at import: computed, limited to DLFLOAT16's range, stickified."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from nnpa_emulator import Guest, Status, Ztensor
+from nnpa_emulator import run as call
+from nnpa_emulator.dlfloat import MAX_VALUE
+from nnpa_emulator.pipeline import allocate_sticks
+from nnpa_emulator.status import Refused
+from nnpa_emulator.ztensor import init_quantized_ztensor
+
+from nnpa_network.building.type_inference import Value
+from nnpa_network.program import Array, ModelRefused, TensorInfo
+from nnpa_network.running import host
+
+
+def evaluate(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array]:
+    """Run a node whose inputs are all constants."""
+    dtypes = tuple(None if operand is None else operand.dtype for operand in inputs)
+    kernel = host.prepare(proto.SerializeToString(), opset, dtypes)
+    arrays = [
+        operand.constant
+        for operand in inputs
+        if operand is not None and operand.constant is not None
+    ]
+    return [np.asarray(result) for result in kernel(arrays)]
+
+
+def limited(array: Array) -> Array:
+    """Return an array with every element, infinities too, within DLFLOAT16's range; NaN stays."""
+    largest: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    most = min(MAX_VALUE, float(largest.max))
+    return np.asarray(np.clip(array, array.dtype.type(-most), array.dtype.type(most)))
+
+
+def stickify(
+    guest: Guest, arrays: Sequence[Array], verb: str, options: Mapping[str, int], info: TensorInfo
+) -> Ztensor:
+    """Return a new tensor filled from arrays by a transform; raise `ModelRefused`."""
+    descs = info.pre_transformed_desc, info.transformed_desc
+    tensor = init_quantized_ztensor(*descs, info.scale, info.offset)
+    try:
+        allocate_sticks(guest, tensor, "allochelper_ztensor_c1")
+    except Refused as refused:
+        raise ModelRefused(f"a constant cannot be stickified: {refused.refusal}") from refused
+    bits = [array.view(np.uint16) if array.dtype.kind == "V" else array for array in arrays]
+    outcome = call(guest, verb, {"ztensor": tensor, **options, "data": bits})
+    if not outcome.valid and outcome.status != Status.ZDNN_CONVERT_FAILURE:
+        raise ModelRefused(f"a constant cannot be stickified: {outcome.refusal}")
+    tensor.is_transformed = True
+    return tensor

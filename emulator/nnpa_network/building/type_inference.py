@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a model while a program is made, and the types that nodes give them.
+
+Source: ONNX shape inference, one node at a time, with the values of constants.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from nnpa_network.building.arrangement import Arrangement, Shape
+from nnpa_network.program import ABSENT, Array, DType, ModelRefused
+
+# Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.
+_MAX_CONSTANT_BYTES = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value of the model: its type, and every form in which it exists so far.
+
+    `shape` is None when not even the rank is known, -1 in it a dim known only at run time.
+    `bounded` tells that no element is beyond DLFLOAT16's range, for it came from there.
+    `view` is (source, permutation) of a transposition that is not carried out yet, or
+    (source, None) of a change of shape.
+    """
+
+    name: str
+    dtype: DType | None
+    shape: Shape | None
+    constant: Array | None = None
+    bounded: bool = False
+    array: int = ABSENT
+    tensors: dict[Arrangement, int] = field(default_factory=dict[Arrangement, int])
+    view: "View | None" = None
+
+    @property
+    def dims(self) -> Shape:
+        """The shape; ValueError where it is not known."""
+        if self.shape is None:
+            raise ValueError(f"the shape of {self.name} is not known")
+        return self.shape
+
+    @property
+    def known(self) -> bool:
+        """Return whether element type and all dims are known."""
+        return self.dtype is not None and self.shape is not None and -1 not in self.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array; 0 while they are not known."""
+        if self.dtype is None or not self.known:
+            return 0
+        size = self.dtype.itemsize
+        for dim in self.dims:
+            size *= dim
+        return size
+
+
+View: TypeAlias = tuple[Value, tuple[int, ...] | None]
+"""A value in another shape or order: its source, and the permutation of a transposition."""
+Type: TypeAlias = tuple[DType | None, Shape | None]
+UNKNOWN: Type = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxNode:
+    """One node with the values it takes and makes; None where one is left out.
+
+    `opset` is the version of the node's domain.
+    """
+
+    index: int
+    proto: onnx.NodeProto
+    opset: int
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any]
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+        return self.proto.op_type
+
+    @property
+    def title(self) -> str:
+        """The node's name, or its operator where it has none."""
+        return self.proto.name or f"{self.op_type}_{self.index}"
+
+    def input(self, index: int) -> Value | None:
+        """Return an input, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def output(self, index: int) -> Value | None:
+        """Return an output, None where it is left out."""
+        return self.outputs[index] if index < len(self.outputs) else None
+
+    def constant(self, index: int) -> Array | None:
+        """Return an input's value where it is known at import, None otherwise."""
+        value = self.input(index)
+        return None if value is None else value.constant
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as Python values, strings decoded."""
+    attributes: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, list) and value and isinstance(value[0], bytes):
+            value = [item.decode("utf-8", "replace") for item in value]
+        attributes[attribute.name] = value
+    return attributes
+
+
+def type_of(proto: onnx.TypeProto) -> Type:
+    """Return element type and shape of a tensor type; symbolic dims become -1."""
+    if not proto.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = proto.tensor_type
+    if tensor.elem_type not in helper.get_all_tensor_dtypes():
+        return UNKNOWN
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    if not tensor.HasField("shape"):
+        return dtype, None
+    dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+    return dtype, tuple(int(dim) for dim in dims)
+
+
+def infer(
+    node: onnx.NodeProto, opsets: Mapping[str, int], inputs: Sequence[Value | None]
+) -> list[Type]:
+    """Return the type of every output as far as it follows from the inputs.
+
+    Raise `ModelRefused` where the inputs contradict the operator.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    present = [operand for operand in inputs if operand is not None and operand.name]
+    if any(operand.dtype is None for operand in present):
+        return [UNKNOWN] * len(node.output)
+    types = {operand.name: _proto(operand) for operand in present}
+    data = {
+        operand.name: numpy_helper.from_array(operand.constant, operand.name)
+        for operand in present
+        if operand.constant is not None and operand.constant.nbytes <= _MAX_CONSTANT_BYTES
+    }
+    imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=imports
+        )
+    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
+        raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
+    return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+
+
+def _proto(value: Value) -> onnx.TypeProto:
+    assert value.dtype is not None
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    if value.shape is None:
+        return helper.make_tensor_type_proto(kind, None)
+    return helper.make_tensor_type_proto(kind, [None if dim < 0 else dim for dim in value.shape])

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Import ONNX models: check once, then compile a program for every set of input shapes.
+
+A model is untrusted bytes: it is parsed, never executed to learn what it is; nothing outside of the
+bytes is opened; sizes are added up before anything is allocated.
+Sources: ONNX intermediate representation specification; ONNX operators, opset 7 on.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+import onnx
+from nnpa_emulator import Guest, Ztensor
+from onnx import helper, inliner, numpy_helper
+
+from nnpa_network.building.type_inference import type_of
+from nnpa_network.containment import DOMAINS, MAX_NODES, expanded_nodes, fault_of, tensors
+from nnpa_network.lowering.graph import Lowering, Settings
+from nnpa_network.lowering.placement import Rule
+from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
+
+OLDEST_OPSET = 7
+_MAX_PROGRAMS = 16
+DEFAULT_BYTES = 2 << 30
+"""Most bytes of all initializers together, and of any one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How a model is placed.
+
+    `strict` refuses the first node that only the host can run; `saturate` limits finite constants
+    and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
+    products go to the accelerator, which rounds them; `placement` are rules of a device placement
+    file; `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how
+    many sets of shapes are kept; `shortcuts` are those that runs take, by name.
+    """
+
+    strict: bool = False
+    saturate: bool = True
+    offload_integer: bool = False
+    placement: tuple[Rule, ...] = ()
+    max_bytes: int = DEFAULT_BYTES
+    max_programs: int = _MAX_PROGRAMS
+    shortcuts: frozenset[str] = SHORTCUTS
+
+
+@dataclass(slots=True)
+class OnnxModel:
+    """A checked model on one machine; `specialise` gives programs, of which it keeps some.
+
+    `inputs` and `outputs` have -1 where a dim is free.
+    """
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    options: ImportOptions
+    guest: Guest
+    proto: onnx.ModelProto = field(repr=False)
+    _initializers: Mapping[str, Array] = field(repr=False)
+    _opsets: Mapping[str, int] = field(repr=False)
+    _stickified: dict[tuple[object, ...], Ztensor] = field(
+        default_factory=dict[tuple[object, ...], Ztensor], repr=False
+    )
+    _executors: "OrderedDict[tuple[tuple[int, ...], ...], Executor]" = field(
+        default_factory=OrderedDict[tuple[tuple[int, ...], ...], Executor], repr=False
+    )
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the dims that are free, in order of appearance."""
+        names = (name for port in self.inputs for name in port.symbols if name)
+        return tuple(dict.fromkeys(names))
+
+    def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
+        """Return the program for concrete input shapes; left out, free dims are taken as 1.
+
+        Raise `ModelRefused` where a shape does not fit an input, or a node cannot be hosted.
+        """
+        return self.executor(shapes or {}).program
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs inputs of these shapes; as `specialise`."""
+        concrete = self._concrete(shapes)
+        with self._lock:
+            if concrete in self._executors:
+                self._executors.move_to_end(concrete)
+                return self._executors[concrete]
+            executor = Executor(self._lower(concrete), self.guest, self.options.shortcuts)
+            self._executors[concrete] = executor
+            while len(self._executors) > self.options.max_programs:
+                self._executors.popitem(last=False)
+                self._forget_constants()
+            return executor
+
+    def _forget_constants(self) -> None:
+        """Drop sticks that no program uses any more."""
+        programs = [executor.program for executor in self._executors.values()]
+        held = {id(constant) for program in programs for constant in program.constants.values()}
+        for key in [key for key, constant in self._stickified.items() if id(constant) not in held]:
+            del self._stickified[key]
+
+    def lent(self, guest: Guest) -> "OnnxModel":
+        """Return the model over other storage: constants so far are shared, all else is not."""
+        with self._lock:
+            constants = dict(self._stickified)
+        return replace(
+            self, guest=guest, _stickified=constants, _executors=OrderedDict(), _lock=Lock()
+        )
+
+    def run(self, feeds: Mapping[str, Array]) -> Result:
+        """Run once over named inputs of any shapes that the model takes."""
+        shapes = {name: np.shape(array) for name, array in feeds.items()}
+        return self.executor(shapes).run(feeds)
+
+    def _concrete(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        """Return one shape per input; free dims of one name agree."""
+        sizes: dict[str, int] = {}
+        concrete: list[tuple[int, ...]] = []
+        for port in self.inputs:
+            shape = shapes.get(port.name)
+            if shape is not None and not _fits(shape, port.shape):
+                expected = f"expected {list(port.shape)}"
+                raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
+            concrete.append(_filled(port, shape, sizes))
+        return tuple(concrete)
+
+    def _lower(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
+        inputs = tuple(
+            Port(port.name, port.dtype, shape)
+            for port, shape in zip(self.inputs, shapes, strict=True)
+        )
+        settings = Settings(
+            self.options.strict,
+            self.options.saturate,
+            self.options.offload_integer,
+            self.options.placement,
+            self.options.max_bytes,
+        )
+        lowering = Lowering(
+            self.guest,
+            settings,
+            self._opsets,
+            self.proto.graph,
+            self._initializers,
+            self._stickified,
+        )
+        return lowering.program(self.name, inputs, self.outputs)
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    same = (dim in (-1, size) for size, dim in zip(shape, expected, strict=False))
+    return len(shape) == len(expected) and all(same) and all(size >= 0 for size in shape)
+
+
+def _filled(
+    port: Port, requested: tuple[int, ...] | None, sizes: dict[str, int]
+) -> tuple[int, ...]:
+    """Return a concrete shape, and record the sizes of named dims."""
+    shape: list[int] = []
+    for axis, (dim, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
+        size = requested[axis] if requested is not None else dim
+        if size == -1:
+            size = sizes.get(symbol, 1)
+        if symbol and not symbol.startswith("?") and sizes.setdefault(symbol, size) != size:
+            text = f"dim {symbol} is {size} here and {sizes[symbol]} before"
+            raise ModelRefused(f"input {port.name}: {text}")
+        shape.append(size)
+    return tuple(shape)
+
+
+def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None) -> OnnxModel:
+    """Check a serialised ModelProto and return it, ready to be specialised for `guest`'s machine.
+
+    Raise `ModelRefused` with reason and node.
+    """
+    options = options or ImportOptions()
+    proto = _parse(model)
+    _require_contained(proto, options.max_bytes)
+    opsets = _opsets(proto)
+    proto = _inferred(proto)  # first: outputs without a shape are common, and no error
+    _check(proto)
+    proto = _inlined(proto)
+    graph = proto.graph
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    inputs = tuple(
+        _input(info, index)
+        for index, info in enumerate(info for info in graph.input if info.name not in initializers)
+    )
+    outputs = tuple(_output(info) for info in graph.output)
+    for tensor in graph.initializer:
+        tensor.ClearField("raw_data")  # the arrays are held once
+    name = graph.name or "network"
+    return OnnxModel(name, inputs, outputs, options, guest, proto, initializers, opsets)
+
+
+def _parse(model: bytes) -> onnx.ModelProto:
+    try:
+        proto = onnx.ModelProto.FromString(model)
+    except Exception as error:  # protobuf's DecodeError, whose package is not ours to import
+        raise ModelRefused(f"{len(model)} bytes are not an ONNX model, or one cut short") from error
+    if not proto.HasField("graph") or (not proto.graph.node and not proto.graph.output):
+        raise ModelRefused(f"{len(model)} bytes hold no ONNX graph")
+    return proto
+
+
+def _require_contained(proto: onnx.ModelProto, most: int) -> None:
+    """Refuse data outside of the bytes, and more of it than allowed, before any is unpacked."""
+    total = 0
+    for node, tensor in tensors(proto):
+        if fault := fault_of(node, tensor):
+            raise ModelRefused(fault, node)
+        title = f"tensor {tensor.name}" if tensor.name else "a tensor"
+        total += _bytes(tensor, node, title)
+        if total > most:
+            raise ModelRefused(f"{title}: initializers take more than {most} bytes", node)
+    try:
+        nodes = expanded_nodes(proto)
+    except (ValueError, RecursionError) as error:
+        raise ModelRefused(f"functions of the model do not end: {error}") from error
+    if nodes > MAX_NODES:
+        raise ModelRefused(f"the model has more than {MAX_NODES} nodes, its functions inlined")
+
+
+def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
+    """Return the bytes that a tensor unpacks to; refuse dims without the data for them."""
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelRefused(f"{title} has a negative dim", node)
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelRefused(f"{title} has element type {tensor.data_type}", node) from error
+    count = math.prod(tensor.dims)
+    # Four-bit types pack two elements into a byte; typed fields take at least a byte each.
+    if count > 4 * (tensor.ByteSize() + 1):
+        raise ModelRefused(f"{title} has dims {list(tensor.dims)} but no data for them", node)
+    return count * max(dtype.itemsize, 1)
+
+
+def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
+    newest = onnx.defs.onnx_opset_version()
+    opsets: dict[str, int] = {}
+    local = {function.domain for function in proto.functions}
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        if domain not in DOMAINS and domain not in local:
+            used = next((node for node in proto.graph.node if node.domain == opset.domain), None)
+            if used is None:
+                continue
+            title = used.name or used.op_type
+            raise ModelRefused(f"domain {opset.domain} is not hosted", title)
+        opsets[domain] = opset.version
+    if not OLDEST_OPSET <= opsets.get("", newest) <= newest:
+        raise ModelRefused(f"opset is {opsets['']}, must be {OLDEST_OPSET} to {newest}")
+    return opsets
+
+
+def _check(proto: onnx.ModelProto) -> None:
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+        text = " ".join(str(error).split())[:300]
+        raise ModelRefused(f"the model is not valid: {text}") from error
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return _inferred(inliner.inline_local_functions(proto)) if proto.functions else proto
+
+
+def _input(info: onnx.ValueInfoProto, index: int) -> Port:
+    dtype, shape = type_of(info.type)
+    if dtype is None:
+        raise ModelRefused(f"input {info.name} is not a tensor of a type that is hosted")
+    if shape is None:
+        raise ModelRefused(f"input {info.name} has no shape, not even a rank")
+    dims = info.type.tensor_type.shape.dim
+    symbols = tuple(
+        "" if size >= 0 else (dim.dim_param or f"?{index}.{axis}")
+        for axis, (size, dim) in enumerate(zip(shape, dims, strict=True))
+    )
+    return Port(info.name, dtype, shape, symbols)
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the types that follow from those of its inputs."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        text = " ".join(str(error).split())[:300]
+        raise ModelRefused(f"shapes contradict each other: {text}") from error
+
+
+def _output(info: onnx.ValueInfoProto) -> Port:
+    dtype, shape = type_of(info.type)
+    if dtype is None:
+        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted")
+    return Port(info.name, dtype, shape if shape is not None else ())

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX model as a plan: its file, its weights, and an executor per set of input shapes."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from threading import Lock
+
+import numpy as np
+import onnx
+from nnpa_emulator import Guest, Ztensor
+from onnx import numpy_helper
+
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.importing.plan import Weight, signature_of
+from nnpa_network.program import Port, Program
+from nnpa_network.running.executor import Executor
+
+
+class OnnxPlan:
+    """A model compiled for a guest's machine. Methods may be called from several threads.
+
+    `data` is the model's file, kept for the reference in FP32 and for other weights.
+    """
+
+    def __init__(self, data: bytes, guest: Guest, options: ImportOptions | None = None) -> None:
+        self.data, self.guest = data, guest
+        self.model = import_onnx(data, guest, options)
+        self.signature = signature_of(data)
+        self._programs: OrderedDict[int, Program] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.name
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        return self.model.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
+        with self._lock:
+            programs = list(self._programs.values())
+        held = {
+            id(constant): constant
+            for program in programs
+            for constant in program.constants.values()
+        }
+        sticks = sum(
+            constant.sticks.nbytes for constant in held.values() if isinstance(constant, Ztensor)
+        )
+        return 2 * len(self.data) + sticks
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the initializers in graph order."""
+        graph = onnx.ModelProto.FromString(self.data).graph
+        return tuple(_weight(tensor) for tensor in graph.initializer)
+
+    def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
+        """Return the model with other initializers of the same sizes; its signature stays."""
+        proto = onnx.ModelProto.FromString(self.data)
+        for tensor, part in zip(proto.graph.initializer, parts, strict=True):
+            array = numpy_helper.to_array(tensor)
+            replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
+            tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
+        plan = OnnxPlan(proto.SerializeToString(), self.guest, self.model.options)
+        plan.signature = self.signature
+        return plan
+
+    def lent(self, guest: Guest) -> "OnnxPlan":
+        """Return the plan for its own machine over the storage of another guest."""
+        plan = copy(self)
+        plan.guest = replace(self.guest, allocate=guest.allocate)
+        plan.model = self.model.lent(plan.guest)
+        plan._programs, plan._lock = OrderedDict(), Lock()
+        return plan
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs inputs of these shapes; raise `ModelRefused`."""
+        executor = self.model.executor(shapes)
+        with self._lock:
+            self._programs[id(executor.program)] = executor.program
+            while len(self._programs) > self.model.options.max_programs:
+                self._programs.popitem(last=False)
+        return executor
+
+
+def _weight(tensor: onnx.TensorProto) -> Weight:
+    array = np.ascontiguousarray(numpy_helper.to_array(tensor))
+    raw = array.reshape(-1).view(np.uint8)
+    return Weight(tensor.name, array.dtype.name, tuple(tensor.dims), raw.data)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a network runs, as the client API needs it: shapes, weights, and an executor per shape.
+
+An imported ONNX model is one; so is a program that came without its model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Protocol
+
+import numpy as np
+from nnpa_emulator import Guest, Ztensor
+from nnpa_emulator.machine import page_memory
+
+from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.observed import Observer
+from nnpa_network.running.results import Result, StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
+
+SIGNATURE_DIGITS = 32  # source: AI_<NAME>_MODEL_SIGNATURE
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor of the weights: its name in the model, and its elements, little-endian bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+    @property
+    def nbytes(self) -> int:
+        """Its size, bytes."""
+        return len(self.data)
+
+
+class Plan(Protocol):
+    """A network ready to run."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """32 hex digits, the same for the same model."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: file, constants."""
+        ...
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the weights in graph order."""
+        ...
+
+    def with_weights(self, parts: Sequence[bytes]) -> "Plan":
+        """Return the network with other weights of the same sizes; raise `ModelRefused`."""
+        ...
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs inputs of these shapes; raise `ModelRefused`."""
+        ...
+
+
+class ForeignExecutor(Executor):
+    """An executor of a program that was not compiled here: what does not fit fails the run."""
+
+    def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
+        """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
+        try:
+            return super().run(inputs, observer)
+        except ModelRefused:
+            raise
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            text = "the steps of the program do not fit together"
+            raise StepFailed("", "program", 0, text) from error
+
+
+class ProgramPlan:
+    """A program that came without its model: one set of shapes, constants for weights."""
+
+    def __init__(
+        self,
+        program: Program,
+        guest: Guest,
+        signature: str,
+        shortcuts: frozenset[str] = SHORTCUTS,
+    ) -> None:
+        self.program, self.guest, self.signature = program, guest, signature
+        self._shortcuts = shortcuts
+        self._executor = ForeignExecutor(program, guest, shortcuts)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.program.name
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        return self.program.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the constants."""
+        return sum(weight.nbytes for weight in self.weights())
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the constants by id: arrays, and sticks as bytes."""
+        return tuple(
+            _weight(str(number), constant)
+            for number, constant in sorted(self.program.constants.items())
+        )
+
+    def with_weights(self, parts: Sequence[bytes]) -> "ProgramPlan":
+        """Return the program with other constants of the same sizes."""
+        constants = {
+            number: _refilled(constant, part)
+            for (number, constant), part in zip(
+                sorted(self.program.constants.items()), parts, strict=True
+            )
+        }
+        changed = replace(self.program, constants=constants)
+        return ProgramPlan(changed, self.guest, self.signature, self._shortcuts)
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+        """Return what runs; the program's inputs have the shapes that they have."""
+        del shapes
+        return self._executor
+
+
+def _weight(name: str, constant: Array | Ztensor) -> Weight:
+    if isinstance(constant, Ztensor):
+        sticks = constant.sticks
+        return Weight(name, "uint8", sticks.shape, sticks.data)
+    dense = np.ascontiguousarray(constant)
+    raw = dense.reshape(-1).view(np.uint8)
+    return Weight(name, dense.dtype.name, constant.shape, raw.data)
+
+
+def _refilled(constant: Array | Ztensor, data: bytes) -> Array | Ztensor:
+    if isinstance(constant, Ztensor):
+        memory = page_memory(len(data))
+        if memory is None:
+            raise ModelRefused(f"weights: no storage for {len(data)} bytes")
+        memory[:] = np.frombuffer(data, np.uint8)
+        return replace(constant, buffer=memory)
+    array: Array = np.frombuffer(data, constant.dtype).reshape(constant.shape)
+    return array
+
+
+def signature_of(data: bytes) -> str:
+    """Return the signature of a model or program by its file's bytes."""
+    return sha256(data).hexdigest()[:SIGNATURE_DIGITS]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program on a guest: loaded once, then run any number of times, also at the same time."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from nnpa_emulator import Guest
+
+from nnpa_network.program import AcceleratorStep, Array, ModelRefused, Program
+from nnpa_network.running.arrays import check_feed, count_nans
+from nnpa_network.running.composition import compose
+from nnpa_network.running.loading import LoadedProgram
+from nnpa_network.running.observed import Observer, run_observed
+from nnpa_network.running.plain import Run
+from nnpa_network.running.results import Result
+from nnpa_network.shortcuts import SHORTCUTS
+
+
+class Executor:
+    """A program on a guest; `run` may be called from several threads.
+
+    The guest provides storage for sticks, and its machine is the one that the program is for.
+    """
+
+    def __init__(
+        self, program: Program, guest: Guest, shortcuts: Collection[str] = SHORTCUTS
+    ) -> None:
+        if guest.machine.name != program.machine:
+            limit = f"this program is for {program.machine}"
+            raise ModelRefused(f"guest.machine is {guest.machine.name}, {limit}")
+        self.program, self.guest = program, guest
+        self._loaded = LoadedProgram(program, guest)
+        self._run_program = compose(self._loaded, shortcuts)
+        calls = [step.verb for step in program.steps if isinstance(step, AcceleratorStep)]
+        self._calls = dict(Counter(calls))
+
+    def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
+        """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`.
+
+        An observed run takes no shortcut.
+        """
+        run = self._begin(inputs)
+        if observer is None:
+            self._run_program(run)
+        else:
+            run_observed(run, observer)
+        return self._result(run)
+
+    def _begin(self, inputs: Mapping[str, Array]) -> Run:
+        loaded, program = self._loaded, self.program
+        run = Run(loaded, loaded.arrays.copy(), loaded.tensors.copy())
+        for port, number in zip(program.inputs, program.input_ids, strict=True):
+            run.arrays[number] = check_feed(port.name, port.dtype, port.shape, inputs)
+        return run
+
+    def _result(self, run: Run) -> Result:
+        ids = {
+            port.name: number
+            for port, number in zip(self.program.outputs, self.program.output_ids, strict=True)
+        }
+        outputs = {name: run.arrays[number] for name, number in ids.items()}
+        nans = {
+            name: 0 if number in run.numeric else count_nans(run.arrays[number])
+            for name, number in ids.items()
+        }
+        return Result(outputs, tuple(run.violations), nans, self._calls.copy())

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single ONNX nodes on the host, by ONNX Runtime in FP32 or whatever the node's type is.
+
+A node is compiled once per combination of element types, whatever the shapes are.
+Source: ONNX Runtime, Python API, InferenceSession.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,  # noqa: A004 - ONNX Runtime's name
+    RuntimeException,
+)
+
+from nnpa_network.containment import fault_in
+from nnpa_network.program import Array, DType
+
+Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+
+# The IR version that every opset from 7 on may be used with, and subgraphs without restrictions.
+_IR_VERSION = 10
+_KERNELS, _KEPT_BYTES = 2048, 1 << 14  # kernels kept, and the most bytes of a node that is
+_REJECTIONS = (
+    Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException, RuntimeError
+)  # fmt: skip
+
+
+class HostError(RuntimeError):
+    """A node that ONNX Runtime does not take, or that failed while it ran."""
+
+
+@lru_cache(maxsize=1)
+def newest_opset() -> int:
+    """Return the newest opset of the default domain that ONNX Runtime takes."""
+    for opset in range(onnx.defs.onnx_opset_version(), 6, -1):
+        node = helper.make_node("Neg", ["x"], ["y"])
+        try:
+            _session(node, opset, {"x": np.dtype(np.float32)}, {})
+        except HostError:
+            continue
+        return opset
+    raise HostError("ONNX Runtime takes no opset from 7 on")
+
+
+def opset_for(op_type: str, domain: str, opset: int) -> int:
+    """Return the opset in which the host runs a node of a model's `opset`.
+
+    A newer opset than ONNX Runtime knows is no obstacle where the operator did not change since.
+    """
+    if domain not in ("", "ai.onnx") or opset <= newest_opset():
+        return opset
+    since = onnx.defs.get_schema(op_type, opset, "").since_version
+    if since > newest_opset():
+        newest = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
+        raise HostError(f"{op_type} of opset {since}: {newest}")
+    return newest_opset()
+
+
+def captured(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Return the names that a node's subgraphs take from outside, sorted."""
+    names: set[str] = set()
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+        for graph in graphs:
+            names |= _free(graph)
+    return tuple(sorted(names))
+
+
+def _free(graph: onnx.GraphProto) -> set[str]:
+    defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    free: set[str] = set()
+    for node in graph.node:
+        free |= {name for name in (*node.input, *captured(node)) if name} - defined
+        defined |= set(node.output)
+    return free | ({info.name for info in graph.output} - defined)
+
+
+def has_subgraph(node: onnx.NodeProto) -> bool:
+    """Return whether a node is an If, a Loop, a Scan or the like."""
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def prepare(
+    serialised: bytes,
+    opset: int,
+    dtypes: tuple[DType | None, ...],
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+) -> Kernel:
+    """Compile a serialised NodeProto for the element types of its inputs, None where left out.
+
+    Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
+    are for nodes with subgraphs, some of which need them. Compiled kernels of small nodes are
+    cached. Raise `HostError`.
+    """
+    compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
+    return compiled(serialised, opset, dtypes, shapes)
+
+
+def _compile(
+    serialised: bytes,
+    opset: int,
+    dtypes: tuple[DType | None, ...],
+    shapes: tuple[tuple[int, ...], ...] | None,
+) -> Kernel:
+    node = onnx.NodeProto.FromString(serialised)
+    if fault := fault_in(node):
+        raise HostError(fault)
+    for dtype in dtypes:
+        if dtype is not None and dtype.kind == "V":
+            raise HostError(f"{dtype} cannot be handed to ONNX Runtime")
+    names = (*node.input, *(name for name in captured(node) if name not in node.input))
+    types = {
+        name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
+    }
+    session = _session(node, opset, types, dict(zip(names, shapes or (), strict=False)))
+    outputs = [name for name in node.output if name]
+    present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
+
+    def kernel(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            return list(session.run(outputs, dict(zip(present, arrays, strict=True))))
+        except _REJECTIONS as error:
+            raise HostError(_sentence(error)) from error
+
+    return kernel
+
+
+_kept = lru_cache(maxsize=_KERNELS)(_compile)
+
+
+def _session(
+    node: onnx.NodeProto,
+    opset: int,
+    types: dict[str, DType],
+    shapes: dict[str, tuple[int, ...]],
+) -> Any:
+    """Make a session for a model of this one node."""
+    inputs = [
+        helper.make_tensor_value_info(
+            name,
+            helper.np_dtype_to_tensor_dtype(dtype),
+            [None if dim < 0 else dim for dim in shapes[name]] if name in shapes else None,
+        )
+        for name, dtype in types.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", inputs, outputs)
+    imports = [helper.make_opsetid(node.domain, opset)]
+    if node.domain not in ("", "ai.onnx"):
+        imports.append(helper.make_opsetid("", newest_opset()))
+    return _load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
+
+
+def _load(model: onnx.ModelProto) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False  # it would keep a session's most memory as long as that
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except (*_REJECTIONS, ValueError) as error:
+        raise HostError(f"ONNX Runtime does not take it: {_sentence(error)}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """Return what ONNX Runtime says, without its source positions and at most a line."""
+    text = str(error).split("] : ")[-1].splitlines()[0].split(" : ", 2)[-1]
+    return text.split(" was false. ")[-1][:200]
+
+
+def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """Return a function that runs a whole model and gives all its values by name, as FP32 has them.
+
+    Values of a type that cannot be handed over are left out. Raise `HostError`.
+    """
+    proto = onnx.ModelProto.FromString(model)
+    for domain in proto.opset_import:
+        if domain.domain in ("", "ai.onnx"):
+            versions = [
+                opset_for(node.op_type, "", domain.version)
+                for node in proto.graph.node
+                if node.domain in ("", "ai.onnx")
+            ]
+            domain.version = min([domain.version, *versions])
+    present = {info.name for info in proto.graph.output}
+    for node in proto.graph.node:
+        names = [name for name in node.output if name and name not in present]
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = _load(proto)
+    names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            results = session.run(names, dict(feeds))
+        except _REJECTIONS as error:
+            raise HostError(_sentence(error)) from error
+        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
+
+    return run

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a program node by node, with an observer that may read the values of the model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from nnpa_emulator import run as call
+
+from nnpa_network.program import Array
+from nnpa_network.running.arrays import arrange
+from nnpa_network.running.plain import Run, run_step
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """Before or after a node of the model; `read(name)` gives a value of it, None where not live.
+
+    `read` is valid only during the callback. Names are those of the model.
+    """
+
+    node: int
+    phase: Literal["before", "after"]
+    read: Callable[[str], Array | None]
+
+
+Observer: TypeAlias = Callable[[NodeEvent], None]
+
+
+def run_observed(run: Run, observer: Observer) -> None:
+    """Run every step in order, with events around nodes; values live until their node's end."""
+    steps, index = run.loaded.program.steps, 0
+
+    def read(name: str) -> Array | None:
+        return _read(run, name)
+
+    for node in range(len(run.loaded.program.nodes)):
+        observer(NodeEvent(node, "before", read))
+        first = index
+        while index < len(steps) and steps[index].node == node:
+            run_step(run, index)
+            index += 1
+        observer(NodeEvent(node, "after", read))
+        for dead in run.loaded.last_used[first:index]:
+            run.release(dead)
+    for remaining in range(index, len(steps)):
+        run_step(run, remaining)
+
+
+def _read(run: Run, name: str) -> Array | None:
+    """Return a named value in the model's shape; transforms for it are not counted."""
+    for place in run.loaded.program.places.get(name, ()):
+        if place.id in run.arrays:
+            array = run.arrays[place.id]
+            return array if -1 in place.shape else arrange(array, place.shape, place.order)
+        if place.id in run.tensors:
+            arguments = {"ztensor": run.tensors[place.id]}
+            outcome = call(run.loaded.guest, "transform_origtensor", arguments)
+            return arrange(np.asarray(outcome.value), place.shape, place.order)
+    return None

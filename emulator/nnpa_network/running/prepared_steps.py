@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shortcut prepared-steps: a step that ran clean goes straight to the emulator's arithmetic.
+
+The descriptors and parameters of a step never change, so a call that passed its checks once passes
+them always; only values differ. A prepared step skips the checks, and where a value does not come
+out clean the step is run the plain way, which gives status and violation. A step is bound to the
+tensors of a run, and used as often as these buffers serve.
+
+A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, bound, widened
+from nnpa_emulator.dlfloat import MAX_VALUE
+from nnpa_emulator.instruction import Operation
+from nnpa_emulator.kernels import elementwise
+from nnpa_emulator.machine import Machine, QueryResult
+from nnpa_emulator.ztensor import DataLayouts, DataTypes
+
+from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
+from nnpa_network.running.loading import LoadedProgram
+from nnpa_network.running.plain import Run, RunProgram, run_step
+from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
+
+Bind: TypeAlias = Callable[[Run], PreparedStep]
+"""Binds a step to its tensors in a run."""
+SATURATING = "transform_ztensor_with_saturation"
+_INTO_STICKS = ("transform_ztensor", SATURATING)
+_PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
+_FP32 = np.dtype(np.float32)
+BINARY_KERNELS: Mapping[str, int] = {
+    "add": elementwise.ADD,
+    "sub": elementwise.SUB,
+    "mul": elementwise.MUL,
+    "div": elementwise.DIV,
+    "min": elementwise.MIN,
+    "max": elementwise.MAX,
+}
+"""Operations on two tensors, element by element, by verb: the kernel's numbers."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Steps that are prepared as one: usually a single one, or a Clip and its transform.
+
+    `accepted` is the guest's generation in which all of them last ran clean the plain way.
+    """
+
+    indices: tuple[int, ...]
+    step: AcceleratorStep | None
+    bind: Bind | None
+    written: tuple[int, ...]
+    dead: tuple[int, ...]
+    accepted: int = 0
+
+
+def prepare_steps(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
+    """Wrap what runs a program: steps that ran clean before skip their checks."""
+    return PreparedSteps(loaded, run_program).run_program
+
+
+class PreparedSteps:
+    """The stages of a program."""
+
+    def __init__(self, loaded: LoadedProgram, plain: RunProgram) -> None:
+        self._plain, self._guest = plain, loaded.guest
+        self._stages = _stages(loaded)
+        self._generation = 1
+        self._seen: tuple[Machine, QueryResult] = (loaded.guest.machine, loaded.guest.cached)
+
+    def run_program(self, run: Run) -> None:
+        """Run every step in order, prepared ones straight over the tensors they are bound to."""
+        generation = self._current_generation()
+        if not generation:
+            self._plain(run)
+            return
+        buffers = run.buffers if isinstance(run, BufferedRun) else Buffers()
+        if buffers.generation != generation:
+            buffers.generation, buffers.prepared = generation, [None] * len(self._stages)
+        run.tensors.update(buffers.tensors)
+        for index, stage in enumerate(self._stages):
+            prepared = buffers.prepared[index]
+            if prepared is None or not prepared(run):
+                may_bind = prepared is None
+                buffers.prepared[index] = _run_stage(run, stage, generation, may_bind)
+            run.release(stage.dead)
+
+    def _current_generation(self) -> int:
+        """Return a number that changes with machine and query result; 0 where calls do more."""
+        guest = self._guest
+        machine, cached = self._seen
+        if guest.machine is not machine or guest.cached is not cached:
+            self._generation, self._seen = self._generation + 1, (guest.machine, guest.cached)
+        return self._generation if guest.only_computes else 0
+
+
+def _run_stage(run: Run, stage: _Stage, generation: int, may_bind: bool) -> PreparedStep | None:
+    """Run a stage bound anew, else the plain way; return what was bound if it ran."""
+    if may_bind and stage.accepted == generation and stage.bind and stage.step:
+        for number in stage.written:
+            run.tensors[number] = run.allocate(stage.step, number)
+        prepared = stage.bind(run)
+        if prepared(run):
+            return prepared
+    warnings = len(run.violations)
+    for index in stage.indices:
+        run_step(run, index)
+    if len(run.violations) == warnings:
+        stage.accepted = generation
+    return None
+
+
+def _stages(loaded: LoadedProgram) -> list[_Stage]:
+    """Return the steps of a program as stages; a Clip joins the transform that saturates alike."""
+    stages: list[_Stage] = []
+    clip: tuple[int, HostStep] | None = None
+    for index, step in enumerate(loaded.program.steps):
+        if isinstance(step, HostStep) and _is_part_of_next(loaded, index, step):
+            clip = (index, step)
+            continue
+        first, clip_step = clip or (index, None)
+        indices = tuple(range(first, index + 1))
+        dead = tuple(number for each in indices for number in loaded.last_used[each])
+        if isinstance(step, HostStep):
+            stages.append(_Stage(indices, None, None, (), dead))
+        else:
+            written = tuple(set(writes(step)) & loaded.templates.keys())
+            result = loaded.program.arrays.get(step.result)
+            bind = _bind(loaded.guest, step, result, clip_step)
+            stages.append(_Stage(indices, step, bind, written, dead))
+        clip = None
+    return stages
+
+
+def _is_part_of_next(loaded: LoadedProgram, index: int, step: HostStep) -> bool:
+    """Return whether a step clips what nothing but the next step, a saturating transform, reads."""
+    steps = loaded.program.steps
+    following = steps[index + 1] if index + 1 < len(steps) else None
+    return (
+        isinstance(following, AcceleratorStep)
+        and following.node == step.node
+        and following.verb == SATURATING
+        and following.arguments["data"] == step.outputs
+        and step.outputs[0] in loaded.last_used[index + 1]
+        and _clips_to_range(loaded, step)
+    )
+
+
+def _clips_to_range(loaded: LoadedProgram, step: HostStep) -> bool:
+    """Return whether a step is Clip of FP32 to DLFLOAT16's range."""
+    if len(step.inputs) != 3 or any(dtype != _FP32 for dtype in loaded.dtypes(step.inputs)):
+        return False
+    ends = [np.ravel(loaded.arrays.get(number, 0)) for number in step.inputs[1:]]
+    clips = [end.tolist() for end in ends] == [[-MAX_VALUE], [MAX_VALUE]]
+    return clips and onnx.NodeProto.FromString(step.onnx).op_type == "Clip"
+
+
+def _bind(
+    guest: Guest, step: AcceleratorStep, result: ArrayInfo | None, clip: HostStep | None
+) -> Bind | None:
+    """Return what binds a step, None where it cannot be prepared.
+
+    `clip` is a step before it that clips as it saturates: its input is read instead, and
+    infinities do not come out clean.
+    """
+    if step.verb in _INTO_STICKS:
+        data: Sequence[int] = step.arguments["data"] if clip is None else clip.inputs
+        return partial(_into_sticks, step.arguments["ztensor"], data[0], step.verb == SATURATING)
+    if step.verb == "transform_origtensor" and result is not None:
+        return partial(_out_of_sticks, step, result)
+    operation = FUNCTIONS[step.verb].operation
+    return None if operation is None or result is not None else _operation(guest, step, operation)
+
+
+def _never(_run: Run) -> bool:
+    """Run no step: its tensor is of a kind that only the emulator's function moves."""
+    return False
+
+
+def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> PreparedStep:
+    tensor = run.tensors[target]
+    desc = tensor.transformed_desc
+    if desc.layout not in _PLAIN_LAYOUTS or desc.type != DataTypes.ZDNN_DLFLOAT16:
+        return _never
+    buffer = tensor.sticks
+    write = bound.stickify_fp32(desc, buffer, saturate=saturate, nchw=_is_nchw(tensor))
+
+    def prepared(run: Run) -> bool:
+        array = run.arrays[source]
+        widened.written(buffer)
+        if array.dtype != _FP32:
+            return False
+        tensor.is_transformed = clean = write(array)
+        return clean
+
+    return prepared
+
+
+def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> PreparedStep:
+    tensor = run.tensors[step.arguments["ztensor"]]
+    target, shape = step.result, result.shape
+    desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
+    plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
+    if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
+        return _never
+    dtype = None if result.dtype == _FP32 else result.dtype
+    read = bound.unstickify_fp32(desc, tensor.sticks, nchw=_is_nchw(tensor))
+
+    def prepared(run: Run) -> bool:
+        line = read()
+        if line is None:
+            return False
+        run.arrays[target] = (line if dtype is None else line.astype(dtype)).reshape(shape)
+        run.numeric.add(target)
+        return True
+
+    return prepared
+
+
+def _is_nchw(tensor: Ztensor) -> bool:
+    return tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_NCHW
+
+
+def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
+    """Bind an operation of the accelerator."""
+    names = {name: step.arguments[name] for name in operation.tensors}
+    written = FUNCTIONS[step.verb].written
+    arguments = {name: step.arguments[name] for name in step.arguments.keys() - names.keys()}
+    arguments |= {name: rule(guest, arguments.get(name)) for name, rule in operation.fields.items()}
+    if operation.takes_guest:
+        arguments["guest"] = guest
+
+    def bind(run: Run) -> PreparedStep:
+        tensors = {name: run.tensors[number] for name, number in names.items()}
+        compute = _binary(step.verb, tensors) or partial(operation.compute, **tensors, **arguments)
+        outputs = [(tensors[name], name in operation.marks) for name in written]
+
+        def prepared(_run: Run) -> bool:
+            for tensor, _ in outputs:
+                widened.written(tensor.buffer)
+            if compute():
+                return False
+            for tensor, marked in outputs:
+                tensor.is_transformed = marked
+            return True
+
+        return prepared
+
+    return bind
+
+
+def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:
+    """Return what computes one of `BINARY_KERNELS`, None for any other operation."""
+    number = BINARY_KERNELS.get(verb)
+    if number is None:
+        return None
+    a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
+    return bound.binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)

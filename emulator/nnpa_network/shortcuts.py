@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of the shortcuts of hosted networks; without them a network gives the same bytes, slower.
+
+    prepared-steps      a step that ran clean goes straight to the emulator's arithmetic
+    run-buffers         the tensors of a finished run serve the next run
+
+The module imports nothing: a server reads the names before the emulator is there.
+"""
+
+from typing import Literal, TypeAlias, get_args
+
+ShortcutName: TypeAlias = Literal["prepared-steps", "run-buffers"]
+SHORTCUTS: frozenset[str] = frozenset(get_args(ShortcutName))

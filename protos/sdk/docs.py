@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of operations in the READMEs."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from nnpa.zdnn.v1 import options_pb2 as pb
+
+from sdk.rendering import ROOT, File, Sdk
+from sdk.verbs import Absent, Kind, Verb
+
+
+def availability(verbs: Sequence[Verb]) -> str:
+    """Return the rows of what runs where: operations of a family that run on the same machines."""
+
+    def key(verb: Verb) -> tuple[str, str]:
+        return verb.family, _on_telum1(verb)
+
+    ordered = sorted(verbs, key=lambda verb: (verb.family, _on_telum1(verb) != "yes", verb.number))
+    groups = [(telum1, list(group)) for (_, telum1), group in groupby(ordered, key)]
+    groups.sort(key=lambda pair: pair[1][0].number)
+    return "".join(
+        f"| {', '.join(verb.name for verb in group)} | {telum1} | yes | UF |\n"
+        for telum1, group in groups
+    )
+
+
+def _on_telum1(verb: Verb) -> str:
+    return verb.options.on_format_0 or ("UF" if verb.options.parmblk_format else "yes")
+
+
+def c_call(verb: Verb) -> str:
+    """Return a call in C, with addresses where C takes them."""
+    arguments: list[str] = []
+    for parameter in verb.parameters:
+        arguments += [parameter.area] if parameter.area else []
+        pointer = parameter.kind is Kind.ZTENSOR or parameter.absent is Absent.NULL
+        if not parameter.options.beyond_c:
+            arguments.append(f"{'&' if pointer else ''}{parameter.name}")
+    return f"zdnn_{verb.name}({', '.join(arguments)})"
+
+
+def python_call(verb: Verb) -> str:
+    """Return the same call in Python."""
+    arguments: list[str] = []
+    for parameter in verb.parameters:
+        arguments += ["None"] if parameter.area else []
+        if not parameter.options.beyond_c:
+            arguments.append(parameter.name)
+    return f"zdnn.{verb.name}({', '.join(arguments)})"
+
+
+def c_remark(verb: Verb) -> str:
+    """Return what a C library does beside sending the message."""
+    remarks = [verb.options.c_remark, f"{verb.area}: alignment only" if verb.area else ""]
+    remarks += [f"{field.name} is not sent" for field in verb.parameters if field.options.beyond_c]
+    return "; ".join(remark for remark in remarks if remark)
+
+
+def _in_row(row: pb.Fidelity.ValueType) -> Callable[[Verb], bool]:
+    return lambda verb: verb.options.fidelity == row
+
+
+def _fidelity(row: pb.Fidelity.ValueType) -> File:
+    name = pb.Fidelity.Name(row).removeprefix("FIDELITY_").lower().replace("_", "-")
+    return File("emulator/README.md", "docs_names.md.j2", f"fidelity {name}", _in_row(row))
+
+
+def _computes(verb: Verb) -> bool:
+    return verb.computes
+
+
+DOCS = Sdk(
+    name="documentation",
+    home=ROOT,
+    files=(
+        File("README.md", "docs_availability.md.j2", "availability", _computes),
+        File("client/README.md", "docs_python.md.j2", "operations", _computes),
+        File("client/libzdnn/README.md", "docs_c.md.j2", "operations", _computes),
+        *(_fidelity(row) for row in pb.Fidelity.values() if row),
+    ),
+    filters={
+        "availability": availability,
+        "c_call": c_call,
+        "c_remark": c_remark,
+        "python_call": python_call,
+    },
+)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose how requests are read: the plain functions, then the shortcuts that wrap them."""
+
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from nnpa_server.open_inference.messages import PLAIN, Codec, InferRequest
+from nnpa_server.open_inference.raw_views import RAW_VIEWS
+from nnpa_server.open_inference.reading import ReadRequest
+from nnpa_server.open_inference.request_cache import RequestCache
+
+SHORTCUTS: frozenset[str] = frozenset(("out-of-band-arrays", "request-cache"))
+"""Names of the shortcuts; those of hosted networks have their own list."""
+IsQuick: TypeAlias = Callable[[InferRequest], bool]
+"""Tells whether a request is answered so soon that others may wait for it."""
+
+
+def compose_codec(shortcuts: Collection[str]) -> Codec:
+    """Return how messages are parsed and serialized."""
+    return RAW_VIEWS if "out-of-band-arrays" in shortcuts else PLAIN
+
+
+def compose_reader(read: ReadRequest, shortcuts: Collection[str]) -> tuple[ReadRequest, IsQuick]:
+    """Return what reads requests, and what knows quick ones: none without a cache."""
+    if "request-cache" not in shortcuts:
+        return read, lambda _request: False
+    cache = RequestCache(read)
+    return cache.read, cache.is_quick

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a request: its model, its executor, its inputs and outputs, all checked."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from google.protobuf.message import DecodeError
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_network.program import ModelRefused
+
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.messages import InferRequest
+from nnpa_server.open_inference.repository import Model, Repository
+from nnpa_server.open_inference.requests import (
+    Input,
+    Output,
+    read_inputs,
+    read_outputs,
+    response_limit,
+)
+from nnpa_server.open_inference.tensors import mismatched, wrong_size
+
+if TYPE_CHECKING:
+    from nnpa_network.program import Program
+    from nnpa_network.running.executor import Executor
+
+
+@dataclass(slots=True)
+class CheckedRequest:
+    """A request without its raw contents.
+
+    `n_raw` are how many inputs have raw contents in the request, `has_typed_contents` tells whether
+    any has typed ones; `uses_regions` tells whether a tensor lies in shared memory; `run_ns` are
+    nanoseconds that the last run took.
+    """
+
+    model: Model
+    executor: "Executor"
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    max_bytes: int | None
+    batch: int
+    n_raw: int
+    has_typed_contents: bool
+    uses_regions: bool
+    run_ns: float = math.inf
+
+
+ReadRequest: TypeAlias = Callable[[InferRequest], CheckedRequest]
+"""The seam of inference: reads a request; raises CallRefused."""
+
+
+class RequestReader:
+    """Reads requests for the models of a repository.
+
+    The tensors of a run are at most `max_bytes` together.
+    """
+
+    def __init__(self, repository: Repository, max_bytes: int) -> None:
+        self._repository, self._max_bytes = repository, max_bytes
+
+    def read(self, request: InferRequest) -> CheckedRequest:
+        """Parse and check what a request says beside its contents; raise CallRefused."""
+        try:
+            message = pb.ModelInferRequest.FromString(request.head)
+        except DecodeError as error:
+            limit = "protocol buffer wire format"
+            raise invalid("request", "no message of its type", limit) from error
+        model = self._repository.find(message.model_name, message.model_version)
+        began = time.perf_counter_ns()
+        try:
+            return self._check(model, message, raw=bool(request.raw))
+        except CallRefused:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            raise
+        except ModelRefused as error:
+            model.statistics.failed(time.perf_counter_ns() - began)
+            raise mismatched(f"model {model.name}", str(error), "what the model takes") from error
+
+    def _check(self, model: Model, message: pb.ModelInferRequest, *, raw: bool) -> CheckedRequest:
+        inputs = read_inputs(model, message.inputs, raw=raw)
+        outputs = read_outputs(model, message.outputs)
+        executor = self._executor(model, {tensor.name: tensor.shape for tensor in inputs})
+        tensors: list[Input | Output] = [*inputs, *outputs]
+        first = model.plan.inputs[0].shape if model.plan.inputs else ()
+        return CheckedRequest(
+            model,
+            executor,
+            inputs,
+            outputs,
+            max_bytes=response_limit(message.parameters),
+            batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
+            n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
+            has_typed_contents=any(tensor.array is not None for tensor in inputs),
+            uses_regions=any(tensor.place is not None for tensor in tensors),
+        )
+
+    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
+        executor = model.plan.executor(shapes)
+        total = run_bytes(executor.program)
+        if total > self._max_bytes:
+            path = f"model {model.name}: tensors of a run of these shapes"
+            raise wrong_size(path, f"{total} bytes", f"at most {self._max_bytes}")
+        return executor
+
+
+def run_bytes(program: "Program") -> int:
+    """Return the bytes of all tensors and arrays of a run, as far as they are known before."""
+    tensors = sum(getsize_ztensor(info.transformed_desc) for info in program.tensors.values())
+    arrays = (info for info in program.arrays.values() if -1 not in info.shape)
+    return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in arrays)

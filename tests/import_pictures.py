@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draw the layers of the import contracts into the READMEs of their rooms.
+
+`python tests/import_pictures.py` writes each contract of type `layers` in `pyproject.toml` as a
+Mermaid flowchart between `<!-- generated: layers NAME -->` and `<!-- /generated -->`. A new picture
+is appended to its README, where it may be moved; the picture of a contract that is gone is removed.
+`--check` changes nothing and fails when a README is stale.
+"""
+
+import argparse
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADING = "## Layers"
+ROOMS = {
+    "nnpa_client": "client/README.md",
+    "nnpa_emulator": "emulator/README.md",
+    "mli_emulator": "emulator/README.md",
+    "nnpa_network": "emulator/README.md",
+    "nnpa_server": "server/README.md",
+    "tests": "tests/README.md",
+}
+WHOLE = "CONTRIBUTING.md"
+_PICTURE = re.compile(
+    r"<!-- generated: layers (?P<name>[^\n]*?) -->\n.*?<!-- /generated -->\n*", re.DOTALL
+)
+_SEPARATOR = re.compile(r"\s*[|:]\s*")
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A contract of type `layers`; a layer is the names of its modules, the highest layer first."""
+
+    name: str
+    containers: tuple[str, ...]
+    layers: tuple[tuple[str, ...], ...]
+    exhaustive: bool
+
+    @property
+    def readme(self) -> str:
+        """The README of the room that all modules of the contract belong to, or of the whole."""
+        modules = self.containers or tuple(name for layer in self.layers for name in layer)
+        roots = {module.strip("()").split(".")[0] for module in modules}
+        rooms = {ROOMS.get(root, WHOLE) for root in roots}
+        return rooms.pop() if len(rooms) == 1 else WHOLE
+
+
+def read_contracts(root: Path = ROOT) -> list[Contract]:
+    """Return the contracts of type `layers`, in the order of `pyproject.toml`."""
+    with (root / "pyproject.toml").open("rb") as file:
+        tables = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    return [
+        Contract(
+            name=table["name"],
+            containers=tuple(table.get("containers", ())),
+            layers=tuple(tuple(_SEPARATOR.split(layer)) for layer in table["layers"]),
+            exhaustive=table.get("exhaustive", False),
+        )
+        for table in tables
+        if table["type"] == "layers"
+    ]
+
+
+def flowchart(contract: Contract) -> str:
+    """Return the contract as a flowchart: a box for a layer, arrows to the layer below."""
+    names = [name for layer in contract.layers for name in layer]
+    roots = {name.strip("()").split(".")[0] for name in names}
+    prefix = f"{roots.pop()}." if len(roots) == 1 and len(names) > 1 else ""
+    lines = ["```mermaid", "flowchart TD"]
+    for number, layer in enumerate(contract.layers):
+        label = " | ".join(name.replace(prefix, "", 1) for name in layer)
+        lines.append(f'    L{number}["{label}"]')
+    arrows = " --> ".join(f"L{number}" for number in range(len(contract.layers)))
+    return "\n".join([*lines, f"    {arrows}", "```"])
+
+
+def picture(contract: Contract) -> str:
+    """Return the generated text of a contract, folded for a package inside a package."""
+    text = flowchart(contract)
+    if any("." in container for container in contract.containers):
+        text = f"<details><summary>{contract.name}</summary>\n\n{text}\n\n</details>"
+    else:
+        text = f"{contract.name[0].upper()}{contract.name[1:]}:\n\n{text}"
+    return f"<!-- generated: layers {contract.name} -->\n{text}\n<!-- /generated -->"
+
+
+def drawn(text: str, contracts: list[Contract]) -> str:
+    """Return a README with the pictures of its contracts renewed, appended or removed."""
+    pictures = {contract.name: picture(contract) for contract in contracts}
+
+    def renew(match: re.Match[str]) -> str:
+        fresh = pictures.pop(match["name"], None)
+        return f"{fresh}\n\n" if fresh else ""
+
+    text = _PICTURE.sub(renew, text).rstrip() + "\n"
+    if pictures and HEADING not in text:
+        text += f"\n{HEADING}\n"
+    return "\n".join([text, *(f"{fresh}\n" for fresh in pictures.values())]) if pictures else text
+
+
+def stale(root: Path = ROOT, *, write: bool = False) -> list[str]:
+    """Return the READMEs whose pictures differ from the contracts; with `write`, renew them."""
+    contracts = read_contracts(root)
+    outdated: list[str] = []
+    for readme in sorted({WHOLE, *ROOMS.values()}):
+        path = root / readme
+        text = path.read_text(encoding="utf-8")
+        fresh = drawn(text, [contract for contract in contracts if contract.readme == readme])
+        if fresh != text:
+            outdated.append(readme)
+            if write:
+                path.write_text(fresh, encoding="utf-8")
+    return outdated
+
+
+def main() -> int:
+    """Draw or check; return the exit code."""
+    parser = argparse.ArgumentParser(description="Draw the import contracts into the READMEs.")
+    parser.add_argument("--check", action="store_true", help="fail when a README is stale")
+    check: bool = parser.parse_args().check
+    outdated = stale(write=not check)
+    if check:
+        for readme in outdated:
+            print(f"stale: {readme}, run python tests/import_pictures.py", file=sys.stderr)
+    return 1 if check and outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A prepared step gives what the emulator's function gives."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnpa_emulator import MACHINES, Guest
+from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.running import plain
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import Result
+
+from tests.server.onnx_models import Array, binary, dense
+
+pytestmark = pytest.mark.shortcut
+CLEAN = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+BINARY = ("Add", "Sub", "Mul", "Div", "Min", "Max")
+MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense()}
+numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
+)
+
+
+def _executor(name: str, *, saturate: bool = True, guest: Guest | None = None) -> Executor:
+    found = guest or Guest(MACHINES["telum2"])
+    model = import_onnx(MODELS[name], found, ImportOptions(saturate=saturate))
+    return model.executor({port.name: (3, 4) for port in model.inputs})
+
+
+def _feeds(executor: Executor, values: Array) -> dict[str, Array]:
+    ports = executor.program.inputs
+    return {port.name: np.roll(values, number) for number, port in enumerate(ports)}
+
+
+def _same(one: Result, other: Result) -> bool:
+    pairs = zip(one.outputs.values(), other.outputs.values(), strict=True)
+    bits = all(a.tobytes() == b.tobytes() for a, b in pairs)
+    told = [(v.node, v.verb, v.status) for v in one.violations]
+    return bits and told == [(v.node, v.verb, v.status) for v in other.violations]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(values=st.lists(numbers, min_size=12, max_size=12), saturate=st.booleans())
+def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturate: bool) -> None:
+    """A program that has run gives the bits, violations and calls of one that has not."""
+    cold, warm = (_executor(name, saturate=saturate) for _ in range(2))
+    feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
+    first = cold.run(feeds)
+    told = {key: int(np.isnan(one).sum()) for key, one in first.outputs.items()}
+    for _ in range(3):  # asked in full, bound to its tensors, taken as bound
+        warm.run(_feeds(warm, CLEAN))
+        second = warm.run(feeds)
+        assert _same(first, second)
+        assert first.calls == second.calls
+        assert first.nans == second.nans == told
+
+
+@given(values=st.lists(numbers, min_size=12, max_size=12))
+def test_steps_are_bound_again_after_a_value_that_is_none(values: list[float]) -> None:
+    """A step that did not come out clean goes the short way again, with the bits of the long."""
+    cold, warm = _executor("div"), _executor("div")
+    feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
+    clean = cold.run(_feeds(cold, CLEAN + 7))
+    for _ in range(4):
+        assert _same(clean, warm.run(_feeds(warm, CLEAN + 7)))
+    assert _same(_executor("div").run(feeds), warm.run(feeds))
+    for _ in range(2):
+        assert _same(clean, warm.run(_feeds(warm, CLEAN + 7)))
+
+
+def test_arrays_that_are_not_rows_are_read_as_such() -> None:
+    """Where an input lies in memory, and how, makes no difference."""
+    executor = _executor("add")
+    wanted = executor.run(_feeds(executor, CLEAN)).outputs["z"]
+    feeds = _feeds(executor, CLEAN)
+    wide = {name: np.repeat(one, 2, axis=1)[:, ::2] for name, one in feeds.items()}
+    for given_ in (wide, {name: np.asfortranarray(one) for name, one in feeds.items()}):
+        for _ in range(3):
+            assert np.array_equal(executor.run(given_).outputs["z"], wanted)
+
+
+def test_the_pipeline_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a clean run the pipeline is not asked again, until a value needs it."""
+    executor, asked = _executor("div"), list[str]()
+    complete: Any = vars(plain)["call"]
+
+    def counted(guest: Guest, verb: str, arguments: dict[str, object]) -> object:
+        asked.append(verb)
+        return complete(guest, verb, arguments)
+
+    monkeypatch.setattr(plain, "call", counted)
+    executor.run(_feeds(executor, CLEAN + 7))
+    assert len(asked) == 4
+    executor.run(_feeds(executor, CLEAN + 7))
+    assert len(asked) == 4
+    result = executor.run(_feeds(executor, np.zeros((3, 4), np.float32)))
+    assert asked[4:] == ["div", "transform_origtensor"]
+    assert len(result.violations) == 2
+
+
+def test_a_guest_that_moves_is_asked_again() -> None:
+    """Options and machine of the guest decide at each run, not at the first."""
+    guest = Guest(MACHINES["telum2"])
+    executor = _executor("add", guest=guest)
+    feeds = _feeds(executor, CLEAN)
+    exact = executor.run(feeds)
+    assert _same(exact, executor.run(feeds))
+    guest.numerics, guest.jitter_seed = "jitter", 7
+    assert not _same(exact, executor.run(feeds))
+    guest.numerics = "exact"
+    assert _same(exact, executor.run(feeds))
+    guest.machine = replace(guest.machine)
+    assert _same(exact, executor.run(feeds))

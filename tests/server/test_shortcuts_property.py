@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random lists of operations give the same bytes with and without shortcuts.
+
+Two servers run the same random programs, one with every shortcut and one plain; answers, errors and
+tensors are compared byte for byte. NNPA_PROPERTY_LISTS is how many lists (2,000),
+NNPA_PROPERTY_SEED the first program's number; a program that differs is printed with its number,
+shrunk.
+"""
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import operation_pb2 as wire
+
+from tests.client.server_process import serving
+from tests.server.paired_runs import Met, Pair, Side, shrink
+from tests.server.random_programs import LISTS, Program, program
+
+PLAIN_FLAGS: tuple[str, ...] = ()
+"""How a server is started without shortcuts."""
+FLAGS = ("--allow-faults", "--max-session-tensors", "300")
+COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "2000"))
+SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))
+ARMS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
+ENVIRONMENT = 100  # from here on arms ask the machine: not all of them can fail
+ENOUGH = 2000  # lists that meet every operation, OK and not
+PROGRESS_SECONDS = 30.0
+
+
+@contextmanager
+def pair(folder: Path) -> Generator[Pair]:
+    """Start both servers."""
+    with ExitStack() as stack:
+        sides: list[Side] = []
+        for name, flags in (("all", ()), ("plain", PLAIN_FLAGS)):
+            listen = [f"unix:{folder / name}"]
+            (address,) = stack.enter_context(serving(listen, *FLAGS, *flags))
+            sides.append(stack.enter_context(Side(address)))
+        yield Pair(*sides)
+
+
+def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Answers, errors and tensors are the same, and every operation is OK once and fails once."""
+    met: Met = Counter()
+    began = printed = time.monotonic()
+    with pair(tmp_path) as sides:
+        for number in range(SEED, SEED + -(-COUNT // LISTS)):
+            made = program(number)
+            if difference := sides.difference(made, met):
+                pytest.fail(_report(sides, made, difference))
+            if time.monotonic() - printed > PROGRESS_SECONDS:
+                printed = time.monotonic()
+                with capsys.disabled():
+                    done = (number - SEED + 1) * LISTS
+                    print(
+                        f"\n{done:,} of {COUNT:,} lists, {printed - began:.0f} s", file=sys.stderr
+                    )
+    print(f"seed {SEED}, {COUNT:,} lists, {time.monotonic() - began:.1f} s")
+    _summarize(met)
+
+
+def _summarize(met: Met) -> None:
+    """Print what each operation answered; each is met OK, and not, where lists are enough."""
+    missing: list[str] = []
+    for arm, number in ARMS.items():
+        answers = {answer: count for (name, answer), count in met.items() if name == arm}
+        print(f"{arm}: {', '.join(f'{name} {count}' for name, count in sorted(answers.items()))}")
+        if "ZDNN_OK" not in answers:
+            missing.append(f"{arm} is never OK")
+        if len(answers) < 2 and number < ENVIRONMENT:
+            missing.append(f"{arm} never fails")
+    assert not missing or COUNT < ENOUGH, missing
+
+
+def _report(sides: Pair, made: Program, difference: str) -> str:
+    """Say how to see it, what differs, and in which smallest program."""
+    least = shrink(made, lambda smaller: sides.difference(smaller, Counter()) is not None)
+    steps = "\n".join(f"# {type(step).__name__}\n{step}" for step in least.steps)
+    return (
+        f"NNPA_PROPERTY_SEED={made.seed} NNPA_PROPERTY_LISTS={LISTS}: {difference}\n"
+        f"session: {made.options}\n{len(least.steps)} of {len(made.steps)} steps differ still:\n"
+        f"{steps}\n{sides.difference(least, Counter())}"
+    )
+
+
+def test_a_program_that_differs_is_shrunk() -> None:
+    """What is left of it is the one operation that makes the difference, alone in its list."""
+
+    def lists(made: Program) -> list[pb.ExecuteRequest]:
+        return [step for step in made.steps if isinstance(step, pb.ExecuteRequest)]
+
+    def differs(made: Program) -> bool:
+        operations = [operation for step in lists(made) for operation in step.operations]
+        return any(operation.HasField("allochelper_ztensor") for operation in operations)
+
+    least = shrink(next(filter(differs, map(program, range(100)))), differs)
+    (step,) = least.steps
+    assert isinstance(step, pb.ExecuteRequest)
+    assert [operation.WhichOneof("operation") for operation in step.operations] == [
+        "allochelper_ztensor"
+    ]
+
+
+def test_a_difference_is_told_with_its_place(tmp_path: Path) -> None:
+    """A server with another limit differs where the limit is met, as the report says."""
+    with ExitStack() as stack:
+        listen = [[f"unix:{tmp_path / name}"] for name in ("large", "small")]
+        (large,) = stack.enter_context(serving(listen[0], *FLAGS))
+        (small,) = stack.enter_context(serving(listen[1], *FLAGS, "--max-session-tensors", "2"))
+        sides = Pair(*(stack.enter_context(Side(address)) for address in (large, small)))
+        made = next(made for made in map(program, range(20)) if sides.difference(made, Counter()))
+        report = _report(sides, made, sides.difference(made, Counter()) or "")
+    assert f"NNPA_PROPERTY_SEED={made.seed} " in report
+    assert "TENSOR_QUOTA_EXCEEDED" in report

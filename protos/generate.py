@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make what is generated from the wire contract: `protos/gen`, and the SDKs' verbs and messages.
+"""Generate `protos/gen`, and all files and blocks of files that follow from the wire contract.
 
 `python protos/generate.py` regenerates all of it. `--check` changes nothing and fails when the
 committed code is stale, when `buf lint` complains, or when v1 broke its promise. `--freeze` makes
 the present contract the promise (`baseline.binpb`), unless it breaks the old one. Messages of a
-language whose toolchain this machine lacks are left as they are, which one line says; `--strict`
-makes that a failure.
+language whose toolchain this machine lacks stay as they are, and a line says so; `--strict` makes
+that a failure.
 """
 
 import argparse
@@ -43,17 +43,17 @@ DOCSTRINGS = {
 
 def tool(name: str) -> str:
     """Return the path of a tool, the one of this interpreter's environment first."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if path is None:
         raise SystemExit(f"{name} is not installed: pip install -e '.[check]'")
-    return found
+    return path
 
 
 def check_pins() -> None:
     """Refuse to generate with other tool versions than the pinned ones."""
-    for package, wanted in PINNED.items():
-        if (found := version(package)) != wanted:
-            raise SystemExit(f"{package} is {found}, wanted {wanted}: pip install -e '.[check]'")
+    for package, pinned in PINNED.items():
+        if (installed := version(package)) != pinned:
+            raise SystemExit(f"{package} is {installed}, not {pinned}: pip install -e '.[check]'")
 
 
 def generate(target: Path) -> None:
@@ -75,19 +75,21 @@ def generate(target: Path) -> None:
 
 def files(root: Path) -> set[str]:
     """Return the files below `root`, as relative paths, without Python's caches."""
-    found = (path.relative_to(root) for path in root.glob("**/*") if path.is_file())
-    return {str(path) for path in found if "__pycache__" not in path.parts}
+    paths = (path.relative_to(root) for path in root.glob("**/*") if path.is_file())
+    return {str(path) for path in paths if "__pycache__" not in path.parts}
 
 
 def stale(fresh: Path, committed: Path) -> list[Path]:
     """Return the committed files that differ from `fresh`, are missing, or are left over."""
-    wanted, present = files(fresh), files(committed)
-    _, differing, unreadable = filecmp.cmpfiles(fresh, committed, wanted & present, shallow=False)
-    return [committed / path for path in sorted((wanted ^ present) | {*differing, *unreadable})]
+    generated, present = files(fresh), files(committed)
+    common = generated & present
+    _, differing, unreadable = filecmp.cmpfiles(fresh, committed, common, shallow=False)
+    changed = (generated ^ present) | {*differing, *unreadable}
+    return [committed / path for path in sorted(changed)]
 
 
 def stale_sdk(sdk: Sdk, contract: Contract, strict: bool) -> list[Path]:
-    """Return the generated files of an SDK that are not what the contract makes."""
+    """Return the files of an SDK that differ from what the contract generates."""
     outdated = [
         path
         for path, text in render(sdk, contract).items()
@@ -101,17 +103,17 @@ def stale_sdk(sdk: Sdk, contract: Contract, strict: bool) -> list[Path]:
 
 
 def lacking(sdk: Sdk, strict: bool) -> bool:
-    """Say what this machine lacks to make an SDK's messages; return whether it lacks anything."""
+    """Print what this machine lacks to generate an SDK's messages; return whether it lacks any."""
     missing = sdk.messages.missing() if sdk.messages else ""
     if missing:
-        print(f"{sdk.name}: messages not made, this machine has no {missing}", file=sys.stderr)
+        print(f"{sdk.name}: messages not generated, this machine has no {missing}", file=sys.stderr)
         if strict:
             raise SystemExit(1)
     return bool(missing)
 
 
 def buf(*arguments: str) -> bool:
-    """Run buf on the contract; return whether it found nothing to complain about."""
+    """Run buf on the contract; return whether it succeeds."""
     return subprocess.run([tool("buf"), *arguments], cwd=PROTOS, check=False).returncode == 0
 
 
@@ -143,7 +145,7 @@ def regenerate(strict: bool) -> None:
 
 
 def replace(folder: Path, write: Callable[[Path], None]) -> None:
-    """Empty a folder that holds generated code only, and have it written anew."""
+    """Empty a folder that holds generated code only, and write it."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -151,7 +153,7 @@ def replace(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def freeze() -> bool:
-    """Make the present contract the promise, unless it breaks the one before."""
+    """Make the present contract the promise, unless it breaks the previous one."""
     if BASELINE.exists() and not buf("breaking", "--against", str(BASELINE)):
         return False
     return buf("build", "--exclude-source-info", "-o", str(BASELINE))
@@ -159,7 +161,7 @@ def freeze() -> bool:
 
 def main() -> int:
     """Run the chosen action; return the exit code."""
-    parser = argparse.ArgumentParser(description="Make what is generated from the wire contract.")
+    parser = argparse.ArgumentParser(description="Generate what follows from the wire contract.")
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--check", action="store_true", help="fail when something is stale or broken"

@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +64,12 @@ VARIABLE = re.compile(
     r"|PROGRAM_CHECK|REQUIRE_SERVER|SANITIZE|SERVER|STATUS_DIAG|TLS_CA|TLS_CERT|TLS_KEY|TOKEN"
     r'|TRACE|TRANSFER))"'
 )
+
+
+_STARS: Mapping[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
 
 def collect() -> list[str]:
@@ -152,7 +158,7 @@ def _parameters(path: str, function: Callable[..., object]) -> Iterator[str]:
         if parameter.name == "self":
             continue
         where = "" if parameter.kind is parameter.KEYWORD_ONLY else f" {place}"
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = _STARS.get(parameter.kind, "")
         default = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
         yield f"{path}({star}{parameter.name}{default}){where}"
 

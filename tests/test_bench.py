@@ -10,6 +10,8 @@ from rich.console import Console
 from tests.bench.__main__ import LAST
 from tests.bench.against import GRPC_LIMIT, KERNEL_LIMIT, Measure, compare, show
 from tests.bench.report import Figure, Header, Report, Result, Row
+from tests.bench.scenarios import SCENARIOS
+from tests.bench.shortcuts import SHORTCUTS, Price, from_json, to_json, upper_bound
 
 HEADER = Header("a cpu", 2, "openblas x1", "Python 3", "warm", True, None)
 
@@ -90,3 +92,29 @@ def test_a_share_costs_more_when_it_is_less() -> None:
 def test_a_row_of_one_side_only_is_left_out() -> None:
     """The older commit does not know rows that came later."""
     assert compare(_row(grpc=True), lambda _number: None, _measure(1.0), 3) == []
+
+
+def _price(ratios: list[float], saved: float | None = None) -> Price:
+    figures = (ratios[0], upper_bound(ratios), saved)
+    return Price("stream", "client", "channel", "small add", 100, *figures, ratios)
+
+
+def test_a_shortcut_pays_by_its_upper_bound() -> None:
+    """15 % at most in time, or memory; the upper bound is that of the median."""
+    assert upper_bound([1.0] * 9 + [2.0]) == 1.0
+    assert _price([1.2] * 10).verdict == "pays"
+    assert _price([1.1] * 10).verdict == "does not pay"
+    assert _price([1.1] * 10, 64.0).verdict == "saves memory"
+
+
+def test_price_tags_are_kept() -> None:
+    """What is written is read back."""
+    prices = [_price([1.25] * 10, 3.0)]
+    assert from_json(to_json(prices)) == prices
+
+
+def test_every_shortcut_has_one_tag_for_a_scenario() -> None:
+    """The table names scenarios that there are, none twice."""
+    keys = [(shortcut.where, shortcut.name, shortcut.scenario) for shortcut in SHORTCUTS]
+    assert len(set(keys)) == len(keys)
+    assert {scenario for _, _, scenario in keys} <= SCENARIOS.keys()

@@ -25,13 +25,13 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def _blocks() -> list[tuple[str, int, str]]:
     """Return the Python blocks of all READMEs with their line."""
-    found: list[tuple[str, int, str]] = []
+    blocks: list[tuple[str, int, str]] = []
     for name in READMES:
         path = ROOT / name
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for block in _BLOCK.finditer(text):
-            found.append((name, text.count("\n", 0, block.start()) + 2, block[1]))
-    return found
+            blocks.append((name, text.count("\n", 0, block.start()) + 2, block[1]))
+    return blocks
 
 
 BLOCKS = _blocks()
@@ -49,7 +49,9 @@ def test_block(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_there_are_blocks() -> None:
     """The front door and the client show code."""
-    assert {"README.md", "client/README.md", "emulator/README.md"} <= {one for one, _, _ in BLOCKS}
+    assert {"README.md", "client/README.md", "emulator/README.md"} <= {
+        name for name, _, _ in BLOCKS
+    }
 
 
 def _documents() -> list[object]:

@@ -54,7 +54,7 @@ class Operation:
     what ends the program when it does not hold. An operand without a rule in `operands` has its
     format and type judged by `responses`. `compute` writes the outputs and tells whether a
     non-numeric value was used or stored; it is handed the guest if it takes one. `marks` are the
-    outputs that become transformed; `values` are the arguments that are no tensors.
+    outputs that become transformed.
     """
 
     code: FunctionCode
@@ -64,7 +64,6 @@ class Operation:
     relations: Check
     responses: Check
     tensors: tuple[str, ...]
-    values: tuple[str, ...]
     operands: Mapping[str, OperandRule]
     inputs: tuple[str, ...]
     marks: tuple[str, ...]

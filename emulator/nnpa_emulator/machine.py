@@ -10,10 +10,10 @@ onnx-mlir.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,10 @@ from nnpa_emulator.status import Refused, Status
 _TELUM1_CODES = CODES_OF_FORMAT_0
 _TELUM2_CODES = CODES_OF_FORMAT_0 | CODES_OF_FORMAT_1
 QAF_BYTES = 256
-_PAGE = 4096
+PAGE = 4096
 
 
-def _msb_mask(bits: Iterable[int], width: int) -> int:
+def msb_mask(bits: Iterable[int], width: int) -> int:
     """Return the mask of `width` bits with bit 0 on the left, as the architecture counts."""
     return sum(1 << (width - 1 - bit) for bit in set(bits))
 
@@ -93,8 +93,8 @@ class QueryResult:
 
 
 _TELUM1_QAF = QueryResult(
-    functions=_msb_mask(_TELUM1_CODES, 256),
-    parmblk_formats=_msb_mask((0,), 128),
+    functions=msb_mask(_TELUM1_CODES, 256),
+    parmblk_formats=msb_mask((0,), 128),
     data_types=0x8000,
     layout_formats=0xC0000000,
     max_dim_idx_size=32768,
@@ -102,8 +102,8 @@ _TELUM1_QAF = QueryResult(
     conversions=0x6000,
 )
 _TELUM2_QAF = QueryResult(
-    functions=_msb_mask(_TELUM2_CODES, 256),
-    parmblk_formats=_msb_mask((0, 1), 128),
+    functions=msb_mask(_TELUM2_CODES, 256),
+    parmblk_formats=msb_mask((0, 1), 128),
     data_types=0x82A0,
     layout_formats=0xE0000001,
     max_dim_idx_size=32768,
@@ -154,92 +154,6 @@ def find_machine(name: str) -> Machine:
     raise KeyError(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """What a custom machine changes in its model; None keeps the model's own value.
-
-    `max_dims` are (dim4, dim3, dim2, dim1), 0 to 2097152, 0 meaning that `max_dim_idx_size` (1 to
-    32768) holds; `max_tensor_size` is 4096 to 4294967296 bytes; masks have only bits that zDNN
-    names, bit 0 on the left.
-    """
-
-    max_dim_idx_size: int | None = None
-    max_dims: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)
-    max_tensor_size: int | None = None
-    removed_functions: frozenset[int] = frozenset()
-    added_functions: frozenset[int] = frozenset()
-    data_types: int | None = None
-    layout_formats: int | None = None
-    parmblk_formats: int | None = None
-
-
-def customise(machine: Machine, overrides: Overrides) -> Machine:
-    """Return `machine` with `overrides`; ValueError names the field, the value and the limit."""
-    if overrides == Overrides():
-        return machine
-    qaf = machine.qaf
-    if not machine.nnpa_installed:
-        raise ValueError(f"machine: {machine.name} has no NNPA to customise")
-    known, largest = _TELUM2_QAF, _TELUM2_QAF.max_dims[3]
-    dims = tuple(
-        _within(f"max_dim{4 - i}", wanted, 0, largest, qaf.max_dims[i])
-        for i, wanted in enumerate(overrides.max_dims)
-    )
-    custom = replace(
-        qaf,
-        functions=_msb_mask(_functions(overrides, qaf), 256),
-        max_dims=(dims[0], dims[1], dims[2], dims[3]),
-        max_dim_idx_size=_within(
-            "max_dim_idx_size", overrides.max_dim_idx_size, 1, 32768, qaf.max_dim_idx_size
-        ),
-        max_tensor_size=_within(
-            "max_tensor_size", overrides.max_tensor_size, _PAGE, 1 << 32, qaf.max_tensor_size
-        ),
-        data_types=_known_bits(
-            "data_types_mask", overrides.data_types, known.data_types, qaf.data_types
-        ),
-        layout_formats=_known_bits(
-            "layout_formats_mask",
-            overrides.layout_formats,
-            known.layout_formats,
-            qaf.layout_formats,
-        ),
-        parmblk_formats=_known_bits(
-            "parmblk_formats_mask",
-            overrides.parmblk_formats,
-            known.parmblk_formats,
-            qaf.parmblk_formats,
-        ),
-    )
-    return replace(machine, name=f"{machine.name}-custom", aliases=(), qaf=custom)
-
-
-def _functions(overrides: Overrides, qaf: QueryResult) -> frozenset[int]:
-    named = {int(code) for code in FunctionCode}
-    unknown = sorted(overrides.added_functions - named)
-    if unknown:
-        raise ValueError(f"added_functions: {unknown[0]} is no function code of zDNN")
-    if FunctionCode.NNPA_QAF in overrides.removed_functions:
-        raise ValueError("removed_functions: NNPA_QAF cannot be taken away")
-    return frozenset(qaf.function_codes()) - overrides.removed_functions | overrides.added_functions
-
-
-def _within(name: str, value: int | None, low: int, high: int, default: int) -> int:
-    if value is None:
-        return default
-    if not low <= value <= high:
-        raise ValueError(f"{name}: {value} is outside {low} to {high}")
-    return value
-
-
-def _known_bits(name: str, mask: int | None, known: int, default: int) -> int:
-    if mask is None:
-        return default
-    if mask & ~known or mask < 0:
-        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{known:X} has not")
-    return mask
-
-
 # zDNN releases that a session may choose; which function came with which is in the op table.
 LIBRARY_VERSIONS: Mapping[str, int] = {
     "1.0.0": 0x010000,
@@ -283,10 +197,10 @@ def page_memory(size: int, *, zeroed: bool = True) -> Memory | None:
     Without `zeroed` they are what they were: for memory that is filled whole before it is read.
     """
     try:
-        raw = (np.zeros if zeroed else np.empty)(size + _PAGE, np.uint8)
+        raw = (np.zeros if zeroed else np.empty)(size + PAGE, np.uint8)
     except (MemoryError, ValueError):
         return None
-    start = -raw.ctypes.data % _PAGE
+    start = -raw.ctypes.data % PAGE
     return raw[start : start + size]
 
 
@@ -311,8 +225,8 @@ class Guest:
     `precheck`, `status_diag`, `log_level` (None: a release build) and `log_module` are what the
     library reads from its environment.
     `numerics` "jitter" perturbs results within each operation's tolerance, `accumulate` says how
-    sums of products are made. `allocate` provides storage for sticks, or None. `accepted` is the
-    pipeline's memory of calls that passed all checks, `sequence` counts jittered calls.
+    sums of products are made. `allocate` provides storage for sticks, or None. `sequence` counts
+    jittered calls.
     """
 
     machine: Machine
@@ -327,11 +241,9 @@ class Guest:
     allocate: Callable[[int], Memory | None] = page_memory
     cached: QueryResult = field(init=False)
     sequence: int = field(init=False, default=0)
-    accepted: dict[tuple[object, ...], tuple[Any, Sequence[object]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.cached = QueryResult()
-        self.accepted = {}
         self.init()
 
     @property

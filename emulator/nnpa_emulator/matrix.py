@@ -163,7 +163,7 @@ def _matrix_like(model: Ztensor, rows: int, columns: int) -> tuple[Descriptors, 
     return ((user, desc.with_dims(dims)),)
 
 
-def describe_product(
+def infer_product(
     input_a: Ztensor,
     input_b: Ztensor,
     transpose_a: bool = False,

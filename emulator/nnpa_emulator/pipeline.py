@@ -28,7 +28,7 @@ relative priority of several response codes is our reading (see the fidelity con
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -38,7 +38,6 @@ from nnpa_emulator import widened
 from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
-from nnpa_emulator.dlfloat import scalar_to_dlfloat
 from nnpa_emulator.instruction import (
     ALIGNED,
     DLFLOAT_FEATURE,
@@ -51,7 +50,6 @@ from nnpa_emulator.instruction import (
     require_executable,
     require_installed,
     require_storage,
-    require_vector_nnp,
 )
 from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest, Memory
 from nnpa_emulator.status import (
@@ -66,7 +64,7 @@ from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztenso
 
 Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
-Describe: TypeAlias = Callable[..., tuple[Descriptors, ...]]
+Inference: TypeAlias = Callable[..., tuple[Descriptors, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +96,15 @@ OK = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls, and from which addresses; `target` is memory for an array that is returned."""
+    """Who calls, and from which addresses; `target` is memory for an array that is returned.
+
+    A `checked` call has passed the checks that descriptors and parameters decide: see `prepared`.
+    """
 
     guest: Guest
     alignment: Alignment = ALIGNED
     target: Memory | None = None
+    checked: bool = False
 
 
 def no_check(**_arguments: object) -> None:
@@ -113,11 +115,11 @@ def no_check(**_arguments: object) -> None:
 class Function:
     """An entry of the table: what may be called by name.
 
-    `tensors` are the parameters that are ztensors. `describe` derives the descriptors of those in
-    `outputs` from the other arguments, for callers that leave outputs to the emulator. `ulps` is
+    `tensors` are the parameters that are ztensors. `infer` is the output shape inference: the
+    descriptors of `outputs` by the other arguments. `ulps` is
     how far hardware may be off, in units of the last place, by the tolerance of IBM's own tests.
     `written` are the tensors whose sticks a call may change: `outputs`, or all without outputs.
-    `operation` is what a call issues; `chooses` tells that it may be another one, by the arguments.
+    `operation` is what a call issues, or one of several.
     """
 
     name: str
@@ -126,10 +128,9 @@ class Function:
     parameters: Mapping[str, inspect.Parameter]
     run: Callable[..., Outcome]
     outputs: tuple[str, ...] = ()
-    describe: Callable[..., tuple[Descriptors, ...]] | None = None
+    infer: Inference | None = None
     operation: Operation | None = None
     ulps: int = 0
-    chooses: bool = False
     since_number: int = field(init=False)
     tensors: tuple[str, ...] = field(init=False)
     written: tuple[str, ...] = field(init=False)
@@ -164,7 +165,7 @@ def function(
     since: str = "1.0.0",
     *,
     outputs: tuple[str, ...] = (),
-    describe: Describe | None = None,
+    infer: Inference | None = None,
     ulps: int = 0,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a library function `body(call, **arguments)` under its C name without prefix."""
@@ -173,7 +174,7 @@ def function(
         parameters = dict(inspect.signature(body).parameters)
         del parameters["call"]
         doc = inspect.getdoc(body) or ""
-        entry = Function(body.__name__, since, doc, parameters, body, outputs, describe, ulps=ulps)
+        entry = Function(body.__name__, since, doc, parameters, body, outputs, infer, ulps=ulps)
         _register(entry)
         return body
 
@@ -211,7 +212,6 @@ def define(
         relations=relations or verify,
         responses=responses,
         tensors=tensors,
-        values=tuple(name for name in parameters if name not in tensors and name != "guest"),
         operands={name: rule for name, rule in rules.items() if rule is not None},
         inputs=tuple(name for name in tensors if name not in outputs),
         marks=outputs if marks is None else marks,
@@ -226,7 +226,7 @@ def operation(
     parmblk_format: int,
     *,
     since: str,
-    describe: Describe,
+    infer: Inference,
     outputs: tuple[str, ...] = ("output",),
     ulps: int = DEFAULT_ULPS,
     **details: Any,
@@ -241,17 +241,9 @@ def operation(
         def run_operation(call: Call, **arguments: Any) -> Outcome:
             return issue(call, definition, arguments)
 
-        doc = inspect.getdoc(compute) or ""
+        name, doc = compute.__name__, inspect.getdoc(compute) or ""
         entry = Function(
-            compute.__name__,
-            since,
-            doc,
-            parameters,
-            run_operation,
-            outputs,
-            describe,
-            definition,
-            ulps,
+            name, since, doc, parameters, run_operation, outputs, infer, definition, ulps
         )
         _register(entry)
         return compute
@@ -273,15 +265,21 @@ def run(
     entry = FUNCTIONS[name]
     if entry.since_number > guest.library_version:
         raise NotInLibrary(name, entry.since, guest.library)
+    return answer(Call(guest, alignment, target), entry, arguments)
+
+
+def answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
+    """Make a call; a refusal is an outcome, and what the library prints belongs to it."""
+    guest = call.guest
     try:
-        outcome = entry.run(Call(guest, alignment, target), **arguments)
+        outcome = entry.run(call, **arguments)
         if guest.numerics == "jitter" and entry.ulps and outcome.valid:
             _jitter(guest, entry, arguments)
     except Refused as refused:
-        refusal = _qualified(name, refused.refusal)
+        refusal = _qualified(entry.name, refused.refusal)
         outcome = Outcome(refusal.status, refusal)
     except ProgramCheck as check:
-        raise ProgramCheck(check.kind, _qualified(name, check.refusal)) from check
+        raise ProgramCheck(check.kind, _qualified(entry.name, check.refusal)) from check
     finally:
         for tensor in entry.written:
             if tensor in arguments:
@@ -328,19 +326,27 @@ def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
 
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """
-    guest = call.guest
-    sizes, converted = accepted(call, operation, arguments)
-    if converted:
-        arguments = {**arguments, **converted}
-    for name, size in sizes:
-        buffer = arguments[name].buffer
-        if buffer is None or buffer.nbytes < size:
-            require_storage({one: arguments[one] for one in operation.tensors})
-    return compute(guest, operation, arguments)
+    if operation.fields:
+        fields = {
+            name: rule(call.guest, arguments.get(name)) for name, rule in operation.fields.items()
+        }
+        arguments = {**arguments, **fields}
+    if not call.checked:
+        _check(call, operation, arguments)
+    return _compute(call.guest, operation, arguments)
 
 
-def compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
-    """Compute an operation that passed every check, and tell what it met."""
+def _check(call: Call, operation: Operation, arguments: Arguments) -> None:
+    """Test pipeline_c2 to pipeline_c11."""
+    _require_format(call.guest, operation.parmblk_format)
+    if call.guest.precheck:
+        operation.verify(**arguments)
+    require_executable(call.guest, call.alignment, operation, arguments)
+    require_storage({name: arguments[name] for name in operation.tensors})
+
+
+def _compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
+    """Compute an operation whose checks have passed; a range violation is explained."""
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
@@ -352,52 +358,6 @@ def compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome
     tensors = {name: arguments[name] for name in operation.tensors}
     violation = explain_violation(operation.code, tensors, operation.inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
-
-
-_MOST_REMEMBERED = 4096
-Accepted: TypeAlias = tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]
-"""What an operation needs to know of a call that passed: its tensors' bytes, its fields."""
-
-
-def accepted(call: Call, operation: Operation, arguments: Arguments) -> Accepted:
-    """Make the checks that descriptors and parameters alone decide, once per combination.
-
-    The guest remembers what was accepted by the identity of the descriptors, which it keeps alive.
-    A call from misaligned addresses is always checked.
-    """
-    guest = call.guest
-    key = (
-        id(operation), id(guest.machine), id(guest.cached), guest.precheck,
-        *[id(arguments[name].transformed_desc) for name in operation.tensors],
-        *[arguments.get(name) for name in operation.values],
-    )  # fmt: skip
-    known = guest.accepted.get(key)
-    if known is not None and call.alignment is ALIGNED:
-        remembered: Accepted = known[0]
-        return remembered
-    fields = operation.fields.items()
-    converted = {name: rule(guest, arguments.get(name)) for name, rule in fields}
-    arguments = {**arguments, **converted}
-    _require_format(guest, operation.parmblk_format)
-    if guest.precheck:
-        operation.verify(**arguments)
-    require_executable(guest, call.alignment, operation, arguments)
-    descs: dict[str, TensorDesc] = {
-        name: arguments[name].transformed_desc for name in operation.tensors
-    }
-    sizes = tuple((name, stick_bytes(desc)) for name, desc in descs.items())
-    kept = [operation, guest.machine, guest.cached, *descs.values()]
-    remember_accepted(guest, key, (sizes, converted), kept)
-    return sizes, converted
-
-
-def remember_accepted(
-    guest: Guest, key: tuple[object, ...], accepted: Any, kept: Sequence[object]
-) -> None:
-    """Remember a call that passed its checks; `kept` is what `key` names by identity."""
-    if len(guest.accepted) >= _MOST_REMEMBERED:
-        guest.accepted.clear()
-    guest.accepted[key] = accepted, kept
 
 
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
@@ -418,38 +378,13 @@ def _require_format(guest: Guest, parmblk_format: int) -> None:
         )
 
 
-def dlfloat_field(guest: Guest, value: float | None) -> int:
-    """Convert a C float argument to the DLFLOAT16 code of a function specific parameter.
-
-    NULL and values that compare equal to 0 are 0x0000 without conversion; any other value needs the
-    conversion instruction, whose absence ends the program.
-    Source: behaviour of the zDNN 1.2.0 library; zDNN API Reference 1.2.0, zdnn_relu (NULL).
-    """
-    if value is None or value == 0:
-        return 0
-    require_vector_nnp(guest)
-    return scalar_to_dlfloat(value)
-
-
-def bits_field(width: int) -> FieldRule:
-    """Return a rule that keeps the low `width` bits, as the parameter block does."""
-
-    def truncate(_guest: Guest, value: int) -> int:
-        return int(value) & (1 << width) - 1
-
-    return truncate
-
-
 def allocate_sticks(guest: Guest, ztensor: Ztensor, label: str) -> None:
     """Check the transformed descriptor and give the ztensor zero-filled, page-aligned sticks.
 
     Source: zDNN API Reference 1.2.0, zdnn_allochelper_ztensor.
     """
     desc = ztensor.transformed_desc
-    key = ("allocatable", id(guest.machine), id(guest.cached), id(desc))
-    if key not in guest.accepted:
-        require_transformed_desc(desc, guest, label)
-        remember_accepted(guest, key, None, [guest.machine, guest.cached, desc])
+    require_transformed_desc(desc, guest, label)
     size = getsize_ztensor(desc)
     ztensor.buffer = guest.allocate(size) if size else None
     if ztensor.buffer is None:

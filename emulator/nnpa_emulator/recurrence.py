@@ -252,20 +252,16 @@ _NAMES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """One pass over the sequence: its slices of the operands, and the checks of instructions.
-
-    A call that is `known` would pass them all.
-    """
+    """One pass over the sequence: its slices of the operands, and the checks of instructions."""
 
     call: Call
     layer: Layer
     half: int
-    known: bool
     tensors: dict[str, Ztensor]
 
     def check_product(self, name: str) -> None:
         """Check the product that an entry of the table issues."""
-        if self.known:
+        if self.call.checked:
             return
         layer, names = self.layer, _NAMES[name]
         operands = {one: self.tensors[mine] for one, mine in list(names.items())[:3]}
@@ -287,7 +283,7 @@ class Direction:
 
     def check_activation(self, operands: dict[str, Ztensor]) -> None:
         """Check LSTMACT or GRUACT."""
-        if self.known:
+        if self.call.checked:
             return
         self._check("activation", ACTIVATIONS[self.layer.gates], operands)
         self._require_halves()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nnpa_emulator import dlfloat
 from nnpa_emulator.dlfloat import Codes, Flags
-from nnpa_emulator.kernels import convert, elementwise, integers, planar, sticks, tables
+from nnpa_emulator.kernels import convert, integers, planar, sticks, tables
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     LAYOUT_GATES,
@@ -299,22 +299,6 @@ def has_ninf(buffer: Buffer, desc: TensorDesc) -> bool:
     return bool(np.any((read_cells(buffer, desc) & dlfloat.MAGNITUDE) == dlfloat.NINF))
 
 
-def binary(operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
-    """Combine two DLFLOAT16 tensors of one shape; tell whether the result has any NINF.
-
-    `operation` is a number of `kernels.elementwise` (ADD ... MAX); `out` may be an operand.
-    """
-    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = elementwise.binary(operation, left, right, target, region(desc), False)
-    return bool(largest == dlfloat.NINF)
-
-
-def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
-    """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
-    source, target = codes.view(np.uint16), out.view(np.uint16)
-    return bool(elementwise.lookup(table, source, target, region(desc)) == dlfloat.NINF)
-
-
 def clear(buffer: Buffer, desc: TensorDesc) -> None:
     """Set all pages of a tensor to zero, padding included."""
     shape = geometry(desc)
@@ -398,12 +382,3 @@ def _is_weights(desc: TensorDesc) -> bool:
 def _cell_dtype(desc: TensorDesc) -> np.dtype[Any]:
     """Return the dtype of one cell; whatever is not INT8 or INT32 counts as DLFLOAT16."""
     return _CELL_DTYPES.get(desc.type, np.dtype(np.uint16))
-
-
-@lru_cache(maxsize=1024)
-def region(desc: TensorDesc) -> elementwise.Region:
-    """Describe the real cells of a DLFLOAT16 tensor in memory order, for element-wise kernels."""
-    d4, d3, d2, d1 = desc.dims
-    columns = _ceil(d1, CELLS_PER_STICK)
-    kernel = desc.format == DataFormats.ZDNN_FORMAT_4DKERNEL
-    return d4 * d3 * columns, d4 * d3 if kernel else d3, columns, d2, d1 - 64 * (columns - 1)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of operands that are multiplied again and again, kept until their sticks are written.
+"""A cache of widened operands: a shortcut around what widens weights for sums of products.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
 begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
 there through another one has dropped this one before. The pipeline calls `written` for every tensor
 that a function may write. Whoever writes sticks past the pipeline has to do so too, before the next
 call. An operand is kept from its second use on, so that what is used once costs nothing. One memory
-for the process, at most `LARGEST` bytes, the least recently used goes first; freed buffers take
+for the process, at most `MAX_BYTES` bytes, the least recently used goes first; freed buffers take
 theirs along.
 """
 
@@ -24,15 +24,15 @@ Buffer: TypeAlias = npt.NDArray[np.uint8]
 Values: TypeAlias = tuple[npt.NDArray[Any], bool]
 """Dense values, and whether NINF is among them."""
 
-LARGEST = 1 << 28
+MAX_BYTES = 1 << 28
 """Bytes of all values that are kept."""
-MOST = 4096
+MAX_BUFFERS = 4096
 """Buffers that are remembered."""
 
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """What is known of the memory behind one or more buffers; None was seen once."""
+    """Values of the memory behind one or more buffers; None was seen once."""
 
     owner: "weakref.ref[npt.NDArray[Any]]"
     blocks: dict[Hashable, Values | None] = field(default_factory=dict)
@@ -49,12 +49,13 @@ class Kept:
         self._lock = threading.RLock()
         self._memories: OrderedDict[int, _Memory] = OrderedDict()
         self.size = 0
+        self.enabled = True
 
     def __bool__(self) -> bool:
         return bool(self._memories)
 
     def latest(self, number: int) -> _Memory | None:
-        """Return what is known of a memory, which becomes the most recently used."""
+        """Return the values of a memory, which becomes the most recently used."""
         with self._lock:
             memory = self._memories.get(number)
             if memory is not None:
@@ -67,7 +68,7 @@ class Kept:
         reference = weakref.ref(owner, lambda _: self.forget(number))
         with self._lock:
             memory = self._memories[number] = _Memory(reference)
-            while len(self._memories) > MOST:
+            while len(self._memories) > MAX_BUFFERS:
                 self.forget(next(iter(self._memories)))
             return memory
 
@@ -80,8 +81,14 @@ class Kept:
             memory.blocks[key] = values
             memory.size += values[0].nbytes
             self.size += values[0].nbytes
-            while self.size > LARGEST:
+            while self.size > MAX_BYTES:
                 self.forget(next(iter(self._memories)))
+
+    def clear(self) -> None:
+        """Drop all memories."""
+        with self._lock:
+            self._memories.clear()
+            self.size = 0
 
     def forget(self, number: int) -> None:
         """Drop a memory, if it is known."""
@@ -94,20 +101,28 @@ class Kept:
 _kept = Kept()
 
 
-def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Values:
-    """Return the values of a part of a buffer that `key` describes in full, kept or made now.
+def disable() -> None:
+    """Keep nothing from now on, in the whole process: operands are widened in every call."""
+    _kept.enabled = False
+    _kept.clear()
 
-    `widen(True)` makes values with memory of their own, `widen(False)` need not.
+
+def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Values:
+    """Return the values of a part of a buffer that `key` describes in full, kept or widened now.
+
+    `widen(True)` returns values with memory of their own, `widen(False)` need not.
     """
+    if not _kept.enabled:
+        return widen(False)
     owner = _owner(buffer)
     memory = _kept.latest(id(owner)) or _kept.start(owner)
     whole = buffer.__array_interface__["data"][0], key
     values = memory.blocks.get(whole)
     if values is None:
-        known = whole in memory.blocks
+        seen = whole in memory.blocks
         memory.blocks.setdefault(whole, None)
-        values = widen(known)
-        if known:
+        values = widen(seen)
+        if seen:
             _kept.keep(memory, whole, values)
     return values
 

@@ -2,7 +2,7 @@
 """Measure the benchmark's rows: `python -m tests.bench [--rows 1 2 5] [--peers] [--awake]`.
 
 `--show` prints the table of the run that is kept; nothing is measured. `--against REV` measures an
-older commit beside this tree.
+older commit beside this tree; `--rows shortcuts [NAME ...]` tags shortcuts with their prices.
 """
 
 import argparse
@@ -14,13 +14,16 @@ from pathlib import Path
 from rich.console import Console
 
 import tests.bench
-from tests.bench import against
+from tests.bench import against, shortcuts
 from tests.bench import options as options_of_rows
 from tests.bench.awake import awake
 from tests.bench.report import ROWS, Report, look_at_machine, measure
 
 LAST = Path(__file__).parent / "last.json"
-WITHOUT_ROWS = frozenset(("__main__", "against", "awake", "options", "peers", "report"))
+WITHOUT_ROWS = frozenset(
+    ("__main__", "against", "awake", "options", "peers", "report", "scenarios", "shortcuts")
+)
+SHORTCUTS = "shortcuts"
 
 
 def main() -> None:
@@ -28,6 +31,9 @@ def main() -> None:
     parser = _parser()
     arguments = parser.parse_args()
     console = Console(width=160)
+    if arguments.rows and arguments.rows[0] == SHORTCUTS:
+        _tag_prices(console, arguments)
+        return
     if arguments.show:
         Report.from_json(LAST.read_text(encoding="utf-8")).show(console)
         return
@@ -43,6 +49,19 @@ def main() -> None:
     for kept in (LAST if arguments.write else None, arguments.json):
         if kept is not None:
             kept.write_text(report.to_json(), encoding="utf-8")
+
+
+def _tag_prices(console: Console, arguments: argparse.Namespace) -> None:
+    """Measure the shortcuts whose names follow, or all; print and keep their price tags."""
+    if arguments.show:
+        shortcuts.show(console, shortcuts.from_json(shortcuts.KEPT.read_text(encoding="utf-8")))
+        return
+    with awake() if arguments.awake else nullcontext():
+        prices = shortcuts.measure(arguments.rows[1:])
+    shortcuts.show(console, prices)
+    for kept in (shortcuts.KEPT if arguments.write else None, arguments.json):
+        if kept is not None:
+            kept.write_text(shortcuts.to_json(prices), encoding="utf-8")
 
 
 def _compare(console: Console, numbers: list[str], arguments: argparse.Namespace) -> None:

@@ -34,8 +34,8 @@ def _share(name: str, dims: Dims, others: dict[str, Dims], **scalars: Any) -> Fi
         key: tensor(rounded(np.abs(random.standard_normal(shape)))) for key, shape in shapes.items()
     }
     arguments |= scalars
-    assert entry.describe
-    described = entry.describe(**arguments)
+    assert entry.infer
+    described = entry.infer(**arguments)
     for output, (_, desc) in zip(entry.outputs, described, strict=True):
         arguments[output] = blank(desc.dims, kind=desc.type)
     traffic = sum(arguments[one].sticks.nbytes for one in entry.tensors)

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.kernels import elementwise, sticks
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
@@ -164,7 +164,7 @@ def unary() -> list[Figure]:
         data, desc, buffer = tensor((1, 1, size // 64, 64))
         target, out = np.empty_like(data), np.empty_like(buffer)
         times = ratio(
-            partial(stick.lookup, table, buffer, out, desc),
+            partial(arith.lookup, table, buffer, out, desc),
             partial(np.exp, data, target),
         )
         bounds = (1.0, 0.5) if label == "1M" else (None, None)
@@ -181,7 +181,7 @@ def add() -> list[Figure]:
         data, desc, buffer = tensor((1, 1, size // 64, 64))
         target, out = np.empty_like(data), np.empty_like(buffer)
         times = ratio(
-            partial(stick.binary, elementwise.ADD, buffer, buffer, out, desc),
+            partial(arith.binary, elementwise.ADD, buffer, buffer, out, desc),
             partial(np.add, data, data, target),
         )
         figures.append(Figure(label, times, *bounds[label]))

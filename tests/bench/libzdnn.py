@@ -48,7 +48,7 @@ def _checked(status: int) -> None:
         raise RuntimeError(f"status: 0x{status:08x}, must be ZDNN_OK")
 
 
-def _program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
+def program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
     """Return what uploads a tensor, adds it to itself, and downloads the sum."""
     rows = mebibytes * (1 << 20) // 4 // COLUMNS
     data = np.ones((rows, COLUMNS), np.float32)
@@ -72,7 +72,7 @@ def _program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
     return work
 
 
-def _chain(library: ctypes.CDLL) -> Callable[[], None]:
+def sequence_of_calls(library: ctypes.CDLL) -> Callable[[], None]:
     """Return what makes the operations of `_CHAIN` one after the other, as a C program does."""
     pre, desc = Desc(), Desc()
     library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), *_SMALL)
@@ -113,7 +113,7 @@ def _chain_in_python(session: Session, together: bool, read: bool = False) -> Ca
 
 
 @contextmanager
-def _library(address: str, transfer: str) -> Generator[ctypes.CDLL]:
+def using_library(address: str, transfer: str) -> Generator[ctypes.CDLL]:
     """Have the library use a server, and sticks travel in one way."""
     os.environ.update(ZDNN_SERVER=address, ZDNN_TRANSFER=transfer)
     library = ctypes.CDLL(str(installed().shared))
@@ -133,10 +133,10 @@ def through_libzdnn() -> list[Figure]:
         with serving(sockets[:1], "--shared-memory") as targets, _echo(sockets[1]) as echo:
             figures: list[Figure] = []
             for transfer, bounds in BOUNDS.items():
-                with _library(targets[0], transfer) as library:
+                with using_library(targets[0], transfer) as library:
                     for size, (floor, moonshot) in bounds.items():
                         payload = bytes(size << 20)
-                        value = ratio(_program(library, size), partial(echo.raw, payload), 15)
+                        value = ratio(program(library, size), partial(echo.raw, payload), 15)
                         label = f"{size} MiB, {transfer}"
                         figures.append(Figure(label, value, floor, moonshot))
             return figures
@@ -153,13 +153,13 @@ def sequence() -> list[Figure]:
         address = f"unix:{Path(folder) / 'nnpa.sock'}"
         with (
             serving([address]) as targets,
-            _library(targets[0], "cache") as library,
+            using_library(targets[0], "cache") as library,
             connect(targets[0]) as session,
         ):
-            program = _chain(library)
+            c_program = sequence_of_calls(library)
             reading = _chain_in_python(session, False, read=True)
             return [
-                Figure("call by call, results read", ratio(program, reading), 1.0),
-                Figure("call by call", ratio(program, _chain_in_python(session, False))),
-                Figure("a pipeline", ratio(program, _chain_in_python(session, True))),
+                Figure("call by call, results read", ratio(c_program, reading), 1.0),
+                Figure("call by call", ratio(c_program, _chain_in_python(session, False))),
+                Figure("a pipeline", ratio(c_program, _chain_in_python(session, True))),
             ]

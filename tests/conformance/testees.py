@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SDKs that take part: what their testee needs, how it is built, how it is started."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from tests.libzdnn import toolchain
 from tests.vector_runner import VECTORS
 
 ROOT = Path(__file__).parents[2]
+_PYTHONPATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 KNOWN_FAILING = Path(__file__).parent / "known_failing"
 
 
@@ -55,7 +57,7 @@ def _typescript(_folder: Path) -> list[str]:
 
 
 SDKS = (
-    Sdk("python", _python, variables={"PYTHONPATH": str(ROOT)}),
+    Sdk("python", _python, variables={"PYTHONPATH": _PYTHONPATH}),
     Sdk(
         "libzdnn",
         _libzdnn,

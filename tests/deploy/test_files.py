@@ -18,14 +18,14 @@ UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": GIB}
 def documents() -> dict[str, Any]:
     """Return the manifest's objects by kind."""
     text = (DEPLOY / "kubernetes/nnpa.yaml").read_text(encoding="utf-8")
-    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
 def container() -> dict[str, Any]:
     """Return the one container of the Deployment."""
     (only,) = documents()["Deployment"]["spec"]["template"]["spec"]["containers"]
-    found: dict[str, Any] = only
-    return found
+    container: dict[str, Any] = only
+    return container
 
 
 def quantity(text: str) -> int:
@@ -77,8 +77,8 @@ def test_the_pod_has_time_to_drain() -> None:
 
 def compose() -> dict[str, Any]:
     """Return the compose file."""
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-    return found
+    parsed: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    return parsed
 
 
 def test_compose_shares_a_socket_and_memory() -> None:
@@ -97,13 +97,13 @@ def test_compose_shares_a_socket_and_memory() -> None:
 def test_ports_are_published_on_loopback_only() -> None:
     """Nothing that starts without TLS is reachable from other machines by default."""
     for service in compose()["services"].values():
-        assert all(one.startswith("127.0.0.1:") for one in service.get("ports", ()))
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
 @pytest.mark.parametrize("where", ["Dockerfile", "compose", "kubernetes"])
 def test_every_flag_exists(where: str) -> None:
     """Commands use flags that nnpa-server has."""
-    known = {option for one in main.params for option in one.opts}
+    options = {option for parameter in main.params for option in parameter.opts}
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     words = {
         "Dockerfile": re.findall(r'"(--[a-z-]+)"', dockerfile.partition("ENTRYPOINT")[2]),
@@ -111,7 +111,7 @@ def test_every_flag_exists(where: str) -> None:
         "kubernetes": container()["args"],
     }
     assert flags(words[where])
-    assert flags(words[where]) <= known
+    assert flags(words[where]) <= options
 
 
 def test_both_stages_are_for_the_same_processors() -> None:
@@ -130,7 +130,7 @@ def test_nobody_runs_as_root() -> None:
         f"{pod['runAsUser']}:{pod['runAsGroup']}"
     ]
     assert container()["securityContext"]["readOnlyRootFilesystem"] is True
-    assert all(one["read_only"] for one in compose()["services"].values())
+    assert all(service["read_only"] for service in compose()["services"].values())
 
 
 def test_defences_name_tests_that_exist() -> None:

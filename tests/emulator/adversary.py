@@ -285,8 +285,8 @@ class Adversary:
             found = self.alike(inputs)
         else:
             return self.single(entry.tensors)
-        if entry.describe is not None:
-            described = entry.describe(**found, **scalars)
+        if entry.infer is not None:
+            described = entry.infer(**found, **scalars)
             for name, (pre, desc) in zip(entry.outputs, described, strict=True):
                 found[name] = self.filled(Ztensor(pre, desc))
         return found

@@ -16,7 +16,8 @@ from itertools import combinations
 from typing import Any
 
 from nnpa_emulator import FUNCTIONS, MACHINES, Alignment, Guest, ProgramCheck, Status, Ztensor, run
-from nnpa_emulator.machine import FunctionCode, Overrides, customise
+from nnpa_emulator.custom_machine import Overrides, customise
+from nnpa_emulator.machine import FunctionCode
 
 DATA, ACCESS = "data", "access"
 Answer = int | str

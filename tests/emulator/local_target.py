@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf import json_format
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
-from nnpa_emulator import Refused, Status, TensorDesc, Ztensor, get_status_message
+from nnpa_emulator import Refused, Status, TensorDesc, Ztensor, get_status_message, limits
 from nnpa_emulator import ztensor as structs
 from nnpa_emulator.machine import LIBRARY_VERSIONS
 
@@ -72,8 +72,8 @@ FUNCTIONS: dict[str, Callable[[Json], Any]] = {
     "is_quantized_ztensor": lambda a: structs.is_quantized_ztensor(
         Ztensor(structs.UNSET, structs.UNSET, rec_scale=a["rec_scale"])
     ),
-    "get_max_limit": _limit(structs.get_max_limit),
-    "get_min_limit": _limit(structs.get_min_limit),
+    "get_max_limit": _limit(limits.get_max_limit),
+    "get_min_limit": _limit(limits.get_min_limit),
     "get_status_message": lambda a: get_status_message(a["status"]),
     "get_library_version": lambda a: LIBRARY_VERSIONS[a["library"]],
     "get_library_version_str": lambda a: a["library"] if a["library"] in LIBRARY_VERSIONS else "",

@@ -26,7 +26,7 @@ from nnpa_emulator import (
     get_status_message,
     run,
 )
-from nnpa_emulator.machine import Overrides, customise
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.ztensor import UNSET, getsize_ztensor
 
 from tests.vector_runner import CallFailedError
@@ -142,8 +142,8 @@ class InProcess:
 
     def _create(self, name: str, arguments: dict[str, Any], created: Mapping[str, int]) -> None:
         entry = FUNCTIONS[name]
-        assert entry.describe, name
-        described = zip(entry.outputs, entry.describe(**arguments), strict=True)
+        assert entry.infer, name
+        described = zip(entry.outputs, entry.infer(**arguments), strict=True)
         for output, (pre, transformed) in described:
             size = getsize_ztensor(transformed)
             one = Ztensor(pre, transformed, size, self.guest.allocate(size))

@@ -152,6 +152,6 @@ def test_described_output(name: str) -> None:
     arguments = make(name).arguments
     source = arguments["input"]
     del arguments["output"]
-    describe = FUNCTIONS[name].describe
-    assert describe
-    assert describe(**arguments) == ((source.pre_transformed_desc, source.transformed_desc),)
+    infer = FUNCTIONS[name].infer
+    assert infer
+    assert infer(**arguments) == ((source.pre_transformed_desc, source.transformed_desc),)

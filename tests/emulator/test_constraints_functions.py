@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, Refused, Status, TensorDesc, Ztensor
 from nnpa_emulator import ztensor as structs
+from nnpa_emulator.limits import get_max_limit, get_min_limit
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, getsize_ztensor
 
@@ -383,10 +384,10 @@ LOCAL: list[Local] = [
     ("generate_transformed_desc_concatenated_c4",
      lambda: structs.generate_transformed_desc_concatenated(STACK, 0x02000000),
      Status.ZDNN_INVALID_CONCAT_INFO),
-    ("get_max_limit_c1", lambda: structs.get_max_limit(6, 6), TYPE),
-    ("get_max_limit_c2", lambda: structs.get_max_limit(0, DataTypes.INT8), TYPE),
-    ("get_min_limit_c1", lambda: structs.get_min_limit(6, 6), TYPE),
-    ("get_min_limit_c2", lambda: structs.get_min_limit(0, DataTypes.INT8), TYPE),
+    ("get_max_limit_c1", lambda: get_max_limit(6, 6), TYPE),
+    ("get_max_limit_c2", lambda: get_max_limit(0, DataTypes.INT8), TYPE),
+    ("get_min_limit_c1", lambda: get_min_limit(6, 6), TYPE),
+    ("get_min_limit_c2", lambda: get_min_limit(0, DataTypes.INT8), TYPE),
 ]  # fmt: skip
 
 

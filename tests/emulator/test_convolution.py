@@ -80,9 +80,9 @@ def convolved(
         "act_func": 0,
         **scalars,
     }
-    describe = FUNCTIONS["conv2d"].describe
-    assert describe
-    ((_, desc),) = describe(**arguments)
+    infer = FUNCTIONS["conv2d"].infer
+    assert infer
+    ((_, desc),) = infer(**arguments)
     output = blank(desc.dims)
     status = run(one or guest(precheck=True), "conv2d", {**arguments, "output": output}).status
     assert output.is_transformed

@@ -181,8 +181,8 @@ def test_descriptions_follow_their_user() -> None:
     pre = TensorDesc(DataLayouts.ZDNN_2D, 0, DataTypes.FP16, 0, 0, 3, 4)
     one = Ztensor(pre, structs.generate_transformed_desc(pre))
     for name in ("add", "log", "relu"):
-        describe = FUNCTIONS[name].describe
-        assert describe
+        infer = FUNCTIONS[name].infer
+        assert infer
         inputs = {"input_a": one, "input_b": one} if name == "add" else {"input": one}
         extra = {"clipping_value": 0.0} if name == "relu" else {}
-        assert describe(**inputs, **extra) == ((pre, one.transformed_desc),)
+        assert infer(**inputs, **extra) == ((pre, one.transformed_desc),)

@@ -19,14 +19,13 @@ from nnpa_emulator import (
     find_machine,
     run,
 )
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.machine import (
     DEFAULT_LIBRARY,
     DEFAULT_MACHINE,
     LIBRARY_VERSIONS,
     FunctionCode,
-    Overrides,
     QueryResult,
-    customise,
     hardware_version,
     page_memory,
 )

@@ -339,9 +339,9 @@ def test_onnxruntime_agrees(shape: Sizes) -> None:
 def described(name: str, a: TensorDesc, b: TensorDesc, **turns: bool) -> tuple[TensorDesc, ...]:
     """Return the descriptors that a result left to the emulator gets."""
     both = [Ztensor(one, generate_transformed_desc(one)) for one in (a, b)]
-    describe = FUNCTIONS[name].describe
-    assert describe is not None
-    return describe(input_a=both[0], input_b=both[1], **turns)[0]
+    infer = FUNCTIONS[name].infer
+    assert infer is not None
+    return infer(input_a=both[0], input_b=both[1], **turns)[0]
 
 
 def user(layout: int, *dims: int) -> TensorDesc:

@@ -31,9 +31,9 @@ def call(
 ) -> tuple[list[Ztensor], int]:
     """Run an operation with outputs described by the emulator; return them and the status."""
     entry = FUNCTIONS[name]
-    assert entry.describe
+    assert entry.infer
     outputs = []
-    for pre, desc in entry.describe(**arguments):
+    for pre, desc in entry.infer(**arguments):
         output = blank(desc.dims, kind=desc.type)
         assert output.pre_transformed_desc.type == pre.type
         outputs.append(output)

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, Status, run
-from nnpa_emulator.derive import resized
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.ztensor import DataLayouts, init_pre_transformed_desc
 
 from tests.emulator.operands import NINF, Codes, Dims, blank, cells, guest, tensor, values
@@ -46,9 +46,9 @@ def pool(name: str, source: Codes, shape: Shape, machine: str = "telum2") -> tup
         "stride_height": stride[0],
         "stride_width": stride[1],
     }
-    describe = FUNCTIONS[name].describe
-    assert describe
-    ((_, desc),) = describe(**arguments)
+    infer = FUNCTIONS[name].infer
+    assert infer
+    ((_, desc),) = infer(**arguments)
     output = blank(desc.dims)
     status = run(guest(machine, precheck=True), name, {**arguments, "output": output}).status
     assert output.is_transformed

@@ -403,9 +403,9 @@ def test_results_are_described() -> None:
     for direction, directions in ((FWD, 1), (BIDIR, 2)):
         for every, timesteps in ((False, 1), (True, 5)):
             for name, count in (("lstm", 2), ("gru", 1)):
-                describe = FUNCTIONS[name].describe
-                assert describe is not None
-                found = describe(**operands, direction=direction, all_timesteps=every)
+                infer = FUNCTIONS[name].infer
+                assert infer is not None
+                found = infer(**operands, direction=direction, all_timesteps=every)
                 kind, layout = DataTypes.FP32, DataLayouts.ZDNN_4DS
                 hn = TensorDesc(layout, 0, kind, timesteps, directions, 3, 66)
                 cf = TensorDesc(layout, 0, kind, 1, directions, 3, 66)

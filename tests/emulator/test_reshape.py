@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nnpa_emulator import MACHINES, Guest, ProgramCheck, Status, TensorDesc, Ztensor, run
 from nnpa_emulator import ztensor as structs
-from nnpa_emulator.machine import Overrides, customise
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, getsize_ztensor
 
 from tests.oracle import stick as places

@@ -14,6 +14,8 @@ from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc
 from tests.emulator.operands import blank, cells, tensor, values
 from tests.oracle.rounding import rounded
 
+pytestmark = pytest.mark.shortcut
+
 ONE = np.eye(3, dtype=np.float32)
 WIDENED = 3 * 64 * 4
 """Bytes of three rows of a panel."""
@@ -192,7 +194,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values beyond the limit go, the least recently used first, and results stay right."""
     kept = widened.Kept()
     monkeypatch.setattr(widened, "_kept", kept)
-    monkeypatch.setattr(widened, "LARGEST", 5 * WIDENED // 2)
+    monkeypatch.setattr(widened, "MAX_BYTES", 5 * WIDENED // 2)
     guest = Guest(MACHINES["telum2"])
     ones = {factor: weights(factor) for factor in (1, 2, 3, 4)}
     sizes: list[int] = []
@@ -240,3 +242,16 @@ def test_ninf_of_kept_weights_is_reported_every_time() -> None:
     found = [product(guest, one).tolist() for _ in range(4)]
     assert all(result == found[0] for result in found)
     assert found[0][0][0][1][1] == 0x7FFF
+
+
+def test_a_disabled_cache_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the cache products have the same bits, and nothing is kept of their operands."""
+    monkeypatch.setattr(widened, "_kept", cache := widened.Kept())
+    guest, matrix = Guest(MACHINES["telum2"]), weights(2)
+    results = [product(guest, matrix).tolist() for _ in range(3)]
+    assert cache.size == WIDENED
+    widened.disable()
+    assert cache.size == 0
+    results += [product(guest, matrix).tolist() for _ in range(3)]
+    assert not cache
+    assert results == [codes(2)] * 6

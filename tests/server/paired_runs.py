@@ -25,7 +25,8 @@ from nnpa_client.status import status_name
 
 from tests.server.conftest import OPTIONS
 from tests.server.plain import METADATA, Plain
-from tests.server.random_programs import Program, Step
+from tests.server.random_operands import Step
+from tests.server.random_programs import Program
 from tests.server.wire import Client
 
 Met: TypeAlias = Counter[tuple[str, str]]

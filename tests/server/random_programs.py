@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
-from typing import TypeAlias
 
-import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -22,16 +20,22 @@ from nnpa.zdnn.v1.fault_pb2 import FaultRule
 
 from tests import vector_runner
 from tests.libzdnn.scenes import MAKERS, Scene, Shape
+from tests.server.random_operands import (
+    MISSING_ID,
+    Operands,
+    Step,
+    Style,
+    by_id,
+    is_written,
+    pages_of,
+)
 from tests.server.wire import STICK_PAGE as PAGE
 from tests.server.wire import number as enum_number
-from tests.strategies import EDGES
 
 LISTS = 10
 """Lists of a program; as many more are sent again."""
 
-Step: TypeAlias = pb.ExecuteRequest | pb.UpdateSessionRequest | pb.WriteTensorHeader
-"""What is done: a list, new options, or zeros written into a tensor."""
-
+STYLES: tuple[Style, ...] = ("mixed", "mixed", "ids", "cached")
 MAX_PAGES = 6
 FAMILIES = tuple(MAKERS)
 ENVIRONMENT = tuple(
@@ -42,22 +46,20 @@ TRANSFORMS = (
     *("transform_origtensor", "getrange_ztensor", "reshape_ztensor", "reset_ztensor"),
 )
 TYPES = (tensors.FP32, tensors.FP32, tensors.FP32, tensors.FP16, tensors.BFLOAT, tensors.INT8)
-BYTES_OF: Mapping[int, int] = {
-    tensors.FP32: 4,
-    tensors.INT32: 4,
-    tensors.FP16: 2,
-    tensors.BFLOAT: 2,
-    tensors.INT8: 1,
-}
-CELLS: Mapping[int, int] = {tensors.ZDNN_BINARY_INT8: 128, tensors.ZDNN_BINARY_INT32: 32}
-"""Cells of a stick, where they are not 64."""
 SCALARS: Mapping[int, tuple[float, ...]] = {
     FieldDescriptor.CPPTYPE_FLOAT: (0.0, 0.5, 1.0, -1.0, 6.0, float("inf"), float("nan")),
     FieldDescriptor.CPPTYPE_BOOL: (False, True),
     FieldDescriptor.CPPTYPE_INT32: (-129, -128, -5, 0, 5, 127),
 }
 NUMBERS = (0, 0, 1, 1, 2, 3, 9)
-UPDATES = ("precheck", "machine_spec", "program_check_action", "accumulate", "status_diag")
+UPDATES = (
+    "precheck",
+    "machine_spec",
+    "machine_spec",
+    "program_check_action",
+    "accumulate",
+    "status_diag",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,35 +120,54 @@ def _machine(random: Random) -> pb.MachineSpec:
 
 @dataclass
 class _Author:
-    """Writes the steps of one program, and remembers the tensors that it should have made."""
+    """Writes the steps of one program."""
 
     random: Random
     families: list[str]
     steps: list[Step] = field(default_factory=list[Step])
     lists: list[pb.ExecuteRequest] = field(default_factory=list[pb.ExecuteRequest])
-    shapes: dict[int, Shape] = field(default_factory=dict[int, Shape])
-    names: list[bytes] = field(default_factory=list[bytes])
-    last_id: int = 0
 
     def __post_init__(self) -> None:
+        self.operands = Operands(self.random, self.steps)
         self.scenes = [(family, self._scene(family)) for family in self.families]
 
     def write(self) -> None:
         """Write a list: of its own, an earlier one's exact copy, or one with other operands."""
         random = self.random
-        if random.random() < 0.12:
-            self._update()
-        request = pb.ExecuteRequest()
-        if self.lists and random.random() < 0.45:
-            request.CopyFrom(random.choice(self.lists))
-            if random.random() < 0.5:
-                self._renew(request)
-            self.steps += [request] * random.choice((1, 1, 2, 3))
+        if self.lists and random.random() < 0.5:
+            earlier = random.choice(self.lists)
+            if random.random() < 0.6:
+                self._disturb(earlier)
+            self._send(earlier, renewed=random.random() < 0.4)
             return
-        for _ in range(random.randint(1, 4)):
-            request.operations.extend(self._operations())
+        request, style = pb.ExecuteRequest(), random.choice(STYLES)
+        for _ in range(random.randint(1, 4 if style == "mixed" else 2)):
+            request.operations.extend(self._operations(style))
         self.lists.append(request)
+        self._send(request, renewed=style == "cached" and random.random() < 0.5)
+
+    def _send(self, request: pb.ExecuteRequest, *, renewed: bool) -> None:
+        """Send a list so often that what remembers it is used, or others of its form."""
         self.steps.append(request)
+        for _ in range(self.random.choice((0, 1, 3))):
+            again = pb.ExecuteRequest()
+            again.CopyFrom(request)
+            if renewed:
+                self._renew(again)
+            self.steps.append(again)
+
+    def _disturb(self, request: pb.ExecuteRequest) -> None:
+        """Change what a list depends on: the session's options, or one of its tensors."""
+        arms = [
+            getattr(operation, operation.WhichOneof("operation") or "init")
+            for operation in request.operations
+        ]
+        refs = [ref for arm in arms for _, ref in arm.ListFields()]
+        ids = [ref.id for ref in refs if isinstance(ref, tensors.TensorRef) and ref.id]
+        if not ids or self.random.random() < 0.3:
+            self._update()
+        else:
+            self.operands.disturb(self.random.choice(ids))
 
     def _update(self) -> None:
         request = pb.UpdateSessionRequest(session=_options(self.random))
@@ -159,26 +180,16 @@ class _Author:
             arm = getattr(operation, operation.WhichOneof("operation") or "init")
             for described, ref in arm.ListFields():
                 if isinstance(ref, tensors.TensorRef):
-                    self._renew_operand(ref)
+                    self.operands.renew(ref)
                 elif described.name == "data":
                     arm.data[:] = [self.random.randbytes(len(array)) for array in arm.data]
                 elif self.random.random() < 0.1 and described.message_type is None:
                     self._set_scalar(arm, described)
 
-    def _renew_operand(self, ref: tensors.TensorRef) -> None:
-        if ref.inline_ztensor.sticks:
-            ref.inline_ztensor.sticks = self._bytes(len(ref.inline_ztensor.sticks))
-        elif ref.id in self.shapes:
-            shape = self.shapes[ref.id]
-            alike = [number for number, other in self.shapes.items() if other == shape]
-            ref.id = self.random.choice(alike)
-        elif ref.new_id:
-            ref.new_id = self._next_id()
-
-    def _operations(self) -> list[wire.Operation]:
+    def _operations(self, style: Style) -> list[wire.Operation]:
         chance = self.random.random()
-        if chance < 0.62:
-            return self._call(*self.random.choice(self.scenes))
+        if chance < 0.62 or style != "mixed":
+            return self._call(*self.random.choice(self.scenes), style)
         if chance < 0.84:
             return self._conversion()
         if chance < 0.9:
@@ -193,133 +204,38 @@ class _Author:
             if all(pages_of(shape) <= MAX_PAGES for shape in scene.operands.values()):
                 return scene
 
-    def _call(self, name: str, scene: Scene) -> list[wire.Operation]:
+    def _call(self, name: str, scene: Scene, style: Style) -> list[wire.Operation]:
         """Return a call of a scene, and what frees tensors that it makes."""
         operation = wire.Operation()
         arm = getattr(operation, name)
         arm.SetInParent()
-        spoiled = self.random.random() < 0.25
-        freed: list[int] = []
+        spoiled = self.random.random() < (0.25 if style == "mixed" else 0.1)
+        after: list[wire.Operation] = []
         for described in arm.DESCRIPTOR.fields:
             if described.message_type is None:
                 self._set_scalar(arm, described, scene, spoiled)
                 continue
             shape = scene.operands[described.name]
             if spoiled and self.random.random() < 0.25:
-                self._spoil_operand(getattr(arm, described.name), shape)
+                self.operands.spoil(getattr(arm, described.name), shape)
                 continue
             written = is_written(described.name)
-            self._operand(getattr(arm, described.name), shape, written, freed)
+            after += self.operands.choose(getattr(arm, described.name), shape, written, style)
         if self.random.random() < 0.04:
             flag = self.random.choice(("buffer", "save_area", "work_area"))
             setattr(operation, f"{flag}_misaligned", True)
-        after = [_free(number) for number in freed]
         return [operation, *after]
-
-    def _operand(
-        self, ref: tensors.TensorRef, shape: Shape, written: bool, freed: list[int]
-    ) -> None:
-        """Choose how an operand travels."""
-        chance = self.random.random()
-        if chance < 0.5:
-            self._by_id(ref, shape, written)
-        elif written and chance < 0.75:
-            ref.new_id = self._next_id()
-            if self.random.random() < 0.8:
-                freed.append(ref.new_id)
-            else:
-                self.shapes[ref.new_id] = shape
-        else:
-            self._inline(ref.inline_ztensor, shape, written)
-
-    def _by_id(self, ref: tensors.TensorRef, shape: Shape, written: bool) -> None:
-        """Refer to a tensor of this shape, which a list before this one makes if there is none."""
-        alike = [number for number, other in self.shapes.items() if other == shape]
-        if alike and self.random.random() < 0.85:
-            ref.id = self.random.choice(alike)
-            return
-        ref.id = self._next_id()
-        self.shapes[ref.id] = shape
-        ztensor = shape.message()
-        if not written and not _takes_floats(shape):
-            self._write_zeros(ref.id, ztensor)
-            return
-        operations = [
-            self._init(ref.id, ztensor),
-            wire.Operation(allochelper_ztensor=wire.AllochelperZtensor(ztensor=_by_id(ref.id))),
-        ]
-        if not written:
-            transform = wire.TransformZtensor(ztensor=_by_id(ref.id), data=[self._floats(shape)])
-            operations.append(wire.Operation(transform_ztensor=transform))
-        request = pb.ExecuteRequest(operations=operations)
-        self.steps.append(request)
-        if self.random.random() < 0.1:
-            self.lists.append(request)
-
-    def _init(self, number: int, ztensor: tensors.Ztensor) -> wire.Operation:
-        """Return what creates a tensor, quantized or not."""
-        descs = (ztensor.pre_transformed_desc, ztensor.transformed_desc)
-        names = dict(zip(("pre_transformed_desc", "transformed_desc"), descs, strict=True))
-        if self.random.random() < 0.8:
-            return wire.Operation(init_ztensor=wire.InitZtensor(ztensor=number, **names))
-        scale = self.random.choice((0.0, 1.0, 4.0))
-        init = wire.InitQuantizedZtensor(ztensor=number, scale=scale, offset=1.0, **names)
-        return wire.Operation(init_quantized_ztensor=init)
-
-    def _write_zeros(self, number: int, ztensor: tensors.Ztensor) -> None:
-        """Stream zeros into a new tensor: what no transform makes."""
-        ztensor.is_transformed = True
-        sticks = pb.WriteSticks(id=number, new_ztensor=ztensor, total_bytes=0)
-        self.steps.append(pb.WriteTensorHeader(sticks=sticks))
-
-    def _inline(self, ztensor: tensors.Ztensor, shape: Shape, written: bool) -> None:
-        ztensor.CopyFrom(shape.message())
-        random = self.random
-        if random.random() < 0.15:
-            ztensor.byte_order = tensors.BYTE_ORDER_BIG_ENDIAN
-        if written:
-            if random.random() < 0.3:
-                ztensor.cache_as = self._name()
-            return
-        ztensor.is_transformed = random.random() < 0.95
-        if self.names and random.random() < 0.15:
-            ztensor.cached = random.choice(self.names)
-            return
-        ztensor.sticks = self._bytes(pages_of(shape) * PAGE)
-        if random.random() < 0.2:
-            ztensor.cache_as = self._name()
-
-    def _spoil_operand(self, ref: tensors.TensorRef, shape: Shape) -> None:
-        """Refer to a tensor that does not fit, is not there, or is not one."""
-        random, ztensor = self.random, ref.inline_ztensor
-        mistake = random.randrange(8)
-        if mistake == 0:
-            ref.Clear()
-        elif mistake == 1:
-            ref.id = random.choice((0, 999, *self.shapes))
-        elif mistake == 2:
-            ref.new_id = random.choice((0, *self.shapes))
-        else:
-            self._inline(ztensor, shape, written=mistake == 3)
-        if mistake == 4:
-            ztensor.sticks += b"\0" * PAGE
-        elif mistake == 5:
-            ztensor.transformed_desc.dim1 += 1
-        elif mistake == 6:
-            ztensor.null_buffer = True
-        elif mistake == 7:
-            ztensor.transformed_desc.type = enum_number(random.choice(NUMBERS))
 
     def _conversion(self) -> list[wire.Operation]:
         """Return a transform of a tensor by id or inline, or a life-cycle operation."""
         random = self.random
         operation = wire.Operation()
-        if random.random() < 0.2 and self.shapes:
-            number = random.choice([*self.shapes] * 9 + [999])
+        if random.random() < 0.2:
+            number = self.operands.any_id()
             name = random.choice(("reset_ztensor", "allochelper_ztensor", "free_ztensor_buffer"))
             getattr(operation, name).ztensor.id = number
             if name == "free_ztensor_buffer":
-                self.shapes.pop(number, None)
+                self.operands.shapes.pop(number, None)
             return [operation]
         return self._transform(operation, random.choice(TRANSFORMS))
 
@@ -331,26 +247,25 @@ class _Author:
         first, reads = name == "reshape_ztensor", name in TRANSFORMS[3:6]
         refs = (arm.src, arm.dest) if first else (arm.ztensor,)
         for ref in refs:
-            if random.random() < 0.5 and self.shapes:
-                ref.id = random.choice(list(self.shapes))
-                shape = self.shapes[ref.id]
+            if random.random() < 0.5 and self.operands.shapes:
+                ref.id = random.choice(list(self.operands.shapes))
+                shape = self.operands.shapes[ref.id]
             else:
-                self._inline(ref.inline_ztensor, shape, written=not reads)
+                self.operands.inline(ref.inline_ztensor, shape, written=not reads)
                 pre = ref.inline_ztensor.pre_transformed_desc
                 pre.type = random.choice(TYPES)
                 ref.inline_ztensor.rec_scale = random.choice((0.0, 1.0, 0.25))
             reads = False
         if name == "reset_ztensor":
-            arm.ztensor.id = random.choice([*self.shapes] * 9 or [999])
+            arm.ztensor.id = self.operands.any_id()
         before: list[wire.Operation] = []
         if name not in TRANSFORMS[3:5] and refs[-1].id and random.random() < 0.7:
-            before.append(
-                wire.Operation(reset_ztensor=wire.ResetZtensor(ztensor=_by_id(refs[-1].id)))
-            )
+            reset = wire.ResetZtensor(ztensor=by_id(refs[-1].id))
+            before.append(wire.Operation(reset_ztensor=reset))
         for described in arm.DESCRIPTOR.fields:
             if described.name == "data":
                 kind = refs[0].inline_ztensor.pre_transformed_desc.type or tensors.FP32
-                arm.data.append(self._floats(shape, kind, random.random() < 0.08))
+                arm.data.append(self.operands.floats(shape, kind, random.random() < 0.08))
             elif described.message_type is None:
                 self._set_scalar(arm, described)
         return [*before, operation]
@@ -365,7 +280,7 @@ class _Author:
                 if self.random.random() < 0.95:
                     self._set_scalar(arm, described)
             elif described.message_type is not None and described.message_type.name == "TensorRef":
-                getattr(arm, described.name).id = self.random.choice((1, 2, 3, 999))
+                getattr(arm, described.name).id = self.random.choice((1, 2, 3, MISSING_ID))
         return operation
 
     def _of_a_vector(self) -> wire.Operation:
@@ -388,68 +303,6 @@ class _Author:
         if not described.is_repeated and self.random.random() < 0.95:
             choices = SCALARS.get(described.cpp_type, NUMBERS)
             setattr(arm, described.name, self.random.choice(choices))
-
-    def _floats(self, shape: Shape, kind: int = tensors.FP32, wrong: bool = False) -> bytes:
-        """Return an array that a transform reads: numbers, sometimes too large, or any bytes."""
-        count = int(np.prod(shape.dims)) + wrong
-        rng = np.random.default_rng(self.random.getrandbits(32))
-        if kind != tensors.FP32 or self.random.random() < 0.1:
-            return rng.bytes(count * BYTES_OF.get(kind, 4))
-        scale = self.random.choice((1.0, 1.0, 1.0, 1e12))
-        return (rng.standard_normal(count) * scale).astype("<f4").tobytes()
-
-    def _bytes(self, size: int) -> bytes:
-        """Return sticks of any bits, of edges, or of moderate numbers, positive or not."""
-        rng, kind = np.random.default_rng(self.random.getrandbits(32)), self.random.randrange(10)
-        if kind == 0:
-            return rng.bytes(size)
-        if kind == 1:
-            return rng.choice(np.array(EDGES, "<u2"), size // 2).tobytes()
-        codes = rng.integers(0x3A00, 0x4200, size // 2).astype("<u2")
-        if kind < 5:
-            codes |= rng.integers(0, 2, size // 2).astype("<u2") << 15
-        return codes.tobytes()
-
-    def _name(self) -> bytes:
-        if self.names and self.random.random() < 0.3:
-            return self.random.choice(self.names)
-        self.names.append(self.random.randbytes(16))
-        return self.names[-1]
-
-    def _next_id(self) -> int:
-        """Return an id never used, mostly."""
-        if self.shapes and self.random.random() < 0.02:
-            return self.random.choice(list(self.shapes))
-        self.last_id += 1
-        return self.last_id
-
-
-def is_written(operand: str) -> bool:
-    """Tell whether an operation of a family writes an operand, by its name."""
-    return operand.startswith("output") or operand in ("hn_output", "cf_output")
-
-
-def pages_of(shape: Shape) -> int:
-    """Return the pages of sticks that a shape takes."""
-    cells = CELLS.get(shape.type, 64)
-    d4, d3, rows, columns = shape.dims
-    if shape.format == tensors.ZDNN_FORMAT_4DWEIGHTS:
-        cells, rows = 64, (rows + 1) // 2
-    return d4 * d3 * -(-rows // 32) * -(-columns // cells)
-
-
-def _takes_floats(shape: Shape) -> bool:
-    """Tell whether a plain transform from FP32 fills a shape."""
-    plain = (tensors.ZDNN_NHWC, tensors.ZDNN_FORMAT_4DFEATURE, tensors.ZDNN_DLFLOAT16)
-    return (shape.layout, shape.format, shape.type) == plain
-
-
-def _by_id(number: int) -> tensors.TensorRef:
-    return tensors.TensorRef(id=number)
-
-
-def _free(number: int) -> wire.Operation:
-    return wire.Operation(free_ztensor_buffer=wire.FreeZtensorBuffer(ztensor=_by_id(number)))
 
 
 @cache

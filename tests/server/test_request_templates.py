@@ -271,7 +271,7 @@ def test_forms_do_not_pile_up() -> None:
     """However many forms and steps come, few are remembered, and the last one is."""
     forms, kept = Templates(), list[bytes]()
     for size in range(1, 600):
-        raw, steps = b"x" * size, [None] * (size % 70)
+        raw, steps = b"x" * size, list[Any]([None] * (size % 70))
         forms.expects(size)
         for number in range(12):
             fixed = bytes([number]) + raw[1:]

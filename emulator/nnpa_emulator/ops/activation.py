@@ -14,13 +14,14 @@ of -0.026 on hardware. Not public either: what relu does with NINF and with -0 (
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.arith import unary_table
 from nnpa_emulator.checks import require_same
+from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import response
 from nnpa_emulator.kernels import activation as kernels
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -38,7 +39,7 @@ def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
 
 
 def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return stick.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
 def _verify_relu(input: Ztensor, clipping_value: int, output: Ztensor) -> None:
@@ -64,7 +65,7 @@ def _rectified(values: Doubles, clipping_value: float, adjustment_factor: float)
     FORMAT_0,
     since="1.0.0",
     verify=_verify_relu,
-    describe=_like_input,
+    infer=_like_input,
     fields={"clipping_value": dlfloat_field},
     ulps=0,
 )
@@ -98,7 +99,7 @@ def _verify_leaky_relu(
     FORMAT_1,
     since="1.1.0",
     verify=_verify_leaky_relu,
-    describe=_like_input,
+    infer=_like_input,
     fields={"clipping_value": dlfloat_field, "adjustment_factor": dlfloat_field},
 )
 def leaky_relu(
@@ -123,7 +124,7 @@ def leaky_relu(
     return _apply(unary_table(_rectified, clip, factor), input, output)
 
 
-@operation(FunctionCode.NNPA_TANH, FORMAT_0, since="1.0.0", verify=_verify, describe=_like_input)
+@operation(FunctionCode.NNPA_TANH, FORMAT_0, since="1.0.0", verify=_verify, infer=_like_input)
 def tanh(input: Ztensor, output: Ztensor) -> bool:
     """Take the hyperbolic tangent.
 
@@ -140,7 +141,7 @@ def _logistic(values: Doubles) -> Doubles:
     return 1 / (1 + np.exp(-values))
 
 
-@operation(FunctionCode.NNPA_SIGMOID, FORMAT_0, since="1.0.0", verify=_verify, describe=_like_input)
+@operation(FunctionCode.NNPA_SIGMOID, FORMAT_0, since="1.0.0", verify=_verify, infer=_like_input)
 def sigmoid(input: Ztensor, output: Ztensor) -> bool:
     """Take the logistic function: 1 / (1 + exp(-input)).
 
@@ -159,7 +160,7 @@ def _gelu(values: Doubles) -> Doubles:
     return values * _logistic(2 * cubic)
 
 
-@operation(FunctionCode.NNPA_GELU, FORMAT_1, since="1.1.0", verify=_verify, describe=_like_input)
+@operation(FunctionCode.NNPA_GELU, FORMAT_1, since="1.1.0", verify=_verify, infer=_like_input)
 def gelu(input: Ztensor, output: Ztensor) -> bool:
     """Take 0.5 * x * (1 + tanh(0.7978845608 * x * (1 + 0.044715 * x**2))).
 
@@ -199,7 +200,7 @@ def _softmax(input: Ztensor, count: int, act_func: int, output: Ztensor) -> bool
     FORMAT_0,
     since="1.0.0",
     verify=_verify,
-    describe=_like_input,
+    infer=_like_input,
     responses=_softmax_responses,
     fields={"act_func": bits_field(4)},
     save_area=True,
@@ -224,7 +225,7 @@ def softmax(input: Ztensor, act_func: int, output: Ztensor) -> bool:
     FORMAT_1,
     since="1.1.0",
     verify=_verify,
-    describe=_like_input,
+    infer=_like_input,
     responses=_softmax_responses,
     fields={"act_func": bits_field(4), "softmax_mask": bits_field(32)},
     save_area=True,

@@ -22,10 +22,11 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.convolve import Limits, Sliding, convolve
-from nnpa_emulator.derive import resized
+from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
-from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.widened import recall
 from nnpa_emulator.windows import (
@@ -149,7 +150,7 @@ def _widen(bias: Ztensor, _lasting: bool) -> tuple[npt.NDArray[np.float32], bool
     FORMAT_0,
     since="1.0.0",
     verify=_verify,
-    describe=_convolved,
+    infer=_convolved,
     responses=_responses,
     operands={"kernel": _KERNEL},
     fields={

@@ -13,12 +13,13 @@ is known to be one ulp higher on a z16.
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import arith, dlfloat
 from nnpa_emulator.arith import unary_table
 from nnpa_emulator.checks import require_dims, require_fields, require_same
+from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -42,15 +43,15 @@ def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
 
 
 def _combine(number: int, a: Ztensor, b: Ztensor, output: Ztensor) -> bool:
-    return stick.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
+    return arith.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
 
 
 def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
-    return stick.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
+    return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
 @operation(
-    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Add: output = input_a + input_b, rounded once.
@@ -66,7 +67,7 @@ def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Subtract: output = input_a - input_b, rounded once.
@@ -82,7 +83,7 @@ def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Multiply: output = input_a * input_b, rounded once.
@@ -98,7 +99,7 @@ def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
 
 
 @operation(
-    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, describe=_like_input_a
+    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
 )
 def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Divide: output = input_a / input_b, rounded once; anything by zero is NINF.
@@ -118,7 +119,7 @@ def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     FORMAT_0,
     since="1.0.0",
     verify=_verify_binary,
-    describe=_like_input_a,
+    infer=_like_input_a,
     ulps=0,
 )
 def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
@@ -139,7 +140,7 @@ def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A
     FORMAT_0,
     since="1.0.0",
     verify=_verify_binary,
-    describe=_like_input_a,
+    infer=_like_input_a,
     ulps=0,
 )
 def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
@@ -160,9 +161,7 @@ def _log(values: Doubles) -> Doubles:
     return np.log(values, out=np.full_like(values, -np.inf), where=values > 0)
 
 
-@operation(
-    FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_LOG, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
 def log(input: Ztensor, output: Ztensor) -> bool:
     """Take the natural logarithm; zero and negative elements give negative NINF.
 
@@ -175,9 +174,7 @@ def log(input: Ztensor, output: Ztensor) -> bool:
     return _apply(unary_table(_log), input, output)
 
 
-@operation(
-    FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_EXP, FORMAT_0, since="1.0.0", verify=_verify_unary, infer=_like_input)
 def exp(input: Ztensor, output: Ztensor) -> bool:
     """Raise e to each element.
 
@@ -190,9 +187,7 @@ def exp(input: Ztensor, output: Ztensor) -> bool:
     return _apply(unary_table(np.exp), input, output)
 
 
-@operation(
-    FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, describe=_like_input
-)
+@operation(FunctionCode.NNPA_SQRT, FORMAT_1, since="1.1.0", verify=_verify_unary, infer=_like_input)
 def sqrt(input: Ztensor, output: Ztensor) -> bool:
     """Take the square root; negative elements give NINF.
 
@@ -225,7 +220,7 @@ def _invsqrt(values: Doubles, epsilon: float) -> Doubles:
     FORMAT_1,
     since="1.1.0",
     verify=_verify_invsqrt,
-    describe=_like_input,
+    infer=_like_input,
     fields={"epsilon": dlfloat_field},
 )
 def invsqrt(input: Ztensor, epsilon: float, output: Ztensor) -> bool:

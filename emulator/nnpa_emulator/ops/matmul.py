@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matrix import (
-    describe_product,
+    infer_product,
     is_on_the_fly,
     require_shapes,
     require_types,
@@ -27,7 +28,6 @@ from nnpa_emulator.pipeline import (
     FUNCTIONS,
     Call,
     Outcome,
-    bits_field,
     define,
     function,
     issue,
@@ -82,7 +82,7 @@ _UNRULED: dict[str, OperandRule | None] = dict.fromkeys(("input_a", "input_b", "
     verify=partial(_verify, FunctionCode.NNPA_MATMUL_OP),
     relations=partial(require_shapes, FunctionCode.NNPA_MATMUL_OP),
     responses=partial(_respond, LAST_RELATION, False),
-    describe=describe_product,
+    infer=infer_product,
     fields=_FIELDS,
     ulps=_ULPS,
 )
@@ -188,7 +188,7 @@ def _choose(guest: Guest, input_a: Ztensor, input_b: Ztensor, op_type: int) -> O
     return _BCAST23 if op_type == ADDITION else _BCAST23_COMPARING
 
 
-@function("1.0.0", outputs=("output",), describe=describe_product, ulps=_ULPS)
+@function("1.0.0", outputs=("output",), infer=infer_product, ulps=_ULPS)
 def matmul_bcast_op(
     call: Call,
     input_a: Ztensor,
@@ -234,12 +234,10 @@ def matmul_bcast_op(
 
 
 # What the function was in 1.0.0, and what recurrent layers issue.
-FUNCTIONS["matmul_bcast_op"] = replace(
-    FUNCTIONS["matmul_bcast_op"], operation=_BCAST23, chooses=True
-)
+FUNCTIONS["matmul_bcast_op"] = replace(FUNCTIONS["matmul_bcast_op"], operation=_BCAST23)
 
 
-@function("1.1.0", outputs=("output",), describe=describe_product, ulps=_ULPS)
+@function("1.1.0", outputs=("output",), infer=infer_product, ulps=_ULPS)
 def matmul_transpose_op(
     call: Call,
     input_a: Ztensor,
@@ -286,5 +284,4 @@ def matmul_transpose_op(
 FUNCTIONS["matmul_transpose_op"] = replace(
     FUNCTIONS["matmul_transpose_op"],
     operation=_TRANSPOSING[FunctionCode.NNPA_MATMUL_OP],
-    chooses=True,
 )

@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_dims, require_fields, require_in
-from nnpa_emulator.derive import resized
+from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.kernels import normalization as kernels
 from nnpa_emulator.kernels import pooling
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, bits_field, dlfloat_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
@@ -65,7 +66,7 @@ def _verify_batchnorm(
     FORMAT_0,
     since="1.0.0",
     verify=_verify_batchnorm,
-    describe=_like_input_a,
+    infer=_like_input_a,
     ulps=WIDE_ULPS,
 )
 def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Ztensor) -> bool:
@@ -115,7 +116,7 @@ def _mean_of(input: Ztensor) -> tuple[Descriptors, ...]:
     FORMAT_0,
     since="1.0.0",
     verify=_verify_meanreduce2d,
-    describe=_mean_of,
+    infer=_mean_of,
     responses=_mean_responses,
     ulps=WIDE_ULPS,
 )
@@ -154,7 +155,7 @@ def _norm_of(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
     return (resized(input_a, (d4, d3, d2, 1)),)
 
 
-@operation(FunctionCode.NNPA_NORM, FORMAT_1, since="1.1.0", verify=_verify_norm, describe=_norm_of)
+@operation(FunctionCode.NNPA_NORM, FORMAT_1, since="1.1.0", verify=_verify_norm, infer=_norm_of)
 def norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     """Take the Euclidean norm of input_a - input_b over every dim1 vector.
 
@@ -202,7 +203,7 @@ def _moments_of(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
     FORMAT_1,
     since="1.1.0",
     verify=_verify_moments,
-    describe=_moments_of,
+    infer=_moments_of,
     outputs=("output_a", "output_b"),
     marks=("output_a",),
     fields={"bessel_correction_type": bits_field(32)},
@@ -229,11 +230,9 @@ def moments(
     results = np.empty((shape.dims[0], 2), np.float64)
     bessel = int(bessel_correction_type)
     kernels.moments(_codes(input), shape.dims, shape.pages, bessel, results.reshape(-1))
-    found = [
-        stick.write_fp32(results[:, index].copy(), output.transformed_desc, output.sticks)
-        for index, output in enumerate((output_a, output_b))
-    ]
-    return any(found)
+    mean, variance = results.T.copy()
+    violated = stick.write_fp32(mean, output_a.transformed_desc, output_a.sticks)
+    return stick.write_fp32(variance, output_b.transformed_desc, output_b.sticks) or violated
 
 
 def _verify_layernorm(
@@ -276,7 +275,7 @@ def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **others: object) -
     since="1.1.0",
     verify=_verify_layernorm,
     relations=_layernorm_relations,
-    describe=_like_input_a,
+    infer=_like_input_a,
     fields=dict.fromkeys(("beta_value", "gamma_value", "epsilon_value"), dlfloat_field),
 )
 def layernorm(
@@ -365,7 +364,7 @@ def _reduced(input: Ztensor, op_type: int) -> tuple[Descriptors, ...]:
     since="1.1.0",
     verify=_verify_reduce,
     relations=_reduce_relations,
-    describe=_reduced,
+    infer=_reduced,
     responses=_reduce_responses,
     operands={"output": _REDUCED},
     fields={"op_type": bits_field(8)},

@@ -17,11 +17,12 @@ import numpy as np
 
 from nnpa_emulator import dlfloat, stick
 from nnpa_emulator.checks import require_dim, require_fields
-from nnpa_emulator.derive import resized
+from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import FieldRule, response
 from nnpa_emulator.kernels import pooling as kernels
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
-from nnpa_emulator.pipeline import Descriptors, bits_field, operation
+from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -157,7 +158,7 @@ def _pool(
     FORMAT_0,
     since="1.0.0",
     verify=_verify,
-    describe=_pooled,
+    infer=_pooled,
     responses=_responses,
     fields=_FIELDS,
     ulps=POOL_ULPS,
@@ -205,7 +206,7 @@ def avgpool2d(
     FORMAT_0,
     since="1.0.0",
     verify=_verify,
-    describe=_pooled,
+    infer=_pooled,
     responses=_responses,
     fields=_FIELDS,
     ulps=0,

@@ -17,6 +17,7 @@ import numpy as np
 
 from nnpa_emulator import stick
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
+from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import (
     Alignment,
     OperandRule,
@@ -38,9 +39,7 @@ from nnpa_emulator.pipeline import (
     DEFAULT_ULPS,
     Call,
     Outcome,
-    bits_field,
     define,
-    dlfloat_field,
     function,
     issue,
     require_facility,

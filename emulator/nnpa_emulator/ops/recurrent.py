@@ -21,7 +21,6 @@ is exact to 1e-10 here, h from the unrounded c.
 from typing import Any
 
 from nnpa_emulator.arith import explain_violation
-from nnpa_emulator.instruction import ALIGNED
 from nnpa_emulator.kernels import layers
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
@@ -32,7 +31,6 @@ from nnpa_emulator.pipeline import (
     Descriptors,
     Outcome,
     function,
-    remember_accepted,
     require_facility,
 )
 from nnpa_emulator.products import Range
@@ -54,7 +52,7 @@ from nnpa_emulator.recurrence import (
 )
 from nnpa_emulator.sequences import NOWHERE, FusedGates, Product, States, Whole, clear_padding
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded, stick_bytes
+from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 
 
 def _run_direction(one: Direction, backward: bool) -> Outcome | None:
@@ -69,7 +67,7 @@ def _run_direction(one: Direction, backward: bool) -> Outcome | None:
     if ended == layers.COMPLETED:
         one.check_product("matmul_op")
         outputs = tuple(one.layer.tensors[name] for name in one.layer.outputs.values())
-        if not one.known:
+        if not one.call.checked:
             ended = whole.run(outputs, one.half, backward, probing=True)
             if ended == layers.COMPLETED:
                 one.check_activation(one.activation())
@@ -167,25 +165,19 @@ def _violation(code: FunctionCode, one: Direction, *names: str) -> Outcome:
 def _run(call: Call, layer: Layer) -> Outcome:
     """Take a call through its checks and both directions, in the library's order of events."""
     guest = call.guest
-    key = _key(guest, layer)
-    known = call.alignment is ALIGNED and _is_known(guest, key, layer)
-    if not known:
+    if not call.checked:
         _require(guest, layer)
     for half in _HALVES[layer.direction]:
         side = half if layer.direction == BIDIR else 0
         tensors = {name: slice_of(layer, name, side) for name in SLICED if name in layer.tensors}
         tensors["input"] = layer.tensors["input"]
         try:
-            outcome = _run_direction(Direction(call, layer, side, known, tensors), half == 1)
+            outcome = _run_direction(Direction(call, layer, side, tensors), half == 1)
         except MemoryError as error:
             status = Status.ZDNN_ALLOCATION_FAILURE
             raise Refused(status, "work area", "not available", "allocatable") from error
         if outcome is not None:
             return outcome
-    if not known:
-        descs = [one.transformed_desc for one in layer.tensors.values()]
-        sizes = tuple(stick_bytes(desc) for desc in descs)
-        remember_accepted(guest, key, sizes, [guest.machine, guest.cached, *descs])
     for name in layer.outputs.values():
         layer.tensors[name].is_transformed = True
     return OK
@@ -204,25 +196,7 @@ def _require(guest: Guest, layer: Layer) -> None:
     require_direction(layer)
 
 
-def _key(guest: Guest, layer: Layer) -> tuple[object, ...]:
-    """Return by what an accepted call is remembered."""
-    descs = [id(one.transformed_desc) for one in layer.tensors.values()]
-    machine = id(guest.machine), id(guest.cached)
-    return (layer.gates, layer.direction, guest.precheck, *machine, *descs)
-
-
-def _is_known(guest: Guest, key: tuple[object, ...], layer: Layer) -> bool:
-    """Tell whether a call has been accepted before, and every tensor has its storage."""
-    accepted = guest.accepted.get(key)
-    if accepted is None:
-        return False
-    for tensor, size in zip(layer.tensors.values(), accepted[0], strict=True):
-        if tensor.buffer is None or tensor.buffer.nbytes < size:
-            return False
-    return True
-
-
-def _describe(
+def _infer(
     h0: Ztensor, input: Ztensor, direction: int, all_timesteps: bool = False, **_others: object
 ) -> Descriptors:
     """Describe a hidden state of all timesteps or of the last."""
@@ -235,16 +209,16 @@ def _describe(
     return user, h0_desc.with_dims((timesteps, 1, batch, width))
 
 
-def _describe_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
+def _infer_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
     last: dict[str, Any] = {**arguments, "all_timesteps": False}
-    return _describe(**arguments), _describe(**last)
+    return _infer(**arguments), _infer(**last)
 
 
-def _describe_gru(**arguments: Any) -> tuple[Descriptors, ...]:
-    return (_describe(**arguments),)
+def _infer_gru(**arguments: Any) -> tuple[Descriptors, ...]:
+    return (_infer(**arguments),)
 
 
-@function("1.0.0", outputs=("hn_output", "cf_output"), describe=_describe_lstm, ulps=DEFAULT_ULPS)
+@function("1.0.0", outputs=("hn_output", "cf_output"), infer=_infer_lstm, ulps=DEFAULT_ULPS)
 def lstm(
     call: Call,
     input: Ztensor,
@@ -299,7 +273,7 @@ def lstm(
     return _run(call, Layer(LSTM, direction, tensors))
 
 
-@function("1.0.0", outputs=("hn_output",), describe=_describe_gru, ulps=DEFAULT_ULPS)
+@function("1.0.0", outputs=("hn_output",), infer=_infer_gru, ulps=DEFAULT_ULPS)
 def gru(
     call: Call,
     input: Ztensor,

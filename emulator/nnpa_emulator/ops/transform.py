@@ -38,7 +38,6 @@ from nnpa_emulator.pipeline import (
     Call,
     Outcome,
     function,
-    remember_accepted,
     require_facility,
 )
 from nnpa_emulator.status import Malformed, Refused, Status
@@ -122,16 +121,9 @@ def _pre_layout(ztensor: Ztensor) -> int:
 
 
 def _require_transformable(call: Call, ztensor: Ztensor) -> None:
-    """Check descriptors, limits, buffer and state, in this order.
-
-    The guest remembers descriptors that passed, as it does those of operations.
-    """
-    guest, desc, pre = call.guest, ztensor.transformed_desc, ztensor.pre_transformed_desc
-    key = ("transformable", id(guest.machine), id(guest.cached), id(desc), id(pre))
-    if key not in guest.accepted:
-        _require_float_descs(ztensor)
-        require_limits(desc, guest, "c2")
-        remember_accepted(guest, key, None, [guest.machine, guest.cached, desc, pre])
+    """Check descriptors, limits, buffer and state, in this order."""
+    _require_float_descs(ztensor)
+    require_limits(ztensor.transformed_desc, call.guest, "c2")
     require_buffer(ztensor, call.alignment.buffer_misaligned, "c3")
     require_state(ztensor, "ztensor", False, "c4")
     require_storage({"ztensor": ztensor})

@@ -16,11 +16,12 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
-from nnpa_emulator import FUNCTIONS, Guest, Ztensor, bound, widened
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, widened
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
+from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
 from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
@@ -189,7 +190,7 @@ def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> Prepared
     if desc.layout not in _PLAIN_LAYOUTS or desc.type != DataTypes.ZDNN_DLFLOAT16:
         return _never
     buffer = tensor.sticks
-    write = bound.stickify_fp32(desc, buffer, saturate=saturate, nchw=_is_nchw(tensor))
+    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=_is_nchw(tensor))
 
     def prepared(run: Run) -> bool:
         array = run.arrays[source]
@@ -210,7 +211,7 @@ def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> Prepar
     if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
         return _never
     dtype = None if result.dtype == _FP32 else result.dtype
-    read = bound.unstickify_fp32(desc, tensor.sticks, nchw=_is_nchw(tensor))
+    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor))
 
     def prepared(run: Run) -> bool:
         line = read()
@@ -261,4 +262,4 @@ def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | N
     if number is None:
         return None
     a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
-    return bound.binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)
+    return prepare_binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)

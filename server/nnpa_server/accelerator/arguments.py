@@ -53,10 +53,10 @@ def _allocate_new(
     if not names:
         return {}
     function = step.arm.function
-    if function.describe is None:
+    if function.infer is None:
         raise unspecified(f"{step.path}.{names[0]}")
     inputs = {name: tensor for name, tensor in tensors.items() if name not in function.outputs}
-    shapes = function.describe(**inputs, **step.values, **step.hints)
+    shapes = function.infer(**inputs, **step.values, **step.hints)
     new: dict[str, Ztensor] = {}
     for name, (pre, transformed) in zip(function.outputs, shapes, strict=True):
         if name in names:

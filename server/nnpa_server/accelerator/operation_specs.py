@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import options_pb2 as pb
 from nnpa_emulator import FUNCTIONS, TensorDesc
@@ -20,8 +21,7 @@ from nnpa_emulator.pipeline import Function
 
 from nnpa_server.errors import invalid, unspecified
 
-Message: TypeAlias = Any  # a message of an arm: its fields are known at run time only
-Reader: TypeAlias = Callable[[Message, str], Any]
+Reader: TypeAlias = Callable[[Message, str], object]
 
 _UNSIGNED = 0xFFFFFFFF
 _COMPUTING = range(pb.FAMILY_ELEMENTWISE, pb.FAMILY_RECURRENT + 1)
@@ -63,11 +63,14 @@ class Arm:
 _same_desc = lru_cache(maxsize=4096)(TensorDesc)
 
 
-def read_desc(message: Message, path: str, *, transformed: bool) -> TensorDesc:
+def read_desc(message: tensor_pb2.TensorDesc, path: str, *, transformed: bool) -> TensorDesc:
     """Return a descriptor; layout, type and, when transformed, format must be there."""
-    for name in ("layout", "type", "format") if transformed else ("layout", "type"):
-        if not message.HasField(name):
-            raise unspecified(f"{path}.{name}")
+    if not message.HasField("layout"):
+        raise unspecified(f"{path}.layout")
+    if not message.HasField("type"):
+        raise unspecified(f"{path}.type")
+    if transformed and not message.HasField("format"):
+        raise unspecified(f"{path}.format")
     return _same_desc(
         message.layout & _UNSIGNED,
         message.format & _UNSIGNED,
@@ -91,9 +94,10 @@ def _desc_reader(name: str) -> Reader:
 
 
 def _scalar_reader(name: str, required: bool, default: object) -> Reader:
-    def read(message: Message, path: str) -> Any:
+    def read(message: Message, path: str) -> object:
         if message.HasField(name):
-            return getattr(message, name)
+            value: object = getattr(message, name)
+            return value
         if required:
             raise unspecified(f"{path}.{name}")
         return default
@@ -106,30 +110,30 @@ def _int8_reader(name: str) -> Reader:
     scalar = _scalar_reader(name, True, None)
 
     def read(message: Message, path: str) -> int:
-        value: int = scalar(message, path)
-        if not -128 <= value <= 127:
-            raise invalid(f"{path}.{name}", value, "-128 to 127")
-        return value
+        number = scalar(message, path)
+        if not isinstance(number, int) or not -128 <= number <= 127:
+            raise invalid(f"{path}.{name}", number, "-128 to 127")
+        return number
 
     return read
 
 
-def _count_reader(codes: str) -> Reader:
+def _count_reader(name: str, codes: str) -> Reader:
     """Return a reader for C's count of variadic codes, at most their number."""
 
     def read(message: Message, path: str) -> int | None:
-        if not message.HasField("count"):
+        if not message.HasField(name):
             return None
-        limit, count = len(getattr(message, codes)), int(message.count)
+        limit, count = len(getattr(message, codes)), int(getattr(message, name))
         if count > limit:
-            raise invalid(f"{path}.count", count, f"at most {limit}, the number of {codes}")
+            raise invalid(f"{path}.{name}", count, f"at most {limit}, the number of {codes}")
         return count
 
     return read
 
 
 def _list_reader(name: str) -> Reader:
-    def read(message: Message, _path: str) -> list[Any]:
+    def read(message: Message, _path: str) -> list[object]:
         return list(getattr(message, name))
 
     return read
@@ -148,7 +152,7 @@ def _reader(field: FieldDescriptor, function: Function) -> Reader:
     if options.bits == 8 and field.type == FieldDescriptor.TYPE_INT32:
         return _int8_reader(name)
     if options.counts:
-        return _count_reader(options.counts)
+        return _count_reader(name, options.counts)
     parameter = function.parameters.get(name)
     if parameter is None:
         return _scalar_reader(name, False, False)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from google.protobuf import message as protobuf
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.custom_machine import Overrides, customise
 from nnpa_emulator.machine import (
     DEFAULT_LIBRARY,
     DEFAULT_MACHINE,
@@ -16,8 +17,6 @@ from nnpa_emulator.machine import (
     Guest,
     LogLevel,
     Machine,
-    Overrides,
-    customise,
 )
 
 from nnpa_server.errors import CallRefused, invalid

@@ -158,9 +158,9 @@ def _warm(guest: Guest, function: Function) -> None:
         for name, parameter in function.parameters.items()
         if name not in function.tensors and parameter.default is parameter.empty
     }
-    if function.describe is None or "clip_min" in scalars:
+    if function.infer is None or "clip_min" in scalars:
         return
-    described = function.describe(**inputs, **scalars)
+    described = function.infer(**inputs, **scalars)
     outputs = {
         name: Ztensor(pre, desc)
         for name, (pre, desc) in zip(function.outputs, described, strict=True)

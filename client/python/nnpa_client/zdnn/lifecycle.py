@@ -141,8 +141,8 @@ def _in_order(data: Sequence[UserArray], gates: dict[str, UserArray]) -> list[Us
     if gates and (
         data or len(names) != len(gates) or names not in (["f", "i", "c", "o"], ["z", "r", "h"])
     ):
-        given = ", ".join(gates)
-        raise TypeError(f"gates: {given}, expected f, i, c, o or z, r, h, and no other arrays")
+        passed = ", ".join(gates)
+        raise TypeError(f"gates: {passed}, expected f, i, c, o or z, r, h, and no other arrays")
     return [gates[name] for name in names]
 
 

@@ -4,7 +4,7 @@
 from contextlib import suppress
 
 from nnpa_emulator import ALIGNED, OK, Outcome, Ztensor
-from nnpa_emulator.repeat import repeatable
+from nnpa_emulator.prepared import prepare
 
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.operands import bare
@@ -32,7 +32,7 @@ def _prepare_calls(plain: CallFunction) -> CallFunction:
         outcome = plain(session, step, tensors)
         if outcome is OK and step.alignment is ALIGNED:
             arguments = {**tensors, **step.values}
-            memo.prepared = repeatable(session.guest, step.arm.name, arguments)
+            memo.prepared = prepare(session.guest, step.arm.name, arguments)
         return outcome
 
     return call_function

@@ -3,7 +3,7 @@
 
 from nnpa.zdnn.v1 import operation_pb2
 from nnpa_emulator import Ztensor
-from nnpa_emulator.repeat import Repeat
+from nnpa_emulator.prepared import PreparedCall
 
 from nnpa_server.accelerator.decode import Step
 
@@ -17,7 +17,7 @@ class StepMemo:
     __slots__ = ("prepared", "results", "structures")
 
     def __init__(self) -> None:
-        self.prepared: Repeat | None = None
+        self.prepared: PreparedCall | None = None
         self.structures: dict[str, Ztensor] = {}
         self.results: dict[object, operation_pb2.OperationResult] = {}
 

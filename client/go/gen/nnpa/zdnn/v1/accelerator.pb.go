@@ -763,9 +763,10 @@ type Session struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Version of the server, for example "0.1.0". Output only.
 	ServerVersion string `protobuf:"bytes,18,opt,name=server_version,json=serverVersion,proto3" json:"server_version,omitempty"`
-	// Memory that client and server share. Wanted at creation by a client that made it; told if the
-	// server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-	// there is none, or it came over a plain socket. Cannot be updated; released with the session.
+	// Memory that client and server share. A client that created the memory names it at creation; the
+	// answer has it if the server opened it, which takes a client on a Unix socket and a server started
+	// for it. Absent: there is none, or it came over a plain socket. Cannot be updated; released with
+	// the session.
 	SharedMemory *SharedMemory `protobuf:"bytes,19,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	// Look for misused tensors, and report them; see sanitizer.proto. Fresh buffers and the padding of
 	// sticks that operations write are filled with NINF, 0x7FFF, instead of zero. Operations are
@@ -779,9 +780,9 @@ type Session struct {
 	FaultRules []*FaultRule `protobuf:"bytes,20,rep,name=fault_rules,json=faultRules,proto3" json:"fault_rules,omitempty"`
 	// The last 1000 faults that were injected. Output only.
 	InjectedFaults []*InjectedFault `protobuf:"bytes,21,rep,name=injected_faults,json=injectedFaults,proto3" json:"injected_faults,omitempty"`
-	// The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
-	// does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
-	// nothing told. Default: none. May be updated.
+	// The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. The answer has
+	// it while it records. A name that is not open, or another caller's, is ignored: nothing is
+	// recorded, and the answer has no name. Default: none. May be updated.
 	Trace string `protobuf:"bytes,24,opt,name=trace,proto3" json:"trace,omitempty"`
 	// The socket beside the Unix socket that the call came over, on which ExecuteStream travels without
 	// HTTP/2. Absent over TCP, and where there is none. Output only.
@@ -993,7 +994,7 @@ type PlainSocket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What follows the path of the other socket in this one's: ".plain". Without a slash.
 	Suffix string `protobuf:"bytes,1,opt,name=suffix,proto3" json:"suffix,omitempty"`
-	// Whether the server maps memory that comes with a call there: it was told to share memory.
+	// Whether the server maps memory that comes with a call there: it was started to share memory.
 	TakesMemory   bool `protobuf:"varint,2,opt,name=takes_memory,json=takesMemory,proto3" json:"takes_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Faults: what a session is told to break, and what it broke. For tests of programs that use zDNN;
+// Faults: which calls of a session fail, and which have failed. For tests of programs that use zDNN;
 // a server takes rules only if it was started with --allow-faults (FAULTS_NOT_ALLOWED otherwise).
 //
 // Calls are numbered from 1 in the order in which they reach the emulator: every operation of the
@@ -11,7 +11,7 @@
 //
 // A rule has conditions and one effect. All rules look at all calls, in order: moves and delays take
 // place whatever else does, and of the other effects the first whose turn it is decides. Every
-// injected fault is told in three places: the server's log (logger nnpa.fault), the trailing
+// injected fault appears in three places: the server's log (logger nnpa.fault), the trailing
 // metadata of the gRPC call (key "nnpa-fault", one line of text each, for example
 // "call=3 operation=conv2d rule=0 effect=status detail=ZDNN_EXCEEDS_MDIS"), and
 // Session.injected_faults.
@@ -306,7 +306,7 @@ type FaultRule_Move struct {
 }
 
 type FaultRule_Note struct {
-	// Nothing happens, and is told as a fault is: to see the calls and their numbers.
+	// Nothing happens, and is reported as a fault is: to see the calls and their numbers.
 	Note bool `protobuf:"varint,17,opt,name=note,proto3,oneof"`
 }
 
@@ -326,8 +326,8 @@ func (*FaultRule_Move) isFaultRule_Effect() {}
 
 func (*FaultRule_Note) isFaultRule_Effect() {}
 
-// How long a delay is. The session, and one thread of the server, wait; a client that gives up ends
-// it.
+// How long a delay is. The session, and one thread of the server, wait; a client that cancels its
+// call ends the delay.
 type FaultDelay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds, 0 to 600: the delay, or the mean of its distribution.

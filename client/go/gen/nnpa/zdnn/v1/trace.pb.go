@@ -649,7 +649,7 @@ type TracedCall struct {
 	DurationsNs []uint64 `protobuf:"varint,6,rep,packed,name=durations_ns,json=durationsNs,proto3" json:"durations_ns,omitempty"`
 	// Contents that the operations brought, found and left.
 	Contents []*TracedContents `protobuf:"bytes,7,rep,name=contents,proto3" json:"contents,omitempty"`
-	// Tensors that the operations name and that the trace has not told of: those that the session had
+	// Tensors that the operations name and that the trace does not have yet: those that the session had
 	// before it joined, as they were before this call.
 	Tensors []*ZtensorInfo `protobuf:"bytes,8,rep,name=tensors,proto3" json:"tensors,omitempty"`
 	// The chunks of WriteTensor or ReadTensor. Exactly one is set, or none.

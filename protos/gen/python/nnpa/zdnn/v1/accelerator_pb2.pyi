@@ -488,9 +488,9 @@ class Session(_message.Message):
     Default false. Cannot be updated.
     """
     trace: _builtins.str
-    """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
-    does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
-    nothing told. Default: none. May be updated.
+    """The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. The answer has
+    it while it records. A name that is not open, or another caller's, is ignored: nothing is
+    recorded, and the answer has no name. Default: none. May be updated.
     """
     @_builtins.property
     def machine_spec(self) -> Global___MachineSpec:
@@ -514,9 +514,10 @@ class Session(_message.Message):
 
     @_builtins.property
     def shared_memory(self) -> Global___SharedMemory:
-        """Memory that client and server share. Wanted at creation by a client that made it; told if the
-        server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-        there is none, or it came over a plain socket. Cannot be updated; released with the session.
+        """Memory that client and server share. A client that created the memory names it at creation; the
+        answer has it if the server opened it, which takes a client on a Unix socket and a server started
+        for it. Absent: there is none, or it came over a plain socket. Cannot be updated; released with
+        the session.
         """
 
     @_builtins.property
@@ -586,7 +587,7 @@ class PlainSocket(_message.Message):
     suffix: _builtins.str
     """What follows the path of the other socket in this one's: ".plain". Without a slash."""
     takes_memory: _builtins.bool
-    """Whether the server maps memory that comes with a call there: it was told to share memory."""
+    """Whether the server maps memory that comes with a call there: it was started to share memory."""
     def __init__(
         self,
         *,

@@ -3,7 +3,7 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 
-Faults: what a session is told to break, and what it broke. For tests of programs that use zDNN;
+Faults: which calls of a session fail, and which have failed. For tests of programs that use zDNN;
 a server takes rules only if it was started with --allow-faults (FAULTS_NOT_ALLOWED otherwise).
 
 Calls are numbered from 1 in the order in which they reach the emulator: every operation of the
@@ -14,7 +14,7 @@ random has a seed. Operations of hosted networks are no calls of the program and
 
 A rule has conditions and one effect. All rules look at all calls, in order: moves and delays take
 place whatever else does, and of the other effects the first whose turn it is decides. Every
-injected fault is told in three places: the server's log (logger nnpa.fault), the trailing
+injected fault appears in three places: the server's log (logger nnpa.fault), the trailing
 metadata of the gRPC call (key "nnpa-fault", one line of text each, for example
 "call=3 operation=conv2d rule=0 effect=status detail=ZDNN_EXCEEDS_MDIS"), and
 Session.injected_faults.

@@ -373,7 +373,7 @@ class TracedCall(_message.Message):
 
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.ZtensorInfo]:
-        """Tensors that the operations name and that the trace has not told of: those that the session had
+        """Tensors that the operations name and that the trace does not have yet: those that the session had
         before it joined, as they were before this call.
         """
 

@@ -24,7 +24,7 @@ record Call(
     List<Ztensor> creates,
     Consumer<OperationResult> read) {
 
-  /** A call that makes no ztensor, and whose answer nobody reads. */
+  /** A call that creates no ztensor and ignores its answer. */
   Call(String name, Operation operation, Map<String, Ztensor> tensors) {
     this(name, operation, tensors, List.of(), result -> {});
   }

@@ -12,7 +12,7 @@ import java.util.EnumSet;
 import java.util.Set;
 
 /**
- * Descriptors, sizes and limits: functions that ask nobody.
+ * Descriptors, sizes and limits: functions that need no server.
  *
  * <p>Descriptors are {@code zdnn_tensor_desc} as the wire carries it; dimensions are elements, and
  * an {@code int} above 2^31-1 is C's {@code uint32_t} of the same bits. Layouts and types are
@@ -77,7 +77,7 @@ public final class Descriptors {
     String op = "generate_transformed_desc";
     TensorDesc.Builder target = TensorDesc.newBuilder();
     boolean kernel = preTfrmdDesc.getLayout() == DataLayouts.ZDNN_HWCK;
-    if (!plain(preTfrmdDesc, target) && !other(preTfrmdDesc, target)) {
+    if (!quantizable(preTfrmdDesc, target) && !unquantizable(preTfrmdDesc, target)) {
       throw refuse(
           ZdnnStatus.ZDNN_INVALID_LAYOUT,
           op,
@@ -100,7 +100,7 @@ public final class Descriptors {
   }
 
   /** Places the dimensions of layouts that every transform knows; returns whether it is one. */
-  private static boolean plain(TensorDesc pre, TensorDesc.Builder target) {
+  private static boolean quantizable(TensorDesc pre, TensorDesc.Builder target) {
     switch (pre.getLayout()) {
       case ZDNN_1D -> place(target, 1, 1, 1, pre.getDim1());
       case ZDNN_2D -> place(target, 1, 1, pre.getDim2(), pre.getDim1());
@@ -117,7 +117,7 @@ public final class Descriptors {
   }
 
   /** Places the dimensions of layouts that are not quantized; directions of 4DS share dim1. */
-  private static boolean other(TensorDesc pre, TensorDesc.Builder target) {
+  private static boolean unquantizable(TensorDesc pre, TensorDesc.Builder target) {
     int directions = pre.getDim3();
     switch (pre.getLayout()) {
       case ZDNN_NCHW -> place(target, pre.getDim4(), pre.getDim2(), pre.getDim1(), pre.getDim3());
@@ -158,7 +158,7 @@ public final class Descriptors {
   public static TensorDesc generateQuantizedTransformedDesc(
       TensorDesc preTfrmdDesc, int transformType) {
     TensorDesc.Builder target = TensorDesc.newBuilder().setLayout(DataLayouts.ZDNN_NHWC);
-    checkQuantized(preTfrmdDesc, plain(preTfrmdDesc, target), transformType);
+    checkQuantized(preTfrmdDesc, quantizable(preTfrmdDesc, target), transformType);
     QuantizedTransformTypes chosen = QuantizedTransformTypes.forNumber(transformType);
     boolean weights = chosen == QuantizedTransformTypes.QUANTIZED_WEIGHTS_INT8;
     boolean real = chosen == QuantizedTransformTypes.QUANTIZED_DLFLOAT16;
@@ -168,9 +168,9 @@ public final class Descriptors {
         .build();
   }
 
-  private static void checkQuantized(TensorDesc pre, boolean plain, int transformType) {
+  private static void checkQuantized(TensorDesc pre, boolean quantizable, int transformType) {
     String op = "generate_quantized_transformed_desc";
-    if (!plain) {
+    if (!quantizable) {
       String limit = "1D, 2D, 2DS, 3D, 3DS, 4D or NHWC";
       throw refuse(
           ZdnnStatus.ZDNN_INVALID_LAYOUT, op, 1, "pre_tfrmd_desc.layout", layout(pre), limit);
@@ -226,20 +226,20 @@ public final class Descriptors {
   }
 
   private static void checkUsage(String op, TensorDesc pre, int usage) {
-    boolean known = usage == Constants.USAGE_WEIGHTS || usage == Constants.USAGE_HIDDEN_WEIGHTS;
-    if (!known && !biases(usage)) {
+    boolean weights = usage == Constants.USAGE_WEIGHTS || usage == Constants.USAGE_HIDDEN_WEIGHTS;
+    if (!weights && !biases(usage)) {
       String value = String.format("usage 0x%X", usage);
       throw refuse(ZdnnStatus.ZDNN_INVALID_CONCAT_INFO, op, 3, "info", value, "a USAGE_ number");
     }
-    DataLayouts wanted = biases(usage) ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
-    if (pre.getLayout() != wanted) {
+    DataLayouts expected = biases(usage) ? DataLayouts.ZDNN_2DS : DataLayouts.ZDNN_3DS;
+    if (pre.getLayout() != expected) {
       throw refuse(
           ZdnnStatus.ZDNN_INVALID_LAYOUT,
           op,
           3,
           "pre_tfrmd_desc.layout",
           layout(pre),
-          wanted.name());
+          expected.name());
     }
   }
 

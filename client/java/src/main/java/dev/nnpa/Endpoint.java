@@ -22,7 +22,7 @@ import java.util.regex.Pattern;
 import javax.net.ssl.SSLException;
 
 /**
- * A server's address, what it takes to be let in, and how long to wait.
+ * A server's address, the credentials for it, and timeouts.
  *
  * @param target "host:port" or "unix:/path"
  * @param tlsCa file with the certificates that may sign the server's, PEM; null: no TLS
@@ -50,8 +50,8 @@ public record Endpoint(
   /** Checks what belongs together. */
   public Endpoint {
     if ((tlsCert == null) != (tlsKey == null)) {
-      String given = tlsKey == null ? "tlsCert" : "tlsKey";
-      throw new IllegalArgumentException(given + ": given alone, tlsCert and tlsKey go together");
+      String option = tlsKey == null ? "tlsCert" : "tlsKey";
+      throw new IllegalArgumentException(option + ": given alone, tlsCert and tlsKey go together");
     }
     if (tlsCert != null && tlsCa == null) {
       throw new IllegalArgumentException("tlsCa: not given, tlsCert needs it");

@@ -60,42 +60,42 @@ final class GrpcTransport implements Transport {
 
   @Override
   public ListMachinesResponse listMachines(ListMachinesRequest request) {
-    return call(endpoint.connectTimeout(), one -> one.listMachines(request));
+    return call(endpoint.connectTimeout(), stub -> stub.listMachines(request));
   }
 
   @Override
   public Machine getMachine(GetMachineRequest request) {
-    return call(endpoint.connectTimeout(), one -> one.getMachine(request));
+    return call(endpoint.connectTimeout(), stub -> stub.getMachine(request));
   }
 
   @Override
   public dev.nnpa.zdnn.v1.Session createSession(CreateSessionRequest request) {
-    return call(endpoint.connectTimeout(), one -> one.createSession(request));
+    return call(endpoint.connectTimeout(), stub -> stub.createSession(request));
   }
 
   @Override
   public dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request) {
-    return call(endpoint.timeout(), one -> one.getSession(request));
+    return call(endpoint.timeout(), stub -> stub.getSession(request));
   }
 
   @Override
   public dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request) {
-    return call(endpoint.timeout(), one -> one.updateSession(request));
+    return call(endpoint.timeout(), stub -> stub.updateSession(request));
   }
 
   @Override
   public void deleteSession(DeleteSessionRequest request) {
-    call(endpoint.connectTimeout(), one -> one.deleteSession(request));
+    call(endpoint.connectTimeout(), stub -> stub.deleteSession(request));
   }
 
   @Override
   public ExecuteResponse execute(ExecuteRequest request) {
-    return call(endpoint.timeout(), one -> one.execute(request));
+    return call(endpoint.timeout(), stub -> stub.execute(request));
   }
 
   @Override
   public ListTensorsResponse listTensors(ListTensorsRequest request) {
-    return call(endpoint.timeout(), one -> one.listTensors(request));
+    return call(endpoint.timeout(), stub -> stub.listTensors(request));
   }
 
   @Override
@@ -117,8 +117,8 @@ final class GrpcTransport implements Transport {
       try {
         call(
             endpoint.timeout(),
-            one -> {
-              one.readTensor(request).forEachRemaining(sink);
+            stub -> {
+              stub.readTensor(request).forEachRemaining(sink);
               return null;
             });
       } finally {

@@ -26,15 +26,15 @@ import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
 /**
- * What a session shares with its ztensors: ids, the open list, what to free; the one place from
- * which operations leave.
+ * State that a session shares with its ztensors: ids, the open list, ids to free. Every operation
+ * leaves the client here.
  *
  * <p>Every Execute begins with freeing the tensors whose objects have been dropped since the last
  * one.
  */
 final class Guest {
   private static final System.Logger LOG = System.getLogger("dev.nnpa.zdnn");
-  // Reasons of errors that the server finds before anything of a list has run.
+  // Reasons of errors after which no operation of the list has run.
   private static final Set<String> NOTHING_HAS_RUN =
       Set.of(
           "CALL_QUOTA_EXCEEDED",
@@ -63,7 +63,7 @@ final class Guest {
   private long lastId;
   private boolean uncertain;
 
-  /** A ztensor that the server holds for an object that may be dropped. */
+  /** A weak reference to a ztensor, with its id in the session. */
   private static final class Living extends WeakReference<Ztensor> {
     private final long id;
 
@@ -79,8 +79,8 @@ final class Guest {
     this.limits = session.getLimits();
   }
 
-  void onWarning(Consumer<ZdnnWarning> told) {
-    listener = told;
+  void onWarning(Consumer<ZdnnWarning> listener) {
+    this.listener = listener;
   }
 
   /** Returns an id that no tensor of the session has had. */
@@ -88,11 +88,11 @@ final class Guest {
     return ++lastId;
   }
 
-  /** Notes that the server has forgotten a tensor; the object keeps its structure. */
-  synchronized void forget(Ztensor ztensor) {
-    Living one = living.remove(ztensor.id());
-    if (one != null) {
-      one.clear();
+  /** Stops tracking a tensor that the server has freed; the object keeps its structure. */
+  synchronized void untrack(Ztensor ztensor) {
+    Living reference = living.remove(ztensor.id());
+    if (reference != null) {
+      reference.clear();
     }
     ztensor.lose();
   }
@@ -143,7 +143,7 @@ final class Guest {
 
   /** Closes a pipeline; what is queued still is dropped. */
   synchronized void end() {
-    abandon(queue, "its pipeline was closed before it ran");
+    invalidate(queue, "its pipeline was closed before it ran");
     queue.clear();
     queuedBytes = 0;
     results = null;
@@ -171,7 +171,7 @@ final class Guest {
           return execute(operations);
         }
       } else {
-        doubt();
+        markUncertain();
       }
       throw renumbered(error, freed.size());
     }
@@ -199,10 +199,11 @@ final class Guest {
         .build();
   }
 
-  /** Moves the ids of ztensors that nobody can reach any more to those to free. */
+  /** Moves the ids of unreachable ztensors to the ids to free. */
   private void collect() {
-    for (Reference<?> one = unreachable.poll(); one != null; one = unreachable.poll()) {
-      Living gone = (Living) one;
+    Reference<?> reference;
+    while ((reference = unreachable.poll()) != null) {
+      Living gone = (Living) reference;
       if (living.remove(gone.id, gone)) {
         dropped.add(gone.id);
       }
@@ -214,39 +215,39 @@ final class Guest {
     try {
       answers = execute(calls.stream().map(Call::operation).toList());
     } catch (NnpaException error) {
-      abandon(calls, "the call that makes it failed");
+      invalidate(calls, "the call that makes it failed");
       throw error;
     }
     for (int index = 0; index < answers.size(); index++) {
-      settle(calls.get(index), answers.get(index));
+      applyResult(calls.get(index), answers.get(index));
     }
-    abandon(calls.subList(answers.size(), calls.size()), "the list of operations ended before");
-    int done = results == null ? -1 : results.size();
+    invalidate(calls.subList(answers.size(), calls.size()), "the list of operations ended before");
+    int before = results == null ? -1 : results.size();
     if (results != null) {
       results.addAll(answers);
     }
     for (int index = 0; index < answers.size(); index++) {
-      judge(calls.get(index), answers.get(index), done < 0 ? -1 : done + index);
+      throwForStatus(calls.get(index), answers.get(index), before < 0 ? -1 : before + index);
     }
   }
 
-  private static void abandon(List<Call> calls, String why) {
-    calls.forEach(call -> call.creates().forEach(ztensor -> ztensor.abandon(why)));
+  private static void invalidate(List<Call> calls, String why) {
+    calls.forEach(call -> call.creates().forEach(ztensor -> ztensor.invalidate(why)));
   }
 
-  /** Takes over what one answer says of ztensors; hands it to who wants to read it. */
-  synchronized void settle(Call call, OperationResult result) {
+  /** Updates the call's ztensors from its result, and hands the result to {@code call.read}. */
+  synchronized void applyResult(Call call, OperationResult result) {
     for (ZtensorInfo info : result.getOutputsList()) {
       Ztensor ztensor = call.tensors().get(info.getOperand());
       if (ztensor != null) {
-        ztensor.settle(info.getZtensor());
+        ztensor.update(info.getZtensor());
       }
     }
     int status = result.getZdnnStatus();
     if (status != 0 && !Statuses.isWarning(status)) {
-      call.creates().forEach(ztensor -> ztensor.abandon("zdnn_" + call.name() + " failed"));
+      call.creates().forEach(ztensor -> ztensor.invalidate("zdnn_" + call.name() + " failed"));
     }
-    call.tensors().values().forEach(this::adopt);
+    call.tensors().values().forEach(this::track);
     for (Diagnostic line : result.getDiagnosticsList()) {
       boolean error = line.getStream() == DiagnosticStream.DIAGNOSTIC_STREAM_STDERR;
       LOG.log(error ? System.Logger.Level.ERROR : System.Logger.Level.INFO, line.getText());
@@ -254,15 +255,15 @@ final class Guest {
     call.read().accept(result);
   }
 
-  /** Remembers a ztensor that now has a buffer, to be freed when its object is dropped. */
-  private void adopt(Ztensor ztensor) {
+  /** Tracks a ztensor that now has a buffer, and frees it when its object is dropped. */
+  private void track(Ztensor ztensor) {
     if (ztensor.held() && !living.containsKey(ztensor.id())) {
       living.put(ztensor.id(), new Living(ztensor, unreachable));
     }
   }
 
-  /** Throws ZdnnException for an error status, tells of a warning. */
-  void judge(Call call, OperationResult result, int index) {
+  /** Throws ZdnnException for an error status, reports a warning to the listener. */
+  void throwForStatus(Call call, OperationResult result, int index) {
     int status = result.getZdnnStatus();
     if (Statuses.isWarning(status)) {
       listener.accept(new ZdnnWarning(status, call.name(), result.getRangeViolation()));
@@ -271,8 +272,8 @@ final class Guest {
     }
   }
 
-  /** Finds out what has run of calls whose answers are lost, now or before the next call. */
-  synchronized void doubt() {
+  /** Reconciles with the server after a lost answer, now or before the next call. */
+  synchronized void markUncertain() {
     uncertain = true;
     try {
       reconcile();
@@ -287,10 +288,10 @@ final class Guest {
     collect();
     dropped.removeIf(id -> !present.containsKey(id));
     living.forEach(
-        (id, one) -> {
-          Ztensor ztensor = one.get();
+        (id, reference) -> {
+          Ztensor ztensor = reference.get();
           if (ztensor != null && present.containsKey(id)) {
-            ztensor.settle(present.get(id).getZtensor());
+            ztensor.update(present.get(id).getZtensor());
           }
         });
     uncertain = false;

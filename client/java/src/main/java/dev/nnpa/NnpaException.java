@@ -31,7 +31,7 @@ public abstract sealed class NnpaException extends RuntimeException
   /**
    * Explains a failed gRPC call, of this library's own or of a generated stub's.
    *
-   * @param target where the server was to be, named when nobody answered
+   * @param target the server's address, named in the message of an unreachable server
    */
   public static NnpaException of(StatusRuntimeException error, String target) {
     Status status = error.getStatus();
@@ -41,9 +41,9 @@ public abstract sealed class NnpaException extends RuntimeException
       return new ProgramCheckException(message, info.getMetadataMap(), error);
     }
     boolean alone = status.getCode() == Status.Code.UNAVAILABLE && info.getReason().isEmpty();
-    String told = alone ? target + ": " + message : message;
+    String text = alone ? target + ": " + message : message;
     String code = status.getCode().name();
-    return new TransportException(code, told, info.getReason(), info.getMetadataMap(), error);
+    return new TransportException(code, text, info.getReason(), info.getMetadataMap(), error);
   }
 
   private static ErrorInfo info(StatusRuntimeException error) {

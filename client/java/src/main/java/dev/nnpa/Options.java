@@ -77,7 +77,7 @@ public final class Options {
     return set(dev.nnpa.zdnn.v1.Session.LOG_MODULE_FIELD_NUMBER, modules);
   }
 
-  /** Chooses how results are made. */
+  /** Chooses how results are computed. */
   public Options numerics(Numerics numerics) {
     return set(dev.nnpa.zdnn.v1.Session.NUMERICS_FIELD_NUMBER, numerics.getValueDescriptor());
   }
@@ -87,7 +87,7 @@ public final class Options {
     return set(dev.nnpa.zdnn.v1.Session.JITTER_SEED_FIELD_NUMBER, seed);
   }
 
-  /** Chooses how sums of products are made. */
+  /** Chooses how sums of products are computed. */
   public Options accumulate(Accumulate accumulate) {
     return set(dev.nnpa.zdnn.v1.Session.ACCUMULATE_FIELD_NUMBER, accumulate.getValueDescriptor());
   }

@@ -15,7 +15,7 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The first error ends the list; {@link ZdnnException#operationIndex} tells its place, what
+ * <p>The first error ends the list; {@link ZdnnException#operationIndex} is its index, what
  * follows has not run. A call whose value is needed at once (an array that is returned, queries)
  * sends what is queued so far. Closing drops what has not run.
  */

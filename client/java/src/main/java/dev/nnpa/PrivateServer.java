@@ -37,8 +37,8 @@ final class PrivateServer implements AutoCloseable {
         throw new IOException(error.getMessage() + " " + String.join(" / ", last), error);
       }
     } catch (IOException error) {
-      String told = "the private server did not start: " + error.getMessage();
-      String text = told.strip() + ". `pip install nnpa` brings it.";
+      String cause = "the private server did not start: " + error.getMessage();
+      String text = cause.strip() + ". `pip install nnpa` brings it.";
       throw new TransportException("UNAVAILABLE", text, "", Map.of(), error);
     }
   }

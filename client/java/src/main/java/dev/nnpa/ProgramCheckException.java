@@ -9,12 +9,12 @@ import java.util.OptionalInt;
 public final class ProgramCheckException extends NnpaException {
   private static final long serialVersionUID = 1L;
 
-  private final String told;
+  private final String details;
   private final HashMap<String, String> metadata;
 
-  ProgramCheckException(String told, Map<String, String> metadata, Throwable cause) {
-    super(told + hint(metadata), cause);
-    this.told = told;
+  ProgramCheckException(String details, Map<String, String> metadata, Throwable cause) {
+    super(details + hint(metadata), cause);
+    this.details = details;
     this.metadata = new HashMap<>(metadata);
   }
 
@@ -45,7 +45,7 @@ public final class ProgramCheckException extends NnpaException {
     return metadata.getOrDefault("field", "");
   }
 
-  /** Returns the value found. */
+  /** Returns the value of the field. */
   public String value() {
     return metadata.getOrDefault("value", "");
   }
@@ -81,7 +81,7 @@ public final class ProgramCheckException extends NnpaException {
    */
   ProgramCheckException renumbered(int before) {
     return new ProgramCheckException(
-        TransportException.shift(told, before),
+        TransportException.shift(details, before),
         TransportException.shift(metadata, before),
         getCause());
   }

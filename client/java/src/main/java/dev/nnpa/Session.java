@@ -106,7 +106,7 @@ public final class Session implements AutoCloseable {
     return guest;
   }
 
-  /** Returns the resource name; who knows it has the session. */
+  /** Returns the resource name; it is the only credential of the session. */
   public String name() {
     return message.getName();
   }
@@ -165,7 +165,7 @@ public final class Session implements AutoCloseable {
     message = transport.updateSession(request.build());
   }
 
-  /** Has warnings told to {@code listener} instead of the logger {@code dev.nnpa.zdnn}. */
+  /** Sends warnings to {@code listener} instead of the logger {@code dev.nnpa.zdnn}. */
   public void onWarning(Consumer<ZdnnWarning> listener) {
     guest.onWarning(listener);
   }

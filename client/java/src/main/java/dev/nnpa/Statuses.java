@@ -34,8 +34,8 @@ public final class Statuses {
 
   /** Returns zDNN's name of a status, or its hexadecimal number when it has none. */
   public static String name(int status) {
-    ZdnnStatus known = ZdnnStatus.forNumber(status);
-    return known == null ? String.format("0x%08X", status) : known.name();
+    ZdnnStatus zdnnStatus = ZdnnStatus.forNumber(status);
+    return zdnnStatus == null ? String.format("0x%08X", status) : zdnnStatus.name();
   }
 
   /**
@@ -45,8 +45,10 @@ public final class Statuses {
    * <p>Source: zDNN API Reference 1.2.0, zdnn_get_status_message.
    */
   public static String getStatusMessage(int status) {
-    ZdnnStatus known = ZdnnStatus.forNumber(status);
-    return known == null ? "(Status string is not defined.)" : known.name() + ": " + text(known);
+    ZdnnStatus zdnnStatus = ZdnnStatus.forNumber(status);
+    return zdnnStatus == null
+        ? "(Status string is not defined.)"
+        : zdnnStatus.name() + ": " + text(zdnnStatus);
   }
 
   private static String text(ZdnnStatus status) {

@@ -53,7 +53,7 @@ final class Transfer {
     Call call = new Call(op, operation, Map.of("ztensor", ztensor), List.of(), keepFlags(ztensor));
     if (streamed) {
       WriteArrays.Builder arrays = WriteArrays.newBuilder().setOperation(operation);
-      carried.forEach(one -> arrays.addArrayBytes(one.size()));
+      carried.forEach(array -> arrays.addArrayBytes(array.size()));
       write(guest, call, WriteTensorHeader.newBuilder().setArrays(arrays), data);
     } else {
       guest.submit(call);
@@ -79,12 +79,12 @@ final class Transfer {
               .writeTensor(Stream.concat(Stream.of(first), parts).iterator())
               .getResult();
     } catch (NnpaException error) {
-      guest.doubt();
-      call.creates().forEach(ztensor -> ztensor.abandon("the call that makes it failed"));
+      guest.markUncertain();
+      call.creates().forEach(ztensor -> ztensor.invalidate("the call that makes it failed"));
       throw error;
     }
-    guest.settle(call, result);
-    guest.judge(call, result, -1);
+    guest.applyResult(call, result);
+    guest.throwForStatus(call, result, -1);
   }
 
   private static Stream<WriteTensorRequest> chunks(UserArray array) {
@@ -121,7 +121,7 @@ final class Transfer {
       read(guest, new Call(op, operation, tensors, List.of(), flags), request, sink);
       return;
     }
-    guest.submit(new Call(op, operation, tensors, List.of(), flags.andThen(sink::take)));
+    guest.submit(new Call(op, operation, tensors, List.of(), flags.andThen(sink::add)));
   }
 
   /** Returns an upper bound for the bytes of the dense array. */
@@ -138,7 +138,7 @@ final class Transfer {
         .reduce(BigInteger.valueOf(cell), BigInteger::multiply);
   }
 
-  /** Where chunks land: a buffer of the announced size, the caller's own if there is one. */
+  /** Collects chunks in a buffer of the announced size: the caller's, or a new one. */
   private static final class Sink {
     private ByteBuffer buffer;
 
@@ -155,14 +155,14 @@ final class Transfer {
       }
     }
 
-    void take(OperationResult result) {
+    void add(OperationResult result) {
       if (result.hasData()) {
         expect(result.getData().size());
         result.getData().copyTo(buffer);
       }
     }
 
-    void take(ByteString chunk) {
+    void add(ByteString chunk) {
       chunk.copyTo(buffer);
     }
 
@@ -171,27 +171,27 @@ final class Transfer {
     }
   }
 
-  /** Reads a stream into the sink, then judges the status that came first. */
+  /** Reads a stream into the sink, then throws for the status that came first. */
   private static void read(Guest guest, Call call, ReadTensorRequest.Builder request, Sink sink) {
     guest.flush();
     OperationResult.Builder result = OperationResult.newBuilder();
     Consumer<ReadTensorResponse> part =
-        one -> {
-          if (one.hasHeader()) {
-            result.mergeFrom(one.getHeader().getResult());
-            if (one.getHeader().getTotalBytes() > 0) {
-              sink.expect(one.getHeader().getTotalBytes());
+        message -> {
+          if (message.hasHeader()) {
+            result.mergeFrom(message.getHeader().getResult());
+            if (message.getHeader().getTotalBytes() > 0) {
+              sink.expect(message.getHeader().getTotalBytes());
             }
           } else {
-            sink.take(one.getChunk());
+            sink.add(message.getChunk());
           }
         };
     guest.transport.readTensor(request.setSession(guest.name).build(), part);
-    guest.settle(call, result.build());
-    guest.judge(call, result.build(), -1);
+    guest.applyResult(call, result.build());
+    guest.throwForStatus(call, result.build(), -1);
   }
 
-  /** Fetches the contents of a buffer. */
+  /** Fetches the sticks of a buffer. */
   static ByteBuffer readSticks(Ztensor ztensor) {
     Sink sink = new Sink(null);
     ReadSticks.Builder source = ReadSticks.newBuilder().setId(ztensor.id());
@@ -200,7 +200,7 @@ final class Transfer {
     return sink.filled();
   }
 
-  /** Replaces the contents of a buffer. */
+  /** Replaces the sticks of a buffer. */
   static void writeSticks(Ztensor ztensor, ByteBuffer sticks) {
     WriteSticks.Builder target =
         WriteSticks.newBuilder()

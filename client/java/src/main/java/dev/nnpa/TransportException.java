@@ -12,22 +12,22 @@ public final class TransportException extends NnpaException {
   private static final Pattern PLACE = Pattern.compile("operations\\[(\\d+)]");
 
   private final String code;
-  private final String told;
+  private final String details;
   private final String reason;
   private final HashMap<String, String> metadata;
 
   TransportException(
-      String code, String told, String reason, Map<String, String> metadata, Throwable cause) {
+      String code, String details, String reason, Map<String, String> metadata, Throwable cause) {
     super(
         code
             + (reason.isEmpty() ? "" : " / " + reason)
             + ": "
-            + told
+            + details
             + " "
             + Advice.of(code, reason),
         cause);
     this.code = code;
-    this.told = told;
+    this.details = details;
     this.reason = reason;
     this.metadata = new HashMap<>(metadata);
   }
@@ -58,13 +58,13 @@ public final class TransportException extends NnpaException {
    */
   TransportException renumbered(int before) {
     return new TransportException(
-        code, shift(told, before), reason, shift(metadata, before), getCause());
+        code, shift(details, before), reason, shift(metadata, before), getCause());
   }
 
   static String shift(String text, int before) {
     return PLACE
         .matcher(text)
-        .replaceAll(found -> "operations[" + (Integer.parseInt(found.group(1)) - before) + "]");
+        .replaceAll(match -> "operations[" + (Integer.parseInt(match.group(1)) - before) + "]");
   }
 
   static Map<String, String> shift(Map<String, String> metadata, int before) {

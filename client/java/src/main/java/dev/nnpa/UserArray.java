@@ -58,11 +58,11 @@ public final class UserArray {
   }
 
   /**
-   * Returns an array of the type, over bytes that nobody else holds; an unknown type counts as any.
+   * Returns an array of the type, over bytes that it owns; an unknown type counts as any.
    */
   static UserArray received(ByteBuffer littleEndian, DataTypes type) {
-    boolean known = type != DataTypes.UNRECOGNIZED;
-    return new UserArray(littleEndian, known ? EnumSet.of(type) : EnumSet.allOf(DataTypes.class));
+    boolean valid = type != DataTypes.UNRECOGNIZED;
+    return new UserArray(littleEndian, valid ? EnumSet.of(type) : EnumSet.allOf(DataTypes.class));
   }
 
   /** Returns the size, bytes. */
@@ -107,9 +107,9 @@ public final class UserArray {
     return values;
   }
 
-  private void expect(String face, DataTypes... wanted) {
-    for (DataTypes one : wanted) {
-      if (types.contains(one)) {
+  private void expect(String face, DataTypes... expected) {
+    for (DataTypes type : expected) {
+      if (types.contains(type)) {
         return;
       }
     }
@@ -119,10 +119,10 @@ public final class UserArray {
   /**
    * Throws IllegalArgumentException when an array of this type cannot be what a descriptor says.
    */
-  void check(DataTypes wanted) {
-    if (wanted != DataTypes.UNRECOGNIZED && !types.contains(wanted)) {
+  void check(DataTypes expected) {
+    if (expected != DataTypes.UNRECOGNIZED && !types.contains(expected)) {
       throw new IllegalArgumentException(
-          "data: an array of type " + types + ", the descriptor says " + wanted);
+          "data: an array of type " + types + ", the descriptor says " + expected);
     }
   }
 

@@ -24,7 +24,7 @@ final class Verb {
     this.guest = guest;
   }
 
-  /** Names a ztensor that the operation takes. */
+  /** Returns the reference of a ztensor that the operation takes. */
   TensorRef given(String operand, Ztensor ztensor) {
     if (ztensor == null) {
       throw new IllegalArgumentException(operand + ": null, expected a ztensor");
@@ -37,15 +37,15 @@ final class Verb {
     return ztensor.ref();
   }
 
-  /** Names an output; null becomes a new ztensor, whose descriptors the server derives. */
+  /** Returns the reference of an output; null becomes a new ztensor that the server describes. */
   TensorRef output(String operand, Ztensor ztensor) {
     if (ztensor != null) {
       return given(operand, ztensor);
     }
-    Ztensor made = new Ztensor(guest, null, guest.newId());
-    created.add(made);
-    tensors.put(operand, made);
-    return TensorRef.newBuilder().setNewId(made.id()).build();
+    Ztensor fresh = new Ztensor(guest, null, guest.newId());
+    created.add(fresh);
+    tensors.put(operand, fresh);
+    return TensorRef.newBuilder().setNewId(fresh.id()).build();
   }
 
   /** Runs the operation, or queues it in the open pipeline. */

@@ -21,7 +21,7 @@ public final class Ztensor {
   private String missing = "";
 
   /**
-   * A ztensor of the session; {@code structure} is null until an operation tells it, {@code id} 0
+   * A ztensor of the session; {@code structure} is null until an answer sets it, {@code id} 0
    * without a buffer.
    */
   Ztensor(Guest guest, dev.nnpa.zdnn.v1.Ztensor structure, long id) {
@@ -45,8 +45,8 @@ public final class Ztensor {
   /**
    * Keeps the scale of zdnn_init_quantized_ztensor, of which the structure has the reciprocal only.
    */
-  void quantize(float given) {
-    scale = given;
+  void quantize(float scale) {
+    this.scale = scale;
   }
 
   Float scale() {
@@ -57,9 +57,9 @@ public final class Ztensor {
     flags = fpFlags;
   }
 
-  /** Takes over what an operation answered; the user's own descriptor stays as it is. */
-  void settle(dev.nnpa.zdnn.v1.Ztensor answered) {
-    dev.nnpa.zdnn.v1.Ztensor.Builder next = answered.toBuilder().clearContents();
+  /** Replaces the structure; the user's own descriptor stays as it is. */
+  void update(dev.nnpa.zdnn.v1.Ztensor fresh) {
+    dev.nnpa.zdnn.v1.Ztensor.Builder next = fresh.toBuilder().clearContents();
     if (structure != null) {
       next.setPreTransformedDesc(structure.getPreTransformedDesc());
     }
@@ -67,14 +67,14 @@ public final class Ztensor {
   }
 
   /** Notes that the session does not hold this ztensor, and why. */
-  void abandon(String why) {
+  void invalidate(String why) {
     id = 0;
     if (structure == null) {
       missing = why;
     }
   }
 
-  /** Notes that the session has forgotten this ztensor. */
+  /** Notes that the session has freed this ztensor. */
   void lose() {
     id = 0;
     structure = structure().toBuilder().setNullBuffer(true).build();
@@ -118,13 +118,13 @@ public final class Ztensor {
     return structure().getBufferSize();
   }
 
-  /** Tells whether there are sticks; C has NULL where not. */
+  /** Returns whether the ztensor has sticks; C has NULL where not. */
   public boolean hasBuffer() {
     structure();
     return held();
   }
 
-  /** Tells whether the session holds sticks, as far as has been told. */
+  /** Returns whether the session holds sticks, by the last answer. */
   boolean held() {
     return id != 0 && structure != null && !structure.getNullBuffer();
   }

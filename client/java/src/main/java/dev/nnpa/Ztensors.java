@@ -15,7 +15,7 @@ import java.util.Map;
  * How a ztensor begins and ends.
  *
  * <p>A ztensor without a buffer lives in the client and travels with the few operations that take
- * one; allocation makes it known to the session.
+ * one; allocation creates it in the session.
  */
 public final class Ztensors {
   private Ztensors() {}
@@ -100,7 +100,7 @@ public final class Ztensors {
     return Operation.newBuilder().setAllochelperZtensor(arm).build();
   }
 
-  /** Gives the ztensor its id, and returns what makes it known to the session. */
+  /** Gives the ztensor its id, and returns the operation that creates it in the session. */
   private static Operation creation(Ztensor ztensor, long id) {
     TensorDesc pre = ztensor.preTransformedDesc();
     TensorDesc tfrmd = ztensor.transformedDesc();
@@ -141,7 +141,7 @@ public final class Ztensors {
             List.of(),
             result -> {
               if (result.getZdnnStatus() == ZdnnStatus.ZDNN_OK_VALUE && ztensor.id() != 0) {
-                guest.forget(ztensor);
+                guest.untrack(ztensor);
               }
             }));
   }

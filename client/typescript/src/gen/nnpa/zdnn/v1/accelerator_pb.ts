@@ -438,9 +438,10 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   serverVersion: string;
 
   /**
-   * Memory that client and server share. Wanted at creation by a client that made it; told if the
-   * server opened it, which takes a client on a Unix socket and a server that was told to. Absent:
-   * there is none, or it came over a plain socket. Cannot be updated; released with the session.
+   * Memory that client and server share. A client that created the memory names it at creation; the
+   * answer has it if the server opened it, which takes a client on a Unix socket and a server started
+   * for it. Absent: there is none, or it came over a plain socket. Cannot be updated; released with
+   * the session.
    *
    * @generated from field: nnpa.zdnn.v1.SharedMemory shared_memory = 19;
    */
@@ -474,9 +475,9 @@ export type Session = Message<"nnpa.zdnn.v1.Session"> & {
   injectedFaults: InjectedFault[];
 
   /**
-   * The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. Told while it
-   * does; a wanted one that is not open, or another caller's, is ignored: nothing is recorded, and
-   * nothing told. Default: none. May be updated.
+   * The trace that records the session, "traces/{trace}", see TraceService.RecordTrace. The answer has
+   * it while it records. A name that is not open, or another caller's, is ignored: nothing is
+   * recorded, and the answer has no name. Default: none. May be updated.
    *
    * @generated from field: string trace = 24;
    */
@@ -512,7 +513,7 @@ export type PlainSocket = Message<"nnpa.zdnn.v1.PlainSocket"> & {
   suffix: string;
 
   /**
-   * Whether the server maps memory that comes with a call there: it was told to share memory.
+   * Whether the server maps memory that comes with a call there: it was started to share memory.
    *
    * @generated from field: bool takes_memory = 2;
    */

@@ -319,7 +319,7 @@ export type TracedCall = Message<"nnpa.zdnn.v1.TracedCall"> & {
   contents: TracedContents[];
 
   /**
-   * Tensors that the operations name and that the trace has not told of: those that the session had
+   * Tensors that the operations name and that the trace does not have yet: those that the session had
    * before it joined, as they were before this call.
    *
    * @generated from field: repeated nnpa.zdnn.v1.ZtensorInfo tensors = 8;

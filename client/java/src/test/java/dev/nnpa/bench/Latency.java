@@ -70,8 +70,8 @@ public final class Latency {
     return new byte[request.build().getSerializedSize()];
   }
 
-  /** Writes the median microseconds of a work and of an echo, done in turns, into {@code told}. */
-  private static void measure(JsonObject told, String name, Runnable work, Runnable echo) {
+  /** Writes the median microseconds of a work and of an echo, in turns, into {@code medians}. */
+  private static void measure(JsonObject medians, String name, Runnable work, Runnable echo) {
     Runnable[] both = {work, echo};
     double[][] times = new double[2][REPETITIONS];
     for (int repetition = -WARM_UP; repetition < REPETITIONS; repetition++) {
@@ -83,8 +83,8 @@ public final class Latency {
         }
       }
     }
-    told.addProperty(name + "_us", median(times[0]));
-    told.addProperty(name + "_echo_us", median(times[1]));
+    medians.addProperty(name + "_us", median(times[0]));
+    medians.addProperty(name + "_echo_us", median(times[1]));
   }
 
   private static double median(double... values) {
@@ -104,19 +104,19 @@ public final class Latency {
   /** Prints the medians as one line of JSON. */
   public static void main(String[] arguments) {
     ManagedChannel channel = Endpoint.of(arguments[1]).channel();
-    JsonObject told = new JsonObject();
+    JsonObject medians = new JsonObject();
     try (Session session = Session.connect(arguments[0])) {
       float[] zeros = new float[ROWS * COLUMNS];
       Ztensor a = session.ztensor(zeros, ROWS, COLUMNS);
       Ztensor b = session.ztensor(zeros, ROWS, COLUMNS);
       Ztensor out = session.ztensor(zeros, ROWS, COLUMNS);
-      byte[] one = payload(session, 1);
+      byte[] single = payload(session, 1);
       byte[] many = payload(session, LISTED);
-      measure(told, "add", () -> Zdnn.add(a, b, out), () -> echo(channel, one));
-      measure(told, "pipeline", () -> list(session, a, b, out), () -> echo(channel, many));
+      measure(medians, "add", () -> Zdnn.add(a, b, out), () -> echo(channel, single));
+      measure(medians, "pipeline", () -> list(session, a, b, out), () -> echo(channel, many));
     } finally {
       channel.shutdownNow();
     }
-    System.out.println(told);
+    System.out.println(medians);
   }
 }

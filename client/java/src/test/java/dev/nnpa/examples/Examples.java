@@ -26,12 +26,12 @@ public final class Examples {
     Map<String, Function<Session, List<float[]>>> all = new LinkedHashMap<>();
     all.put("add", ElementwiseExamples::add);
     all.put("quantized_ztensor", ElementwiseExamples::quantizedZtensor);
-    all.put("quantized_matmul", one -> QuantizedExamples.matmul(one, false, false));
-    all.put("quantized_matmul_on_the_fly", one -> QuantizedExamples.matmul(one, true, false));
-    all.put("quantized_matmul_pre_computed", one -> QuantizedExamples.matmul(one, false, true));
+    all.put("quantized_matmul", session -> QuantizedExamples.matmul(session, false, false));
+    all.put("quantized_matmul_on_the_fly", session -> QuantizedExamples.matmul(session, true, false));
+    all.put("quantized_matmul_pre_computed", session -> QuantizedExamples.matmul(session, false, true));
     all.put(
         "quantized_matmul_pre_computed_on_the_fly",
-        one -> QuantizedExamples.matmul(one, true, true));
+        session -> QuantizedExamples.matmul(session, true, true));
     all.put("lstm_forward", RecurrentExamples::lstmForward);
     all.put("lstm_bidirectional", RecurrentExamples::lstmBidirectional);
     all.put("lstm_multi_layer_bidirectional", RecurrentExamples::lstmMultiLayerBidirectional);
@@ -67,7 +67,7 @@ public final class Examples {
 
   /** Reads the data of ztensors back. */
   static List<float[]> read(Ztensor... ztensors) {
-    return Stream.of(ztensors).map(one -> Zdnn.transformOrigtensor(one).floats()).toList();
+    return Stream.of(ztensors).map(ztensor -> Zdnn.transformOrigtensor(ztensor).floats()).toList();
   }
 
   /** Frees the sticks of ztensors. */

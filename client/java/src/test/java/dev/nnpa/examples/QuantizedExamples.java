@@ -45,7 +45,7 @@ final class QuantizedExamples {
     return UserArray.of(data);
   }
 
-  private static Ztensor made(
+  private static Ztensor created(
       Session session,
       DataLayouts layout,
       DataTypes type,
@@ -75,10 +75,10 @@ final class QuantizedExamples {
 
   /** Multiplies stacks; the first quantized on the way, or the biases pre-computed. */
   static List<float[]> matmul(Session session, boolean onTheFly, boolean preComputed) {
-    Ztensor input = made(session, DataLayouts.ZDNN_3DS, DataTypes.FP32, as(onTheFly), S, M, N);
+    Ztensor input = created(session, DataLayouts.ZDNN_3DS, DataTypes.FP32, as(onTheFly), S, M, N);
     fill(input, onTheFly, floats(S * M * N, 0));
     Ztensor weights =
-        made(
+        created(
             session,
             DataLayouts.ZDNN_3DS,
             DataTypes.INT8,
@@ -87,9 +87,9 @@ final class QuantizedExamples {
             N,
             P);
     fill(weights, false, bytes(S * N * P, 1));
-    Ztensor biases = made(session, DataLayouts.ZDNN_2DS, DataTypes.FP32, as(preComputed), S, P);
+    Ztensor biases = created(session, DataLayouts.ZDNN_2DS, DataTypes.FP32, as(preComputed), S, P);
     fill(biases, preComputed, floats(S * P, 2));
-    Ztensor output = made(session, DataLayouts.ZDNN_3DS, DataTypes.FP32, as(true), S, M, P);
+    Ztensor output = created(session, DataLayouts.ZDNN_3DS, DataTypes.FP32, as(true), S, M, P);
     Zdnn.quantizedMatmulOp(
         input,
         weights,

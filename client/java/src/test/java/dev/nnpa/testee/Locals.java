@@ -26,48 +26,48 @@ final class Locals {
   private Locals() {}
 
   /** Calls one, and writes its result or status into {@code answer}. */
-  static void call(String target, String function, JsonObject arguments, JsonObject answer) {
+  static void call(String target, String function, JsonObject args, JsonObject answer) {
     try {
-      answer.add("result", result(target, function, arguments));
+      answer.add("result", result(target, function, args));
     } catch (ZdnnException error) {
       answer.addProperty("status", error.status());
     }
   }
 
-  private static JsonElement result(String target, String function, JsonObject given) {
+  private static JsonElement result(String target, String function, JsonObject args) {
     return switch (function) {
       case "init_pre_transformed_desc" ->
-          told(
+          fields(
               Descriptors.initPreTransformedDesc(
-                  number(given, "layout"), number(given, "type"), dims(given)));
-      case "generate_transformed_desc" -> told(Descriptors.generateTransformedDesc(pre(given)));
+                  number(args, "layout"), number(args, "type"), dims(args)));
+      case "generate_transformed_desc" -> fields(Descriptors.generateTransformedDesc(pre(args)));
       case "generate_quantized_transformed_desc" ->
-          told(
+          fields(
               Descriptors.generateQuantizedTransformedDesc(
-                  pre(given), number(given, "transform_type")));
+                  pre(args), number(args, "transform_type")));
       case "generate_transformed_desc_concatenated" ->
-          told(Descriptors.generateTransformedDescConcatenated(pre(given), number(given, "info")));
+          fields(Descriptors.generateTransformedDescConcatenated(pre(args), number(args, "info")));
       case "getsize_ztensor" -> {
         long size =
-            Descriptors.getsizeZtensor(descriptor(given.getAsJsonObject("transformed_desc")));
+            Descriptors.getsizeZtensor(descriptor(args.getAsJsonObject("transformed_desc")));
         yield new JsonPrimitive(new BigInteger(Long.toUnsignedString(size)));
       }
       case "get_max_limit" -> {
-        int type = number(given, "pre_transformed_type");
-        yield bits(type, Descriptors.getMaxLimit(number(given, "transformed_type"), type));
+        int type = number(args, "pre_transformed_type");
+        yield bits(type, Descriptors.getMaxLimit(number(args, "transformed_type"), type));
       }
       case "get_min_limit" -> {
-        int type = number(given, "pre_transformed_type");
-        yield bits(type, Descriptors.getMinLimit(number(given, "transformed_type"), type));
+        int type = number(args, "pre_transformed_type");
+        yield bits(type, Descriptors.getMinLimit(number(args, "transformed_type"), type));
       }
       case "get_status_message" ->
-          new JsonPrimitive(Statuses.getStatusMessage(number(given, "status")));
-      default -> inSession(target, function, given);
+          new JsonPrimitive(Statuses.getStatusMessage(number(args, "status")));
+      default -> inSession(target, function, args);
     };
   }
 
-  private static JsonElement inSession(String target, String function, JsonObject given) {
-    String library = given.has("library") ? given.get("library").getAsString() : "1.2.0";
+  private static JsonElement inSession(String target, String function, JsonObject args) {
+    String library = args.has("library") ? args.get("library").getAsString() : "1.2.0";
     try (Session session = Session.connect(target, new Options().library(library))) {
       return switch (function) {
         case "get_library_version" -> new JsonPrimitive(session.getLibraryVersion());
@@ -75,7 +75,7 @@ final class Locals {
         case "is_quantized_ztensor" -> {
           TensorDesc pre = Descriptors.initPreTransformedDesc(0, DataTypes.FP32_VALUE, 1);
           Ztensor.Builder structure =
-              Ztensor.newBuilder().setRecScale(given.get("rec_scale").getAsFloat());
+              Ztensor.newBuilder().setRecScale(args.get("rec_scale").getAsFloat());
           structure.setTransformedDesc(Descriptors.generateTransformedDesc(pre));
           yield new JsonPrimitive(
               Ztensors.isQuantizedZtensor(session.putZtensor(structure.build(), null)));
@@ -86,37 +86,37 @@ final class Locals {
   }
 
   /** Returns an integer of 32 bits, signed or not. */
-  static int number(JsonObject given, String name) {
-    return (int) given.get(name).getAsLong();
+  static int number(JsonObject args, String name) {
+    return (int) args.get(name).getAsLong();
   }
 
-  private static int[] dims(JsonObject given) {
-    var dims = given.getAsJsonArray("dims");
+  private static int[] dims(JsonObject args) {
+    var dims = args.getAsJsonArray("dims");
     return IntStream.range(0, dims.size())
         .map(place -> (int) dims.get(place).getAsLong())
         .toArray();
   }
 
-  private static TensorDesc pre(JsonObject given) {
-    return descriptor(given.getAsJsonObject("pre_transformed_desc"));
+  private static TensorDesc pre(JsonObject args) {
+    return descriptor(args.getAsJsonObject("pre_transformed_desc"));
   }
 
   /** Returns the descriptor of plain JSON. */
-  static TensorDesc descriptor(JsonObject given) {
-    return parsed(given, TensorDesc.newBuilder()).build();
+  static TensorDesc descriptor(JsonObject args) {
+    return parsed(args, TensorDesc.newBuilder()).build();
   }
 
   /** Reads proto JSON into a message. */
-  static <B extends Message.Builder> B parsed(JsonObject given, B builder) {
+  static <B extends Message.Builder> B parsed(JsonObject args, B builder) {
     try {
-      JsonFormat.parser().merge(given.toString(), builder);
+      JsonFormat.parser().merge(args.toString(), builder);
       return builder;
     } catch (InvalidProtocolBufferException error) {
       throw new UncheckedIOException(error);
     }
   }
 
-  private static JsonElement told(TensorDesc desc) {
+  private static JsonElement fields(TensorDesc desc) {
     try {
       String text =
           JsonFormat.printer().preservingProtoFieldNames().printingEnumsAsInts().print(desc);

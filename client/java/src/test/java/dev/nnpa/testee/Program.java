@@ -42,7 +42,10 @@ final class Program {
   private Program(Session session, JsonObject tensors) {
     this.session = session;
     session.onWarning(warnings::add);
-    tensors.asMap().forEach((id, one) -> named.put(Long.parseLong(id), put(one.getAsJsonObject())));
+    tensors
+        .asMap()
+        .forEach(
+            (id, tensor) -> named.put(Long.parseLong(id), put(tensor.getAsJsonObject())));
   }
 
   /** Runs one vector in a session of its own, and writes into {@code answer}. */
@@ -96,7 +99,7 @@ final class Program {
     return session.putZtensor(structure, sticks);
   }
 
-  /** Makes one call, or moves the guest, and tells what can be seen of it. */
+  /** Makes one call, or moves the guest, and returns what can be observed. */
   private JsonObject step(JsonObject line) {
     JsonObject answer = new JsonObject();
     if (line.has("machine_spec")) {
@@ -106,12 +109,12 @@ final class Program {
     }
     JsonObject operation = line.getAsJsonObject("operation");
     String name = first(operation.keySet(), false);
-    JsonObject given = operation.getAsJsonObject(name);
-    Map<String, Ztensor> operands = operands(given);
+    JsonObject fields = operation.getAsJsonObject(name);
+    Map<String, Ztensor> operands = operands(fields);
     warnings.clear();
     try {
-      Object returned = Verbs.call(session, name, given, operands, data(line));
-      returned(name, returned, given, operands, answer);
+      Object returned = Verbs.call(session, name, fields, operands, data(line));
+      returned(name, returned, fields, operands, answer);
     } catch (ZdnnException error) {
       refused(error, operands, answer);
     } catch (NnpaException error) {
@@ -143,14 +146,14 @@ final class Program {
     throw error;
   }
 
-  private Map<String, Ztensor> operands(JsonObject given) {
+  private Map<String, Ztensor> operands(JsonObject fields) {
     Map<String, Ztensor> operands = new LinkedHashMap<>();
-    given
+    fields
         .asMap()
         .forEach(
-            (key, one) -> {
-              if (one.isJsonObject() && one.getAsJsonObject().has("id")) {
-                operands.put(key, named.get(one.getAsJsonObject().get("id").getAsLong()));
+            (key, field) -> {
+              if (field.isJsonObject() && field.getAsJsonObject().has("id")) {
+                operands.put(key, named.get(field.getAsJsonObject().get("id").getAsLong()));
               }
             });
     return operands;
@@ -159,15 +162,15 @@ final class Program {
   private static UserArray[] data(JsonObject line) {
     JsonArray data = line.has("data") ? line.getAsJsonArray("data") : new JsonArray();
     return data.asList().stream()
-        .map(one -> UserArray.wrap(Words.littleEndian(one.getAsString())))
+        .map(word -> UserArray.wrap(Words.littleEndian(word.getAsString())))
         .toArray(UserArray[]::new);
   }
 
-  /** Tells what a call that came back says, and names what it has made. */
+  /** Adds what a call returned to the answer, and names the ztensors that it created. */
   private void returned(
       String name,
       Object returned,
-      JsonObject given,
+      JsonObject fields,
       Map<String, Ztensor> operands,
       JsonObject answer) {
     if (returned instanceof Boolean value) {
@@ -182,21 +185,21 @@ final class Program {
     if (returned instanceof FloatRange range) {
       JsonArray words = new JsonArray();
       Stream.of(range.getMin(), range.getMax())
-          .forEach(one -> words.add(String.format("%08X", Float.floatToRawIntBits(one))));
+          .forEach(bound -> words.add(String.format("%08X", Float.floatToRawIntBits(bound))));
       answer.add("range", words);
     } else if (returned instanceof UserArray array) {
       answer.addProperty("data_out", Words.of(array.buffer(), width(operands.get("ztensor"))));
     } else {
-      Verbs.made(returned, given).forEach(operands::putIfAbsent);
-      operands.forEach((key, ztensor) -> name(given.get(key), ztensor));
+      Verbs.made(returned, fields).forEach(operands::putIfAbsent);
+      operands.forEach((key, ztensor) -> name(fields.get(key), ztensor));
     }
   }
 
-  private void name(JsonElement given, Ztensor ztensor) {
-    if (given.isJsonPrimitive()) {
-      named.put(given.getAsLong(), ztensor);
-    } else if (given.getAsJsonObject().has("new_id")) {
-      named.put(given.getAsJsonObject().get("new_id").getAsLong(), ztensor);
+  private void name(JsonElement field, Ztensor ztensor) {
+    if (field.isJsonPrimitive()) {
+      named.put(field.getAsLong(), ztensor);
+    } else if (field.getAsJsonObject().has("new_id")) {
+      named.put(field.getAsJsonObject().get("new_id").getAsLong(), ztensor);
     }
   }
 
@@ -212,30 +215,30 @@ final class Program {
   }
 
   private static JsonObject violation(RangeViolation violation) {
-    JsonObject told = new JsonObject();
+    JsonObject violations = new JsonObject();
     violation
         .getOperandsList()
         .forEach(
             operand -> {
               JsonArray elements = new JsonArray();
-              operand.getElementsList().forEach(one -> elements.add(element(one)));
-              told.add(operand.getOperand(), elements);
+              operand.getElementsList().forEach(violating -> elements.add(element(violating)));
+              violations.add(operand.getOperand(), elements);
             });
-    return told;
+    return violations;
   }
 
-  private static JsonArray element(ViolatingElement one) {
-    JsonArray told = new JsonArray();
-    one.getIndexList().forEach(told::add);
-    told.add(String.format("%04X", one.getCode()));
-    for (float value : one.getOperandValuesList()) {
+  private static JsonArray element(ViolatingElement violating) {
+    JsonArray words = new JsonArray();
+    violating.getIndexList().forEach(words::add);
+    words.add(String.format("%04X", violating.getCode()));
+    for (float value : violating.getOperandValuesList()) {
       if (Float.isFinite(value)) {
-        told.add((double) value);
+        words.add((double) value);
       } else {
-        told.add(String.valueOf(value));
+        words.add(String.valueOf(value));
       }
     }
-    return told;
+    return words;
   }
 
   private static JsonObject outputs(Map<String, Ztensor> operands) {

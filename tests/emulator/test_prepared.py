@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls made again without their checks: the same answers, or none once anything has changed."""
+"""Prepared calls: the same answers without checks, or none once anything has changed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,13 +19,14 @@ from nnpa_emulator import (
     Ztensor,
     run,
 )
-from nnpa_emulator.repeat import Repeat, repeatable
+from nnpa_emulator.prepared import PreparedCall, prepare
 
 from tests import vector_runner
 from tests.emulator.target import emulator
 from tests.vector_runner import Vector
 
 NINF = 0x7FFF
+pytestmark = pytest.mark.shortcut
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,17 +44,17 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vector", vector_runner.load(), ids=str)
-def test_vector_again(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repeated call gives what its vector says of the first."""
+def test_vectors_by_prepared_calls(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prepared call gives what its vector says of the first."""
 
-    def again(
+    def run_prepared(
         guest: Guest, name: str, arguments: Mapping[str, Any], alignment: Alignment = ALIGNED
     ) -> Outcome:
         first = copied(arguments)
         outcome = run(guest, name, first, alignment)
         call = None
         if outcome is OK and alignment == ALIGNED:
-            call = repeatable(guest, name, first)
+            call = prepare(guest, name, first)
         if call is None:
             return run(guest, name, arguments, alignment)
         tensors = {key: one for key, one in arguments.items() if isinstance(one, Ztensor)}
@@ -61,7 +62,7 @@ def test_vector_again(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
         assert repeated is not None
         return repeated
 
-    monkeypatch.setattr("tests.emulator.target.run", again)
+    monkeypatch.setattr("tests.emulator.target.run", run_prepared)
     vector_runner.run(vector, emulator)
 
 
@@ -80,10 +81,10 @@ def tensors_of(guest: Guest, *dims: int) -> dict[str, Ztensor]:
     return tensors
 
 
-def addition(guest: Guest, tensors: Mapping[str, Ztensor]) -> Repeat:
-    """Add, and return the call to be made again."""
+def addition(guest: Guest, tensors: Mapping[str, Ztensor]) -> PreparedCall:
+    """Add, and return the prepared call."""
     assert run(guest, "add", tensors) is OK
-    call = repeatable(guest, "add", tensors)
+    call = prepare(guest, "add", tensors)
     assert call is not None
     return call
 
@@ -147,16 +148,16 @@ def test_nothing_is_done_after_a_change(
 
 
 def test_violation_is_explained(guest: Guest) -> None:
-    """A repeated call that meets a NINF answers as the pipeline does."""
+    """A prepared call that meets a NINF answers as the pipeline does."""
     tensors = tensors_of(guest, 1, 1, 1, 64)
     call = addition(guest, tensors)
     tensors["input_b"].sticks.view(np.uint16)[3] = NINF
-    told, expected = call(guest, tensors), run(guest, "add", tensors)
-    assert repr(told) == repr(expected), "repr, as NaN is no NaN's equal"
+    answered, expected = call(guest, tensors), run(guest, "add", tensors)
+    assert repr(answered) == repr(expected), "repr, as NaN is no NaN's equal"
     assert expected.status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 
 
-def test_functions_are_not_repeated(guest: Guest) -> None:
-    """What is no operation decides everything itself, each time."""
+def test_only_operations_are_prepared(guest: Guest) -> None:
+    """What computes nothing decides everything itself, each time."""
     tensors = tensors_of(guest, 1, 1, 1, 64)
-    assert repeatable(guest, "free_ztensor_buffer", {"ztensor": tensors["output"]}) is None
+    assert prepare(guest, "free_ztensor_buffer", {"ztensor": tensors["output"]}) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of outputs that a caller leaves to the emulator."""
+"""Output shape inference: descriptors of outputs that a caller leaves to the emulator."""
 
 from dataclasses import replace
 

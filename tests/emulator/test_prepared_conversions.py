@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions bound to one tensor give the bits of those that look everything up."""
+"""Conversions prepared for one tensor give the bits of those that look everything up."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, bound, stick
+from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, arith, prepared, stick
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.ztensor import getsize_ztensor
+
+pytestmark = pytest.mark.shortcut
 
 numbers = st.floats(width=32) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8573157376.0, 8.6e9, 1e10, 3e38, 1e-30]
@@ -27,15 +29,15 @@ def _desc(dims: tuple[int, int, int, int]) -> TensorDesc:
     saturate=st.booleans(),
     nchw=st.booleans(),
 )
-def test_bound_conversions_agree(
+def test_prepared_conversions_agree(
     dims: tuple[int, int, int, int], seed: int, some: list[float], saturate: bool, nchw: bool
 ) -> None:
     """Sticks, what is numeric, and the way back are the same, also in a buffer used before."""
     desc, rng = _desc(dims), np.random.default_rng(seed)
     values = rng.normal(size=dims).astype(np.float32)
     buffer, used = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(2))
-    write = bound.stickify_fp32(desc, used, saturate=saturate, nchw=nchw)
-    read = bound.unstickify_fp32(desc, used, nchw=nchw)
+    write = prepared.prepare_stickify(desc, used, saturate=saturate, nchw=nchw)
+    read = prepared.prepare_unstickify(desc, used, nchw=nchw)
     assert write(values)
     values.reshape(-1)[rng.integers(values.size, size=len(some))] = some
     met = stick.stickify(values, desc, buffer, saturate=saturate, nchw=nchw)
@@ -52,23 +54,23 @@ def test_a_line_of_another_length_is_refused() -> None:
     """Nothing is read beyond an array that is too short."""
     desc = _desc((1, 1, 2, 3))
     buffer = np.zeros(getsize_ztensor(desc), np.uint8)
-    write = bound.stickify_fp32(desc, buffer, saturate=False, nchw=False)
+    write = prepared.prepare_stickify(desc, buffer, saturate=False, nchw=False)
     with pytest.raises(ValueError, match="array: 5 elements, dims"):
         write(np.ones(5, np.float32))
 
 
 @given(dims=sizes, seed=st.integers(0, 99), operation=st.integers(0, 5), zero=st.booleans())
-def test_bound_operations_agree(
+def test_prepared_operations_agree(
     dims: tuple[int, int, int, int], seed: int, operation: int, zero: bool
 ) -> None:
     """Sums, products and the others have the same cells and the same word on NINF, each time."""
     desc, rng = _desc(dims), np.random.default_rng(seed)
     a, b, out, wanted = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(4))
-    combine = bound.binary(operation, a, b, out, desc)
+    combine = prepared.prepare_binary(operation, a, b, out, desc)
     for again in range(2):
         for buffer in (a, b):
             values = rng.normal(size=dims).astype(np.float32)
             values.reshape(-1)[0] *= np.float32(not (zero and again))
             stick.stickify(values, desc, buffer)
-        assert combine() == stick.binary(operation, a, b, wanted, desc)
+        assert combine() == arith.binary(operation, a, b, wanted, desc)
         assert out.tobytes() == wanted.tobytes()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepared calls: a shortcut around `run` for calls that are repeated.
+
+Checks depend on descriptors and parameters, which repeated calls share, and take longer than the
+arithmetic of small tensors. Conversions and arithmetic on fixed buffers are prepared the same way:
+what `stick` looks up by a descriptor at each call is looked up once. The bits are the same.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator import dlfloat
+from nnpa_emulator.arith import region
+from nnpa_emulator.instruction import Arguments
+from nnpa_emulator.kernels import convert, elementwise, planar, sticks
+from nnpa_emulator.machine import Guest
+from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome, answer
+from nnpa_emulator.stick import INFINITY, OVERFLOW, Array, Buffer, flat, geometry
+from nnpa_emulator.ztensor import TensorDesc, Ztensor, stick_bytes
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+_WORDS = np.dtype(np.uint32)
+_FLOATS = np.dtype(np.float32)
+
+
+class PreparedCall:
+    """A call that has passed its checks, to be repeated without them.
+
+    It holds the descriptors of its tensors and its parameters: other tensors of the same
+    descriptors serve as well.
+    """
+
+    __slots__ = ("_cached", "_entry", "_machine", "_operands", "_values")
+
+    def __init__(self, guest: Guest, entry: Function, arguments: Arguments) -> None:
+        descs = {name: arguments[name].transformed_desc for name in entry.tensors}
+        self._entry, self._machine, self._cached = entry, guest.machine, guest.cached
+        self._operands = [(name, desc, stick_bytes(desc)) for name, desc in descs.items()]
+        self._values = {name: value for name, value in arguments.items() if name not in descs}
+
+    def __call__(self, guest: Guest, tensors: Mapping[str, Ztensor]) -> Outcome | None:
+        """Do what `run` does; None, and nothing done, where the checks might end differently."""
+        if guest.machine is not self._machine or guest.cached is not self._cached:
+            return None
+        if not guest.only_computes:
+            return None
+        for name, desc, size in self._operands:
+            tensor = tensors[name]
+            buffer = tensor.buffer
+            if tensor.transformed_desc is not desc or buffer is None or buffer.nbytes < size:
+                return None
+        return answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
+
+
+def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | None:
+    """Return a call that `run` has just answered with `OK`, aligned, to be repeated.
+
+    None for functions that compute nothing, and where a call does more than to compute.
+    """
+    entry = FUNCTIONS[name]
+    if not entry.outputs or not guest.only_computes:
+        return None
+    return PreparedCall(guest, entry, arguments)
+
+
+def prepare_stickify(
+    desc: TensorDesc, buffer: Buffer, *, saturate: bool, nchw: bool
+) -> Callable[[Array], bool]:
+    """Return what writes FP32 data into a DLFLOAT16 tensor and tells whether all of it is numeric.
+
+    The buffer is zero but for the tensor's own elements. See `stick.stickify`.
+    """
+    shape, cells = geometry(desc), buffer.view(np.uint16)
+    dims, pages = shape.dims, shape.pages
+    limit, end = (convert.MAX32, INFINITY) if saturate else (convert.LINE_HIGH32, OVERFLOW)
+
+    def write(array: Array) -> bool:
+        fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
+        largest, _ = fill(flat(array, dims).view(_WORDS), cells, dims, pages, limit, True)
+        return bool(largest < end)
+
+    return write
+
+
+def prepare_unstickify(
+    desc: TensorDesc, buffer: Buffer, *, nchw: bool
+) -> Callable[[], Floats | None]:
+    """Return what reads a DLFLOAT16 tensor as a new line of FP32; None where NINF is among it.
+
+    See `stick.unstickify`.
+    """
+    shape, cells = geometry(desc), buffer.view(np.uint16)
+    dims, pages = shape.dims, shape.pages
+    count = dims[0] * dims[1] * dims[2] * dims[3]
+
+    def line() -> Floats | None:
+        words = np.empty(count, _WORDS)
+        read = planar.unstickify_nchw if nchw else sticks.unstickify_fp32
+        largest = read(cells, words, dims, pages)
+        return None if largest == dlfloat.NINF else words.view(_FLOATS)
+
+    return line
+
+
+def prepare_binary(
+    operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc
+) -> Callable[[], bool]:
+    """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
+
+    The buffer of the result is zero but for its own elements. See `arith.binary`.
+    """
+    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
+    cells = region(desc)
+
+    def combine() -> bool:
+        return bool(elementwise.binary(operation, left, right, target, cells, True) == dlfloat.NINF)
+
+    return combine

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What shortcuts are measured on; each scenario runs in a process of its own, with its server.
+
+`python -m tests.bench.scenarios NAME [SERVER FLAGS]` prints `ready`, then for every line of its
+input the seconds that one round took, and at the end the peak of memory of the server and of
+itself. Environment variables reach the clients in it.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from nnpa_client import connect, zdnn
+from nnpa_client.inference import ModelClient
+from nnpa_client.networks import held_out, onnx_cnn
+
+from tests.bench import inference
+from tests.bench.libzdnn import program, sequence_of_calls, using_library
+from tests.bench.report import Work, seconds_of
+from tests.bench.server import adds_in, array_of, directory, median_call, start
+from tests.server.onnx_models import binary
+
+SMALL = (32, 64)
+SETTLED_SECONDS = 2.0
+TICK = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Work to measure, and the server process that it uses; none where each round starts one."""
+
+    work: Work
+    server: int | None
+
+
+Scenario: TypeAlias = Callable[[list[str]], AbstractContextManager[Running]]
+
+
+@contextmanager
+def _serving(flags: list[str]) -> Generator[tuple[str, int]]:
+    """Start a server on a Unix socket; yield its address and process."""
+    listen = f"unix:{directory()}/scenario"
+    process, address = start("nnpa_server", "--listen", listen, "--shared-memory", *flags)
+    try:
+        yield address, process.pid
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@contextmanager
+def small_add(flags: list[str]) -> Generator[Running]:
+    """60 adds of 32x64 by ids, one call each."""
+    with _serving(flags) as (address, server), connect(address) as session:
+        a, b, out = (session.ztensor(np.ones(SMALL, np.float32)) for _ in range(3))
+        yield Running(median_call(lambda: zdnn.add(a, b, out)), server)
+
+
+@contextmanager
+def list_of_adds(flags: list[str]) -> Generator[Running]:
+    """10 lists of 100 adds of 32x64 by ids."""
+    with _serving(flags) as (address, server), connect(address) as session:
+        a, b, out = (session.ztensor(np.ones(SMALL, np.float32)) for _ in range(3))
+
+        def pipeline() -> None:
+            with session.pipeline():
+                for _ in range(100):
+                    zdnn.add(a, b, out)
+
+        yield Running(median_call(pipeline, 10), server)
+
+
+@contextmanager
+def c_program(flags: list[str]) -> Generator[Running]:
+    """100 operations of a C program on 32x64, their contents cached."""
+    with _serving(flags) as (address, server), using_library(address, "cache") as library:
+        yield Running(sequence_of_calls(library), server)
+
+
+@contextmanager
+def c_program_in_shared_memory(flags: list[str]) -> Generator[Running]:
+    """A C program that uploads 4 MiB, adds, and downloads, in shared memory."""
+    with _serving(flags) as (address, server), using_library(address, "shm") as library:
+        yield Running(median_call(program(library, 4), 3), server)
+
+
+@contextmanager
+def inline_arrays(flags: list[str]) -> Generator[Running]:
+    """A list that uploads 4 MiB, adds, and downloads."""
+    with _serving(flags) as (address, server), connect(address) as session:
+        yield Running(median_call(adds_in(session, array_of(4 << 20))[", one list"], 5), server)
+
+
+@contextmanager
+def first_add(flags: list[str]) -> Generator[Running]:
+    """From the start of a server to its first answer."""
+
+    def work() -> None:
+        with _serving(flags) as (address, _), connect(address) as session:
+            a = session.ztensor(np.ones((2, 3), np.float32))
+            assert zdnn.add(a, a).numpy()[0, 0] == 2
+
+    yield Running(work, None)
+
+
+@contextmanager
+def hosted_network(flags: list[str]) -> Generator[Running]:
+    """A hosted convolutional network that reads 32 digits."""
+    images = held_out().images[:32, None]
+    with _serving(flags) as (address, server), ModelClient(address) as models:
+        models.load("cnn", onnx_cnn())
+        yield Running(median_call(lambda: models.infer("cnn", {"image": images}), 3), server)
+
+
+@contextmanager
+def model_infer(flags: list[str]) -> Generator[Running]:
+    """60 requests for a small sum over the Open Inference Protocol, on a listener of its own."""
+    folder = directory() / "models"
+    folder.mkdir(exist_ok=True)
+    (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
+    listen = f"unix:{directory()}/oip"
+    own = ["--inference-listen", listen, "--models", str(folder)]
+    with _serving([*flags, *own]) as (_, server):
+        infer, message = inference.until_it_answers(listen), inference.message(inference.SMALL)
+        yield Running(median_call(lambda: infer(message)), server)
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "small add": small_add,
+    "list of 100 adds": list_of_adds,
+    "C program": c_program,
+    "C program, 4 MiB shared": c_program_in_shared_memory,
+    "4 MiB inline": inline_arrays,
+    "start to first add": first_add,
+    "hosted CNN": hosted_network,
+    "ModelInfer": model_infer,
+}
+
+
+def peak_mebibytes(process: int | str) -> float:
+    """Return the most memory that a process has had."""
+    for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def settle(running: Running) -> None:
+    """Work until caches are full, then wait until nothing runs in the server's background."""
+    end = time.monotonic() + SETTLED_SECONDS
+    while time.monotonic() < end:
+        running.work()
+    if running.server is None:
+        return
+    before = _ticks(running.server)
+    while True:
+        time.sleep(TICK)
+        now = _ticks(running.server)
+        if now - before <= 1:
+            return
+        before = now
+
+
+def _ticks(process: int) -> int:
+    """Return the processor time that a process has used, in ticks of the clock."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def main(name: str, *flags: str) -> None:
+    """Be the process of a scenario."""
+    with SCENARIOS[name](list(flags)) as running:
+        settle(running)
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(seconds_of(running.work), flush=True)
+        server = 0.0 if running.server is None else peak_mebibytes(running.server)
+        print(server, peak_mebibytes("self"), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

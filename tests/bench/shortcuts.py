@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The price tags of shortcuts: `python -m tests.bench --rows shortcuts`.
+
+Each shortcut is taken away alone, all others being on, and measured on the scenario that it serves:
+both sides are up at once, and take turns for ten rounds. The figure is the median of off over on;
+its upper bound is the 97.5th percentile of the medians of 2,000 bootstrap samples of the rounds. A
+shortcut whose upper bound is below 1.15, and that saves no memory, does not pay.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+KEPT = Path(__file__).parent / "shortcuts.json"
+ROUNDS = 10
+SAMPLES = 2000
+MIN_GAIN = 1.15
+MIN_SAVED_MEBIBYTES = 4.0
+Where: TypeAlias = Literal["server", "client", "libzdnn"]
+_SERVER = "server/nnpa_server"
+_CALLS = f"{_SERVER}/accelerator/shortcuts"
+_CLIENT = "client/python/nnpa_client/_shortcuts"
+_LIBRARY = "client/libzdnn/src"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """A shortcut: its name, who takes it away, the seam, its files, and what it serves."""
+
+    name: str
+    where: Where
+    seam: str
+    files: tuple[str, ...]
+    scenario: str
+    for_memory: bool = False
+
+    @property
+    def flags(self) -> list[str]:
+        """The server's flags that take it away."""
+        return [f"--plain={self.name}"] if self.where == "server" else []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The clients' environment that takes it away."""
+        return {} if self.where == "server" else {"ZDNN_PLAIN": self.name}
+
+    def lines(self) -> int:
+        """Count the lines of its files that hold code or docstrings."""
+        return sum(_lines_of_code(ROOT / file) for file in self.files)
+
+
+# Names that take a shortcut away: those of `nnpa-server --plain=`, of `connect(plain=[...])` and of
+# libzdnn's ZDNN_PLAIN. A shortcut that serves several scenarios has several entries.
+SHORTCUTS: tuple[Shortcut, ...] = (
+    Shortcut("request-cache", "server", "decode", (f"{_CALLS}/request_cache.py",), "small add"),
+    Shortcut(
+        "request-cache", "server", "decode", (f"{_CALLS}/request_cache.py",), "list of 100 adds"
+    ),
+    Shortcut(
+        "request-templates", "server", "decode", (f"{_CALLS}/request_templates.py",), "C program"
+    ),
+    Shortcut(
+        "prepared-calls", "server", "run", (f"{_CALLS}/prepared_calls.py",), "list of 100 adds"
+    ),
+    Shortcut(
+        "cached-results", "server", "run", (f"{_CALLS}/cached_results.py",), "list of 100 adds"
+    ),
+    Shortcut(
+        "out-of-band-arrays", "server", "codec", (f"{_CALLS}/out_of_band_arrays.py",),
+        "4 MiB inline", for_memory=True,
+    ),
+    Shortcut(
+        "placed-operands", "server", "operand", (f"{_CALLS}/placed_operands.py",),
+        "C program, 4 MiB shared", for_memory=True,
+    ),
+    Shortcut(
+        "lazy-services", "server", "channel", (f"{_SERVER}/rpc/lazy.py",), "start to first add"
+    ),
+    Shortcut("warm-up", "server", "kernel", (f"{_SERVER}/tuning/warmup.py",), "start to first add"),
+    Shortcut(
+        "process-tuning", "server", "channel", (f"{_SERVER}/tuning/process.py",),
+        "list of 100 adds", for_memory=True,
+    ),
+    Shortcut(
+        "prepared-steps", "server", "network",
+        ("emulator/nnpa_network/running/prepared_steps.py",), "hosted CNN",
+    ),
+    Shortcut(
+        "run-buffers", "server", "network",
+        ("emulator/nnpa_network/running/run_buffers.py",), "hosted CNN", for_memory=True,
+    ),
+    Shortcut(
+        "event-loop-listener", "server", "channel",
+        (f"{_SERVER}/open_inference/listener.py",), "ModelInfer",
+    ),
+    Shortcut("stream", "client", "channel", (f"{_CLIENT}/stream.py",), "small add"),
+    Shortcut("plain-socket", "client", "channel", (f"{_CLIENT}/plain_socket.py",), "small add"),
+    Shortcut(
+        "out-of-band-arrays", "client", "codec", (f"{_CLIENT}/out_of_band_arrays.py",),
+        "4 MiB inline", for_memory=True,
+    ),
+    Shortcut(
+        "shared-memory", "client", "operand", (f"{_CLIENT}/shared_memory.py",), "4 MiB inline",
+        for_memory=True,
+    ),
+    Shortcut("stream", "libzdnn", "channel", (f"{_LIBRARY}/rpc/stream.rs",), "C program"),
+    Shortcut(
+        "plain-socket", "libzdnn", "channel", (f"{_LIBRARY}/rpc/plain_socket.rs",), "C program"
+    ),
+    Shortcut(
+        "content-cache", "libzdnn", "operand",
+        (f"{_LIBRARY}/transfer/cached.rs", f"{_LIBRARY}/transfer/content_cache.rs"), "C program",
+    ),
+    Shortcut(
+        "shared-memory", "libzdnn", "operand",
+        (f"{_LIBRARY}/transfer/shared.rs", f"{_LIBRARY}/transfer/shared_memory.rs"),
+        "C program, 4 MiB shared", for_memory=True,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a shortcut costs and saves; memory is that of server and client at their peaks."""
+
+    name: str
+    where: str
+    seam: str
+    scenario: str
+    lines: int
+    ratio: float
+    upper: float
+    saved_mebibytes: float | None
+    rounds: list[float]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the shortcut pays, in time or in memory."""
+        if self.upper >= MIN_GAIN:
+            return "pays"
+        saves = (self.saved_mebibytes or 0.0) >= MIN_SAVED_MEBIBYTES
+        return "saves memory" if saves else "does not pay"
+
+
+class Side:
+    """A process that runs a scenario when it is asked to."""
+
+    def __init__(self, scenario: str, flags: Sequence[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.scenarios", scenario, *flags],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Side":
+        if self._line() != "ready":
+            raise SystemExit(f"the scenario of process {self._process.pid} is not ready")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait(120)
+
+    def round(self) -> float:
+        """Return the seconds of one round."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def finish(self) -> float:
+        """End the process; return the sum of its server's and its own peak of memory, MiB."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return sum(map(float, self._line().split()))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def price(shortcut: Shortcut, rounds: int = ROUNDS) -> Price:
+    """Measure a shortcut on and off, in turns, the order reversed every other round."""
+    with (
+        Side(shortcut.scenario, (), {}) as on,
+        Side(shortcut.scenario, shortcut.flags, shortcut.environment) as off,
+    ):
+        ratios: list[float] = []
+        for index in range(rounds):
+            order = (on, off) if index % 2 else (off, on)
+            seconds = {side: side.round() for side in order}
+            ratios.append(seconds[off] / seconds[on])
+        peaks = on.finish(), off.finish()
+    return Price(
+        shortcut.name,
+        shortcut.where,
+        shortcut.seam,
+        shortcut.scenario,
+        shortcut.lines(),
+        statistics.median(ratios),
+        upper_bound(ratios),
+        peaks[1] - peaks[0] if shortcut.for_memory else None,
+        ratios,
+    )
+
+
+def upper_bound(ratios: Sequence[float]) -> float:
+    """Return the 97.5th percentile of the medians of bootstrap samples; always the same ones."""
+    random = Random(1)
+    medians = (statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
+    return sorted(medians)[SAMPLES * 975 // 1000]
+
+
+def _lines_of_code(file: Path) -> int:
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return sum(bool(line) and not line.startswith(("#", "//")) for line in lines)
+
+
+def measure(names: Sequence[str] = ()) -> list[Price]:
+    """Measure all shortcuts, or those of some names; those whose files are not here are named."""
+    chosen = [shortcut for shortcut in SHORTCUTS if not names or shortcut.name in names]
+    prices: list[Price] = []
+    for index, shortcut in enumerate(chosen):
+        title = f"{shortcut.where}'s {shortcut.name}, {index + 1} of {len(chosen)}"
+        if not all((ROOT / file).exists() for file in shortcut.files):
+            print(f"{title}: has no file {shortcut.files[0]}", file=sys.stderr, flush=True)
+            continue
+        print(f"{title}: {shortcut.scenario}", file=sys.stderr, flush=True)
+        prices.append(price(shortcut))
+    return prices
+
+
+def show(console: Console, prices: Sequence[Price]) -> None:
+    """Print the price tags."""
+    heads = ("shortcut", "of", "seam", "lines", "scenario", "off / on", "at most", "MiB", "verdict")
+    table = Table(*heads)
+    for tag in prices:
+        saved = "-" if tag.saved_mebibytes is None else f"{tag.saved_mebibytes:+.0f}"
+        figures = (f"{tag.ratio:.2f}", f"{tag.upper:.2f}", saved, tag.verdict)
+        table.add_row(tag.name, tag.where, tag.seam, str(tag.lines), tag.scenario, *figures)
+    console.print(table)
+
+
+def to_json(prices: Sequence[Price]) -> str:
+    """Return price tags as JSON."""
+    return json.dumps([asdict(tag) for tag in prices], indent=1) + "\n"
+
+
+def from_json(text: str) -> list[Price]:
+    """Read what `to_json` wrote."""
+    return [Price(**tag) for tag in json.loads(text)]

@@ -33,7 +33,7 @@ from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.interceptor import Interceptor
-from nnpa_server.rpc.lazy import Late
+from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.signals import Signals
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sessions.metrics import Metrics
@@ -111,12 +111,12 @@ class Server:
 
     def _offer_models(self) -> None:
         config, self.models_ready = self.config, threading.Event()
-        self.models = Late(
+        self.models = Lazy(
             lambda: open_inference.make_models(
                 config, self.repository, self.metrics, self.models_ready, config.shortcuts
             )
         )
-        handlers = open_inference.handlers_of(lambda: self.models.made().service, config.shortcuts)
+        handlers = open_inference.handlers_of(lambda: self.models.get().service, config.shortcuts)
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
@@ -125,7 +125,7 @@ class Server:
             self._grpc,
             self.store,
             self.repository,
-            lambda: None if config.no_model_control else self.models.made().loader,
+            lambda: None if config.no_model_control else self.models.get().loader,
             config.shortcuts,
         )
 
@@ -133,7 +133,7 @@ class Server:
         """Load the models of the operator's folder, then say that the server is ready for more."""
         try:
             if self.config.models is not None:
-                self.models.made().loader.load_folder()
+                self.models.get().loader.load_folder()
         except Exception:
             _log.exception("the models of %s are not all loaded", self.config.models)
         self.models_ready.set()
@@ -161,7 +161,7 @@ class Server:
 
     def _construct_services(self) -> None:
         """Construct what is otherwise constructed by the first call, or left out by it."""
-        for construct in (self.models.made, self.mli.made):
+        for construct in (self.models.get, self.mli.get):
             try:
                 construct()
             except (ImportError, CallRefused) as error:
@@ -215,7 +215,7 @@ class Server:
             for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.made().is_quick, _options(self.config)
+            handlers, self._pool, self.models.get().is_quick, _options(self.config)
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
@@ -262,7 +262,7 @@ class Server:
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
-        models = self.models.made_already()
+        models = self.models.peek()
         if models is not None and models.regions is not None:
             models.regions.close()
         if self.exposition is not None:
@@ -320,7 +320,7 @@ def serve(config: Config) -> int:
     try:
         server = Server(config)
         if "warm-up" in config.shortcuts:
-            services = server.models.made, server.mli.made
+            services = server.models.get, server.mli.get
             warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
     except (CannotListen, TokensInvalid) as error:

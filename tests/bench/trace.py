@@ -4,8 +4,6 @@
 import atexit
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from unittest import mock
 
 import grpc
@@ -14,8 +12,7 @@ from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.config import Endpoint
 from nnpa_client.trace import Recording
-from nnpa_server.accelerator import AcceleratorService, service
-from nnpa_server.accelerator import execute as program
+from nnpa_server.accelerator import AcceleratorService, composition
 from nnpa_server.config import Limits
 from nnpa_server.rpc.codec import Listed
 from nnpa_server.sessions.store import Store
@@ -68,27 +65,20 @@ def _thread_ns(work: Work) -> int:
     return time.thread_time_ns() - started
 
 
-_NOTHING: AbstractContextManager[None] = nullcontext()
+def _create(host: AcceleratorService) -> str:
+    """Return the name of a session with two tensors."""
+    name = host.CreateSession(pb.CreateSessionRequest(), Waiting()).name
+    array = np.ones((1, 1, 32, 64), np.float32)
+    operations = [*load(1, array), *load(2, array)]
+    host.Execute(pb.ExecuteRequest(session=name, operations=operations), Waiting())
+    return name
 
 
-def _not_at_all(_session: object, _request: object) -> AbstractContextManager[None]:
-    return _NOTHING
-
-
-def _as_it_is(_session: object, take: object) -> object:
-    return take
-
-
-def _without_hooks(work: Work) -> Callable[[], int]:
-    """Return the work as it is where nothing asks whether the session is recorded."""
-
-    def run() -> int:
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(service, "recorded", _not_at_all))
-            stack.enter_context(mock.patch.object(program, "stepping", _as_it_is))
-            return _thread_ns(work)
-
-    return run
+def _list(host: AcceleratorService, session: str, count: int) -> Work:
+    """Return the work of a list of adds."""
+    add = op("add", input_a=1, input_b=1, output=2)
+    listed = Listed(pb.ExecuteRequest(session=session, operations=[add] * count))
+    return lambda: host.execute(listed, Waiting())
 
 
 @row(
@@ -98,20 +88,13 @@ def silent() -> list[Figure]:
     """Target 1.02: nothing that could be measured; medians of many turns, in this process."""
     store = Store(Limits())
     host = AcceleratorService(store)
-    session = host.CreateSession(pb.CreateSessionRequest(), Waiting())
-    array = np.ones((1, 1, 32, 64), np.float32)
-    first = pb.ExecuteRequest(session=session.name, operations=[*load(1, array), *load(2, array)])
-    host.Execute(first, Waiting())
-    add = op("add", input_a=1, input_b=1, output=2)
+    session = _create(host)
+    with mock.patch.object(composition, "OBSERVERS", ()):
+        unobserved = _create(host)
     figures: list[Figure] = []
     for label, count in ((f"{N} adds of 32x64 in one list", N), ("one add of 32x64", 1)):
-        listed = Listed(pb.ExecuteRequest(session=session.name, operations=[add] * count))
-
-        def work(listed: Listed = listed) -> object:
-            return host.execute(listed, Waiting())
-
-        bare = _without_hooks(work)
-        pairs = [(_thread_ns(work), bare()) for _ in range(_REPETITIONS)]
+        work, bare = _list(host, session, count), _list(host, unobserved, count)
+        pairs = [(_thread_ns(work), _thread_ns(bare)) for _ in range(_REPETITIONS)]
         on, off = (statistics.median(one) for one in zip(*pairs, strict=True))
         figures.append(Figure(label, on / off, 1.02))
     store.close()

@@ -143,7 +143,7 @@ def test_status_and_unregister(pair: Pair, memory: Object) -> None:
     _unregister(caller, "never")
     _unregister(caller)
     assert _status(caller) == {}
-    regions = server.server.models.made().regions
+    regions = server.server.models.get().regions
     assert regions is not None
     assert regions.count() == 0
     assert memory.opened() == 1

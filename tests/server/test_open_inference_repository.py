@@ -198,14 +198,14 @@ def test_server_stays_ready_while_a_model_loads(
     """Loading makes nobody wait: the server is ready, the old model answers until the new does."""
     server, caller = pair
     loading, go_on = threading.Event(), threading.Event()
-    compile_model = server.server.models.made().loader.compile
+    compile_model = server.server.models.get().loader.compile
 
     def slow(*arguments: Any) -> Any:
         loading.set()
         assert go_on.wait(30)
         return compile_model(*arguments)
 
-    monkeypatch.setattr(server.server.models.made().loader, "compile", slow)
+    monkeypatch.setattr(server.server.models.get().loader, "compile", slow)
     thread = threading.Thread(target=caller.load, args=("div", binary("Mul", ("n", 4))))
     other = threading.Thread(target=caller.load, args=("new", DIV))
     thread.start()

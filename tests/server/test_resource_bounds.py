@@ -138,7 +138,7 @@ def test_a_model_too_large_to_be_warmed() -> None:
 def test_unloads_wait_in_the_line_of_loads() -> None:
     """While loads fill the line, an unload is refused instead of holding one more thread."""
     with offering({}) as (server, caller):
-        loader = server.server.models.made().loader
+        loader = server.server.models.get().loader
         assert loader is not None
         waiting = getattr(loader, "_waiting")  # noqa: B009 - the line itself
         taken = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nnpa_server.rpc.lazy import Late
+from nnpa_server.rpc.lazy import Lazy
 
 COLLECTOR = """
 import gc
@@ -119,9 +119,9 @@ def test_what_is_late_is_made_once() -> None:
         made.append(object())
         return made[0]
 
-    late, found = Late(make), list[object]()
-    assert late.made_already() is None
-    threads = [threading.Thread(target=lambda: found.append(late.made())) for _ in range(4)]
+    late, found = Lazy(make), list[object]()
+    assert late.peek() is None
+    threads = [threading.Thread(target=lambda: found.append(late.get())) for _ in range(4)]
     for thread in threads:
         thread.start()
     begun.set()
@@ -129,12 +129,12 @@ def test_what_is_late_is_made_once() -> None:
         thread.join()
     assert len(made) == 1
     assert found == made * 4
-    assert late.made_already() is made[0]
+    assert late.peek() is made[0]
 
     def fail() -> Any:
         raise ImportError("not installed")
 
-    failing = Late(fail)
+    failing = Lazy(fail)
     for _ in range(2):
         with pytest.raises(ImportError, match="not installed"):
-            failing.made()
+            failing.get()

@@ -11,8 +11,8 @@ import grpc
 from nnpa.mli.v1 import mli_pb2 as pb
 
 from nnpa_server.config import Limits
-from nnpa_server.rpc import lazy as late
-from nnpa_server.rpc.lazy import Late
+from nnpa_server.rpc import lazy
+from nnpa_server.rpc.lazy import Lazy
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["MliService"]
 SERVICE = _DESCRIPTOR.full_name
@@ -20,10 +20,10 @@ SERVICE = _DESCRIPTOR.full_name
 __all__ = ["SERVICE", "add_to"]
 
 
-def add_to(server: grpc.Server, limits: Limits, calls: int) -> Late[Any]:
+def add_to(server: grpc.Server, limits: Limits, calls: int) -> Lazy[Any]:
     """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
-    service: Late[Any] = Late(
+    service: Lazy[Any] = Lazy(
         lambda: import_module("nnpa_server.mli.service").MliService(limits, calls)
     )
-    late.add_to(server, _DESCRIPTOR, service.made)
+    lazy.add_to(server, _DESCRIPTOR, service.get)
     return service

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.shortcuts import SHORTCUTS
 
+from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
-from nnpa_server.rpc import lazy as late
-from nnpa_server.rpc.lazy import Late
+from nnpa_server.rpc import lazy
+from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.sessions.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def make_service(
     store: Store,
     repository: Repository,
     loader: "Loader | None",
-    shortcuts: frozenset[str] = SHORTCUTS,
+    shortcuts: frozenset[str] = frozenset(SHORTCUTS),
 ) -> Any:
     """Return the service; `loader` lets clients publish. Raises CallRefused without onnx."""
     try:
@@ -49,8 +49,8 @@ def add_to(
     store: Store,
     repository: Repository,
     loader: Callable[[], "Loader | None"],
-    shortcuts: frozenset[str] = SHORTCUTS,
+    shortcuts: frozenset[str] = frozenset(SHORTCUTS),
 ) -> None:
     """Serve hosted networks; the service is constructed by the first call."""
-    service = Late(lambda: make_service(store, repository, loader(), shortcuts))
-    late.add_to(server, _DESCRIPTOR, service.made)
+    service = Lazy(lambda: make_service(store, repository, loader(), shortcuts))
+    lazy.add_to(server, _DESCRIPTOR, service.get)

@@ -9,10 +9,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
-
 from nnpa_server.config import Config
-from nnpa_server.open_inference.composition import SHORTCUTS
 from nnpa_server.open_inference.handlers import SERVICE, handlers_of
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.sessions.metrics import Metrics
@@ -28,7 +25,7 @@ def make_models(
     repository: Repository,
     metrics: Metrics | None,
     ready: threading.Event,
-    shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
+    shortcuts: Collection[str],
 ) -> "Models":
     """Return what runs models; `ready` is set when those of the operator's folder are loaded."""
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models

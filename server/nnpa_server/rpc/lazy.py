@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services that are imported and made when their first call comes, or before, when nobody calls."""
+"""Lazily constructed gRPC services: built at first use or during idle warm-up."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -11,43 +11,47 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 Service = TypeVar("Service")
 
 
-class Late(Generic[Service]):
-    """Something that `make` makes once, when it is wanted; a failure is raised to each who asks."""
+class Lazy(Generic[Service]):
+    """An object that `construct` makes once, at its first use; each use raises its failure."""
 
-    def __init__(self, make: Callable[[], Service]) -> None:
-        self._make = make
-        self._made: Service | None = None
+    def __init__(self, construct: Callable[[], Service]) -> None:
+        self._construct = construct
+        self._service: Service | None = None
         self._lock = threading.Lock()
 
-    def made(self) -> Service:
-        """Return it, made if it must be; those who ask meanwhile wait."""
-        if self._made is None:
+    def get(self) -> Service:
+        """Return it, constructed if it is not yet; other threads wait meanwhile."""
+        if self._service is None:
             with self._lock:
-                if self._made is None:
-                    self._made = self._make()
-        return self._made
+                if self._service is None:
+                    self._service = self._construct()
+        return self._service
 
-    def made_already(self) -> Service | None:
-        """Return it if it has been made."""
-        return self._made
+    def peek(self) -> Service | None:
+        """Return it if it was constructed."""
+        return self._service
 
 
-def add_to(server: grpc.Server, service: ServiceDescriptor, made: Callable[[], Any]) -> None:
-    """Serve what `made` returns, which is asked for by calls."""
-    handlers = {name: _handler(one, made) for name, one in service.methods_by_name.items()}
+def add_to(server: grpc.Server, service: ServiceDescriptor, get_service: Callable[[], Any]) -> None:
+    """Serve what `get_service` returns to each call."""
+    handlers = {
+        name: _handler(method, get_service) for name, method in service.methods_by_name.items()
+    }
     handler = grpc.method_handlers_generic_handler(service.full_name, handlers)
     server.add_generic_rpc_handlers((handler,))
 
 
-def method_of(method: MethodDescriptor, made: Callable[[], Any]) -> Callable[[Any, Any], Any]:
-    """Return the behaviour of a method whose service is asked for when it is called."""
+def method_of(
+    method: MethodDescriptor, get_service: Callable[[], Any]
+) -> Callable[[Any, Any], Any]:
+    """Return the behaviour of a method of a lazy service."""
     name = method.name
 
     def once(message: Any, context: Any) -> Any:
-        return getattr(made(), name)(message, context)
+        return getattr(get_service(), name)(message, context)
 
     def stream(message: Any, context: Any) -> Generator[Any]:
-        yield from getattr(made(), name)(message, context)
+        yield from getattr(get_service(), name)(message, context)
 
     return stream if method.server_streaming else once
 
@@ -63,8 +67,8 @@ def make_handler(
     return make(behaviour, request_deserializer=parse, response_serializer=serialize)
 
 
-def _handler(method: MethodDescriptor, made: Callable[[], Any]) -> Any:
+def _handler(method: MethodDescriptor, get_service: Callable[[], Any]) -> Any:
     request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
     response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
-    behaviour = method_of(method, made)
+    behaviour = method_of(method, get_service)
     return make_handler(method, behaviour, request.FromString, response.SerializeToString)

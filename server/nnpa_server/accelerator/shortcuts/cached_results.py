@@ -11,7 +11,7 @@ from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.encode import cache_output, locate_sticks, place_output
 from nnpa_server.accelerator.execute import answer, describe_ztensor
 from nnpa_server.accelerator.seams import CallPath, EncodeResult, Result, Sticks, Tensors
-from nnpa_server.accelerator.shortcuts.step_memo import StepMemo, memo_of
+from nnpa_server.accelerator.shortcuts.step_memo import StepMemo
 from nnpa_server.rpc.codec import Array
 from nnpa_server.sessions.store import Session
 
@@ -39,8 +39,8 @@ class _Results:
         """Return a result that was encoded before, if it says the same."""
         if outcome is not OK:
             return self._plain(session, step, tensors, outcome)
-        memo = memo_of(step)
-        if step.references and memo is not None and step.arm.compute:
+        memo = step.memo
+        if step.references and isinstance(memo, StepMemo) and step.arm.compute:
             return _encode_inline(session, step, memo, tensors)
         if step.references or len(step.arm.written) != 1:
             return self._plain(session, step, tensors, outcome)

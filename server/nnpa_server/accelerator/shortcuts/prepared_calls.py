@@ -9,7 +9,7 @@ from nnpa_emulator.prepared import prepare
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.operands import bare
 from nnpa_server.accelerator.seams import CallFunction, CallPath, ReadStructure, Tensors
-from nnpa_server.accelerator.shortcuts.step_memo import memo_of
+from nnpa_server.accelerator.shortcuts.step_memo import StepMemo
 from nnpa_server.sessions.store import Session
 
 
@@ -21,8 +21,8 @@ def wrap(path: CallPath, _session: Session) -> None:
 
 def _prepare_calls(plain: CallFunction) -> CallFunction:
     def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
-        memo = memo_of(step)
-        if memo is None:
+        memo = step.memo
+        if not isinstance(memo, StepMemo):
             return plain(session, step, tensors)
         if memo.prepared is not None:
             with suppress(MemoryError):  # which the plain call answers
@@ -40,8 +40,8 @@ def _prepare_calls(plain: CallFunction) -> CallFunction:
 
 def _keep_structures(plain: ReadStructure) -> ReadStructure:
     def read_structure(step: Step, name: str) -> Ztensor:
-        memo = memo_of(step)
-        if memo is None:
+        memo = step.memo
+        if not isinstance(memo, StepMemo):
             return plain(step, name)
         if name not in memo.structures:
             memo.structures[name] = plain(step, name)

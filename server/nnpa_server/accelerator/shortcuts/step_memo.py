@@ -25,8 +25,3 @@ class StepMemo:
 def with_memo(step: Step) -> Step:
     """Return a step that shortcuts may keep something with."""
     return step._replace(memo=StepMemo())
-
-
-def memo_of(step: Step) -> StepMemo | None:
-    """Return what shortcuts keep with a step, None for a step that is run once."""
-    return step.memo if isinstance(step.memo, StepMemo) else None

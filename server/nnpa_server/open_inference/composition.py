@@ -2,12 +2,14 @@
 """Compose how requests are read: the plain functions, then the shortcuts that wrap them."""
 
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from nnpa_server.open_inference.messages import PLAIN, Codec, InferRequest
 from nnpa_server.open_inference.raw_views import RAW_VIEWS
-from nnpa_server.open_inference.reading import ReadRequest
 from nnpa_server.open_inference.request_cache import RequestCache
+
+if TYPE_CHECKING:  # the rest of the networks is imported by the first call
+    from nnpa_server.open_inference.reading import ReadRequest
 
 SHORTCUTS: frozenset[str] = frozenset(("out-of-band-arrays", "request-cache"))
 """Names of the shortcuts; those of hosted networks have their own list."""
@@ -20,7 +22,9 @@ def compose_codec(shortcuts: Collection[str]) -> Codec:
     return RAW_VIEWS if "out-of-band-arrays" in shortcuts else PLAIN
 
 
-def compose_reader(read: ReadRequest, shortcuts: Collection[str]) -> tuple[ReadRequest, IsQuick]:
+def compose_reader(
+    read: "ReadRequest", shortcuts: Collection[str]
+) -> "tuple[ReadRequest, IsQuick]":
     """Return what reads requests, and what knows quick ones: none without a cache."""
     if "request-cache" not in shortcuts:
         return read, lambda _request: False

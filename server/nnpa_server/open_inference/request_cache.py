@@ -6,10 +6,13 @@ Clients say the same again and again; the bytes of a request without id and cont
 
 from collections import OrderedDict
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from nnpa_server.open_inference.messages import InferRequest
-from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 from nnpa_server.open_inference.repository import State
+
+if TYPE_CHECKING:
+    from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 
 _MAX_REQUESTS, _MAX_HEAD_BYTES = 256, 4096
 QUICK_NS = 1_000_000
@@ -19,12 +22,12 @@ QUICK_NS = 1_000_000
 class RequestCache:
     """Wraps what reads a request; keeps those whose contents are all raw or in shared memory."""
 
-    def __init__(self, read: ReadRequest) -> None:
+    def __init__(self, read: "ReadRequest") -> None:
         self._read = read
         self._requests: OrderedDict[tuple[bytes, bool], CheckedRequest] = OrderedDict()
         self._lock = Lock()
 
-    def read(self, request: InferRequest) -> CheckedRequest:
+    def read(self, request: InferRequest) -> "CheckedRequest":
         """Return a request that was read before, or read it."""
         key = (request.head, bool(request.raw))
         with self._lock:

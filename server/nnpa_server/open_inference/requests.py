@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.program import Array
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.repository import Model
@@ -21,7 +20,7 @@ from nnpa_server.open_inference.tensors import (
 )
 
 if TYPE_CHECKING:
-    from nnpa_network.program import Port
+    from nnpa_network.program import Array, Port
 
 LIMIT_PARAMETER = "nnpa_max_response_bytes"
 _MAX_ELEMENTS = 1 << 48
@@ -45,7 +44,7 @@ class Input:
     kind: Datatype
     shape: tuple[int, ...]
     place: Place | None
-    array: Array | None
+    array: "Array | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
-from nnpa_network.program import Array, DType
 
 from nnpa_server.errors import CallRefused, invalid
+
+if TYPE_CHECKING:
+    from nnpa_network.program import Array, DType
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -30,7 +32,7 @@ class Datatype:
     """An element type: its NumPy type, and the typed field that may carry it ("": raw only)."""
 
     name: str
-    dtype: DType
+    dtype: "DType"
     field: str
 
 
@@ -62,7 +64,7 @@ _WIDE: Mapping[str, npt.DTypeLike] = {"b": "?", "i": "i8", "u": "u8", "f": "f8"}
 _BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
 
 
-def datatype_of(dtype: DType) -> Datatype | None:
+def datatype_of(dtype: "DType") -> Datatype | None:
     """Return the protocol's type for NumPy's; None where it has none, as for complex numbers."""
     return _BY_DTYPE.get(np.dtype(object) if dtype.kind in "USO" else dtype)
 
@@ -94,7 +96,7 @@ def wrong_size(path: str, got: object, expected: object) -> CallRefused:
     )
 
 
-def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> Array:
+def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "Array":
     """Return raw contents as an array, of the same memory where its alignment allows."""
     dtype = kind.dtype
     if dtype.kind == "O":
@@ -110,7 +112,7 @@ def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> A
     return array if array.flags.aligned else array.copy()
 
 
-def _read_strings(data: Buffer, count: int, path: str) -> Array:
+def _read_strings(data: Buffer, count: int, path: str) -> "Array":
     """Return `count` byte strings, each with its length in front."""
     if count * _LENGTH.itemsize > len(data):
         least = f"at least {count * _LENGTH.itemsize} bytes for {count} elements"
@@ -129,7 +131,7 @@ def _read_strings(data: Buffer, count: int, path: str) -> Array:
 
 def read_typed(
     kind: Datatype, shape: Sequence[int], contents: pb.InferTensorContents, path: str
-) -> Array:
+) -> "Array":
     """Return typed contents as an array; they must be in the one field that the type has."""
     filled = [field.name for field, _ in contents.ListFields()]
     if not kind.field:
@@ -148,7 +150,7 @@ def read_typed(
     return _narrowed(wide, kind, path).reshape(shape)
 
 
-def _narrowed(values: Array, kind: Datatype, path: str) -> Array:
+def _narrowed(values: "Array", kind: Datatype, path: str) -> "Array":
     """Return numbers in the type's own width; what does not fit is refused, not wrapped."""
     if kind.dtype.kind in "iu" and values.size:
         info = np.iinfo(kind.dtype)
@@ -160,14 +162,14 @@ def _narrowed(values: Array, kind: Datatype, path: str) -> Array:
     return values.astype(kind.dtype)
 
 
-def raw_size(array: Array) -> int:
+def raw_size(array: "Array") -> int:
     """Return the bytes that an array takes as raw contents."""
     if array.dtype.kind not in "USO":
         return array.nbytes
     return sum(len(as_bytes(string)) + _LENGTH.itemsize for string in array.reshape(-1).tolist())
 
 
-def raw_of(array: Array) -> Buffer:
+def raw_of(array: "Array") -> Buffer:
     """Return an array as raw contents: little-endian, row-major; its own memory if it is that."""
     dtype = array.dtype
     if dtype.char in _CAST and dtype.isnative and array.size and array.flags.c_contiguous:

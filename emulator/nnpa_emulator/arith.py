@@ -28,7 +28,7 @@ from nnpa_emulator.ztensor import (
     stick_bytes,
 )
 
-EXPLAINED_ELEMENTS = 8
+MAX_EXPLAINED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class RangeViolation:
     def __str__(self) -> str:
         """Say it in one sentence per operand."""
         return "; ".join(
-            f"{one.operand}: {one.count} non-numeric, first at {one.elements[0].index}"
-            for one in self.operands
+            f"{operand.operand}: {operand.count} non-numeric, first at {operand.elements[0].index}"
+            for operand in self.operands
         )
 
 
@@ -80,8 +80,10 @@ def explain_violation(
 ) -> RangeViolation:
     """Find the elements of magnitude `least` or more of every DLFLOAT16 operand."""
     sources = tuple(tensors[name] for name in inputs)
-    found = (_explain_operand(name, one, sources, least) for name, one in tensors.items())
-    return RangeViolation(function, tuple(one for one in found if one is not None))
+    violations = (
+        _explain_operand(name, tensor, sources, least) for name, tensor in tensors.items()
+    )
+    return RangeViolation(function, tuple(filter(None, violations)))
 
 
 def _explain_operand(
@@ -90,15 +92,15 @@ def _explain_operand(
     desc = tensor.transformed_desc
     if desc.type != DataTypes.ZDNN_DLFLOAT16 or tensor.buffer is None:
         return None
-    indices = np.zeros((EXPLAINED_ELEMENTS, 4), np.int64)
+    indices = np.zeros((MAX_EXPLAINED, 4), np.int64)
     count = int(scan.find_codes(_cells(tensor), desc.dim1, least, indices))
     if not count:
         return None
-    elementwise = all(one.transformed_desc.dims == desc.dims for one in sources)
+    elementwise = all(source.transformed_desc.dims == desc.dims for source in sources)
     elements: list[ViolatingElement] = []
     for row in indices[:count]:
         index = tuple(int(i) for i in row)
-        values = tuple(_value_at(one, index) for one in sources) if elementwise else ()
+        values = tuple(_value_at(source, index) for source in sources) if elementwise else ()
         elements.append(ViolatingElement(index, _code_at(tensor, index), False, values))
     return OperandViolation(name, count, tuple(elements))
 
@@ -110,21 +112,21 @@ def explain_source(
 
     BFLOAT arrays are their `uint16` bits.
     """
-    found: list[OperandViolation] = []
+    violations: list[OperandViolation] = []
     for name, array in arrays.items():
         count, elements = 0, list[ViolatingElement]()
         for e4, part in enumerate(array):
             wide = _single(part)
             bad = np.argwhere(from_fp32(wide) & MAGNITUDE == NINF)
             count += len(bad)
-            for at in bad[: EXPLAINED_ELEMENTS - len(elements)]:
+            for at in bad[: MAX_EXPLAINED - len(elements)]:
                 value = wide[tuple(at)]
                 index = (e4, *(int(i) for i in at))
                 code = int(from_fp32(value))
                 elements.append(ViolatingElement(index, code, False, (float(value),)))
         if count:
-            found.append(OperandViolation(name, count, tuple(elements)))
-    return RangeViolation(function, tuple(found))
+            violations.append(OperandViolation(name, count, tuple(elements)))
+    return RangeViolation(function, tuple(violations))
 
 
 def _single(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -174,7 +176,7 @@ def unary_table(
     """
     codes = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     values = to_fp32(codes).astype(np.float64)
-    arguments = (float(to_fp32(np.array(one, np.uint16))) for one in parameters)
+    arguments = (float(to_fp32(np.array(code, np.uint16))) for code in parameters)
     with np.errstate(all="ignore"):
         results = formula(values, *arguments)
     table = from_fp64(results)

@@ -47,30 +47,30 @@ def require_in(
 ) -> None:
     """Refuse a number that is not one of `allowed`, which are named in the refusal."""
     if value not in allowed:
-        names = ", ".join(getattr(one, "name", str(one)) for one in sorted(allowed))
+        names = ", ".join(getattr(number, "name", str(number)) for number in sorted(allowed))
         raise Refused(status, field, value, f"one of {names}", label)
 
 
-def require_dim(dimension: int, wanted: int, source: str, operands: Operands, label: str) -> None:
+def require_dim(dimension: int, expected: int, source: str, operands: Operands, label: str) -> None:
     """Refuse with ZDNN_INVALID_SHAPE the first operand whose dimension is not `wanted`.
 
     `source` tells where the wanted size comes from ("input_a.dim2", or "" for a plain number).
     """
     for name, tensor in operands.items():
         size = tensor.transformed_desc.dims[4 - dimension]
-        if size != wanted:
-            limit = f"{wanted} ({source})" if source else str(wanted)
+        if size != expected:
+            limit = f"{expected} ({source})" if source else str(expected)
             field = f"{name}.transformed_desc.dim{dimension}"
             raise Refused(Status.ZDNN_INVALID_SHAPE, field, size, limit, label)
 
 
-def require_dims(reference: str, wanted: TensorDesc, operands: Operands, label: str) -> None:
+def require_dims(reference: str, expected: TensorDesc, operands: Operands, label: str) -> None:
     """Refuse with ZDNN_INVALID_SHAPE an operand whose four dims are not those of `reference`."""
     for name, tensor in operands.items():
         dims = tensor.transformed_desc.dims
-        if dims != wanted.dims:
+        if dims != expected.dims:
             field = f"{name}.transformed_desc.dims"
-            limit = f"{wanted.dims} ({reference})"
+            limit = f"{expected.dims} ({reference})"
             raise Refused(Status.ZDNN_INVALID_SHAPE, field, dims, limit, label)
 
 
@@ -121,12 +121,12 @@ def require_buffer(ztensor: Ztensor, misaligned: bool, label: str, *, sized: boo
         raise Refused(status, "ztensor.buffer_size", ztensor.buffer_size, limit, label)
 
 
-def require_state(ztensor: Ztensor, field: str, wanted: bool, label: str) -> None:
+def require_state(ztensor: Ztensor, field: str, expected: bool, label: str) -> None:
     """Refuse with ZDNN_INVALID_STATE a ztensor whose is_transformed is not `wanted`."""
-    if ztensor.is_transformed is not wanted:
+    if ztensor.is_transformed is not expected:
         name = f"{field}.is_transformed"
         raise Refused(
-            Status.ZDNN_INVALID_STATE, name, ztensor.is_transformed, str(wanted).lower(), label
+            Status.ZDNN_INVALID_STATE, name, ztensor.is_transformed, str(expected).lower(), label
         )
 
 

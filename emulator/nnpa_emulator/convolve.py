@@ -132,11 +132,11 @@ def _correlate(work: _Work, tile: kernels.Tile, panels: Matrix, first: int, coun
     codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
     size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
     source = scratch("windows", (size,))
-    given = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
+    operands = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
     if _scattered(window, work.slide):
-        kernels.windows(*given, (0, window[0], window[1], 0, window[2]))
+        kernels.windows(*operands, (0, window[0], window[1], 0, window[2]))
     else:
-        correlation.patch(*given, (window[0], window[1]))
+        correlation.patch(*operands, (window[0], window[1]))
     places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
     pages = stick.geometry(work.output.transformed_desc).pages
     bias = work.bias[first : first + count]

@@ -43,8 +43,8 @@ def customise(machine: Machine, overrides: Overrides) -> Machine:
     newest = MACHINES[DEFAULT_MACHINE].qaf
     largest = newest.max_dims[3]
     dims = tuple(
-        _within(f"max_dim{4 - i}", wanted, 0, largest, qaf.max_dims[i])
-        for i, wanted in enumerate(overrides.max_dims)
+        _within(f"max_dim{4 - i}", size, 0, largest, qaf.max_dims[i])
+        for i, size in enumerate(overrides.max_dims)
     )
     custom = replace(
         qaf,
@@ -93,9 +93,9 @@ def _within(name: str, value: int | None, low: int, high: int, default: int) -> 
     return value
 
 
-def _known_bits(name: str, mask: int | None, known: int, default: int) -> int:
+def _known_bits(name: str, mask: int | None, allowed: int, default: int) -> int:
     if mask is None:
         return default
-    if mask & ~known or mask < 0:
-        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{known:X} has not")
+    if mask & ~allowed or mask < 0:
+        raise ValueError(f"{name}: 0x{mask:X} has bits that 0x{allowed:X} has not")
     return mask

@@ -126,7 +126,7 @@ def _require_supported(qaf: QueryResult, name: str, tensor: Ztensor, rule: Opera
 
 
 def _names(allowed: Mapping[int, object] | frozenset[int]) -> str:
-    return " or ".join(str(getattr(one, "name", one)) for one in sorted(allowed))
+    return " or ".join(str(getattr(number, "name", number)) for number in sorted(allowed))
 
 
 def _require_dims(qaf: QueryResult, name: str, tensor: Ztensor) -> None:
@@ -142,10 +142,10 @@ def require_storage(tensors: Mapping[str, Ztensor], size: int | None = None) -> 
     """End the program with an access exception where a buffer ends before the tensor, or `size`."""
     for name, tensor in tensors.items():
         needed = stick_bytes(tensor.transformed_desc) if size is None else size
-        there = 0 if tensor.buffer is None else tensor.buffer.nbytes
-        if there < needed:
+        stored = 0 if tensor.buffer is None else tensor.buffer.nbytes
+        if stored < needed:
             limit = f"at least {needed} bytes"
-            refusal = Refusal(0, f"{name}.buffer", f"{there} bytes", limit, "pipeline_c11")
+            refusal = Refusal(0, f"{name}.buffer", f"{stored} bytes", limit, "pipeline_c11")
             raise ProgramCheck("access", refusal)
 
 

@@ -55,17 +55,17 @@ def require_shapes(
     transpose_a: bool = False,
     transpose_b: bool = False,
     first: int = 1,
-    **_others: object,
+    **_arguments: object,
 ) -> None:
     """Check what the dims of the operands have to do with each other: six constraints.
 
     They are numbered from `first`: dim4, dim3 and dim2 of input_c, then rows, inner, columns.
     """
     tensors = {"input_a": input_a, "input_b": input_b, "input_c": input_c, "output": output}
-    stacks, threes, ones, rows, inner, columns = (f"c{first + i}" for i in range(6))
+    stacks, threes, rows_of_c, rows, inner, columns = (f"c{first + i}" for i in range(6))
     _require_stacks(code, input_a, input_b, {"input_c": input_c, "output": output}, stacks)
     require_dim(3, 1, "", tensors, threes)
-    require_dim(2, 1, "", {"input_c": input_c}, ones)
+    require_dim(2, 1, "", {"input_c": input_c}, rows_of_c)
     a, b = input_a.transformed_desc, input_b.transformed_desc
     of_rows, of_inner = ("dim1", "dim2") if transpose_a else ("dim2", "dim1")
     height, depth = (a.dim1, a.dim2) if transpose_a else (a.dim2, a.dim1)
@@ -106,8 +106,8 @@ def require_types(
         fmt = input_a.transformed_desc.format
         require_fields(kind, fmt, {"input_b": input_b, **results}, *labels)
         return
-    wanted = plain if kind == plain else byte
-    require_fields(wanted, feature, {"input_a": input_a}, *labels)
+    expected = plain if kind == plain else byte
+    require_fields(expected, feature, {"input_a": input_a}, *labels)
     require_fields(byte, DataFormats.ZDNN_FORMAT_4DWEIGHTS, {"input_b": input_b}, *labels)
     require_fields(plain, feature, results, *labels)
 
@@ -139,12 +139,12 @@ def respond_combination(label: str, *tensors: Ztensor) -> bool:
 
     `tensors` are input_a, input_b, input_c and output; parameter block format 1 only.
     """
-    descs = [one.transformed_desc for one in tensors]
-    found = tuple((desc.type & 0xFF, desc.format & 0xFF) for desc in descs)
-    if found not in _COMBINATIONS:
+    descs = [tensor.transformed_desc for tensor in tensors]
+    combination = tuple((desc.type & 0xFF, desc.format & 0xFF) for desc in descs)
+    if combination not in _COMBINATIONS:
         limit = "all DLFLOAT16 features, or input_b INT8 weights and input_a INT8 or DLFLOAT16"
-        raise response(0xF001, "types and formats", found, limit, label)
-    quantized = found != _COMBINATIONS[0]
+        raise response(0xF001, "types and formats", combination, limit, label)
+    quantized = combination != _COMBINATIONS[0]
     wide = max(max(desc.type, desc.format) for desc in descs)
     if quantized and wide > 0xFF:
         limit = "at most 255: the library, too, works on INT8 sticks, and knows no other numbers"
@@ -168,7 +168,7 @@ def infer_product(
     input_b: Ztensor,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    **_others: object,
+    **_arguments: object,
 ) -> tuple[Descriptors, ...]:
     """Describe the result of any matmul: the stacks are input_b's when only input_a is one."""
     a, b = input_a.transformed_desc, input_b.transformed_desc

@@ -111,6 +111,10 @@ def no_check(**_arguments: object) -> None:
     """Accept every call."""
 
 
+def _tensors_among(parameters: Mapping[str, inspect.Parameter]) -> tuple[str, ...]:
+    return tuple(name for name in parameters if parameters[name].annotation is Ztensor)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """An entry of the table: what may be called by name.
@@ -143,7 +147,7 @@ class Function:
         return "stickify.c" if "transform" in self.name else "zdnn.c"
 
     def __post_init__(self) -> None:
-        names = tuple(name for name, one in self.parameters.items() if one.annotation is Ztensor)
+        names = _tensors_among(self.parameters)
         object.__setattr__(self, "since_number", LIBRARY_VERSIONS[self.since])
         object.__setattr__(self, "tensors", names)
         object.__setattr__(self, "written", self.outputs or names)
@@ -202,7 +206,7 @@ def define(
     machine as they are.
     """
     parameters = inspect.signature(compute).parameters
-    tensors = tuple(name for name, one in parameters.items() if one.annotation is Ztensor)
+    tensors = _tensors_among(parameters)
     rules = dict.fromkeys(tensors, DLFLOAT_FEATURE) | dict(operands or {})
     return Operation(
         code=code,

@@ -45,7 +45,7 @@ Panels: TypeAlias = tuple["Panel", "Panel"]
 DOUBLE = np.dtype(np.float64)
 BLOCK = 1 << 22
 """Most elements of a dense block: 16 MiB of FP32."""
-MOST_PANELS = 1 << 24
+MAX_PANELS = 1 << 24
 """Most elements of a right operand that are kept as panels: 64 MiB."""
 INNER = 1 << 12
 """Most columns of input_a in a block, where the block limit binds."""
@@ -213,8 +213,8 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     cells = output.sticks.view(np.uint16)
     flat, operand = sums.reshape(-1), bias.reshape(-1)
     if op_type != ADDITION:
-        wanted = RELATIONS[op_type]
-        met = matmul.store_relations(flat, operand, cells, place, rows, columns, wanted)
+        relations = RELATIONS[op_type]
+        met = matmul.store_relations(flat, operand, cells, place, rows, columns, relations)
         return bool(met == NINF)
     codes = np.empty(flat.size, np.uint16)
     words = (sums + bias).reshape(-1).view(np.uint64)
@@ -230,7 +230,7 @@ def _panels(input_b: Ztensor, turned: bool) -> Matrices:
     if turned:
         rows, columns = columns, rows
     size = stacks * rows * padded(columns)
-    if size > MOST_PANELS:
+    if size > MAX_PANELS:
         return NOTHING
 
     def widen(kept: bool) -> tuple[Matrices, bool]:
@@ -253,12 +253,12 @@ def _multiply_in_order(
     stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
     inner = desc_a.dim2 if turned[0] else desc_a.dim1
     shape = (desc_a.dim4, *stacks, desc.dim2, inner, desc.dim1)
-    wanted = 0 if op_type == ADDITION else RELATIONS[op_type]
+    relations = 0 if op_type == ADDITION else RELATIONS[op_type]
     work, target, share = lasting("product", products.WORK), output.sticks, np.may_share_memory
     shared = share(target, a) or share(target, b) or share(target, c)
     results = np.empty_like(target) if shared else target
     panels = _panels(input_b, turned[1])
-    largest = products.multiply(a, b, panels, c, results, shape, turned, wanted, work)
+    largest = products.multiply(a, b, panels, c, results, shape, turned, relations, work)
     if shared:
         target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
     return bool(largest == NINF)

@@ -142,7 +142,7 @@ class Scales:
 
 def scales_of(a: Ztensor, b: Ztensor, c: Ztensor, y: Ztensor) -> Scales:
     """Return the scales and offsets of the inputs and the output."""
-    both = ((Single(one.rec_scale), Single(one.offset)) for one in (a, b, c, y))
+    both = ((Single(tensor.rec_scale), Single(tensor.offset)) for tensor in (a, b, c, y))
     return Scales(*(value for pair in both for value in pair))
 
 

@@ -101,8 +101,8 @@ def verify(layer: Layer) -> None:
     if cells:
         _require(layer, 1, h0.dim1, "h0.dim1", ["c0"], next(label))
     _require(layer, 2, h0.dim1, "h0.dim1", ["hidden_weights"], next(label))
-    others: Operands = {name: t[name] for name in matrices[1:]}
-    require_fields(source.type, source.format, others, next(label), next(label))
+    operands: Operands = {name: t[name] for name in matrices[1:]}
+    require_fields(source.type, source.format, operands, next(label), next(label))
 
 
 _CONCATENATED = ["weights", "biases", "hidden_weights", "hidden_biases"]
@@ -110,9 +110,9 @@ SLICED = ("h0", "c0", *_CONCATENATED)
 
 
 def _require(
-    layer: Layer, dimension: int, wanted: int, source: str, names: list[str], label: str
+    layer: Layer, dimension: int, size: int, source: str, names: list[str], label: str
 ) -> None:
-    require_dim(dimension, wanted, source, {name: layer.tensors[name] for name in names}, label)
+    require_dim(dimension, size, source, {name: layer.tensors[name] for name in names}, label)
 
 
 def require_timesteps(layer: Layer) -> None:
@@ -147,10 +147,10 @@ def _verify_activation(
     require_dim(4, 1, "", {"state": state, "h": h}, "c1")
     require_dim(4, desc.dim4, "gates", {"added": added}, "c1")
     for dimension in (3, 2, 1):
-        wanted = desc.dims[4 - dimension]
-        require_dim(dimension, wanted, "gates", {"added": added, "state": state, **outputs}, "c1")
-    others = {"added": added, "state": state, **outputs}
-    require_fields(desc.type, desc.format, others, "c2", "c3")
+        size = desc.dims[4 - dimension]
+        require_dim(dimension, size, "gates", {"added": added, "state": state, **outputs}, "c1")
+    operands = {"added": added, "state": state, **outputs}
+    require_fields(desc.type, desc.format, operands, "c2", "c3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +235,8 @@ def _side(layer: Layer, name: str) -> Ztensor:
     tensor = layer.tensors[name]
     desc, hidden = tensor.transformed_desc, layer.hidden
     both = layer.direction == BIDIR and desc.dim1 == 2 * padded(hidden)
-    one = _slice_desc(desc, hidden if both else desc.dim1)
-    return Ztensor(tensor.pre_transformed_desc, one, buffer=tensor.buffer)
+    desc_of_half = _slice_desc(desc, hidden if both else desc.dim1)
+    return Ztensor(tensor.pre_transformed_desc, desc_of_half, buffer=tensor.buffer)
 
 
 # What the operands of each instruction are called here.
@@ -264,14 +264,14 @@ class Direction:
         if self.call.checked:
             return
         layer, names = self.layer, _NAMES[name]
-        operands = {one: self.tensors[mine] for one, mine in list(names.items())[:3]}
+        operands = {operand: self.tensors[mine] for operand, mine in list(names.items())[:3]}
         stacks = layer.timesteps if name == "matmul_bcast_op" else 1
         result = _work(stacks, 1, layer.batch, layer.width)
         definition = FUNCTIONS[name].operation
         if definition is None:
             raise LookupError(f"{name} is not an operation")
         self._check(name, definition, {**operands, "op_type": 0, "output": result})
-        require_storage({names[one]: tensor for one, tensor in operands.items()})
+        require_storage({names[operand]: tensor for operand, tensor in operands.items()})
 
     def activation(self) -> dict[str, Ztensor]:
         """Return the operands of LSTMACT or GRUACT; gates are nowhere but in the step."""
@@ -279,7 +279,7 @@ class Direction:
         gates = layer.gates, 1, layer.batch, layer.hidden
         operands = {"fused": _work(*gates), "added": _work(*gates)}
         operands["state"] = self.tensors[layer.state]
-        return operands | {one: _side(layer, mine) for one, mine in layer.outputs.items()}
+        return operands | {operand: _side(layer, mine) for operand, mine in layer.outputs.items()}
 
     def check_activation(self, operands: dict[str, Ztensor]) -> None:
         """Check LSTMACT or GRUACT."""
@@ -309,16 +309,18 @@ class Direction:
 
     def _check(self, name: str, definition: Operation, arguments: dict[str, Any]) -> None:
         """Check one instruction; a refusal names this function's operands."""
-        guest, given = self.call.guest, self.call.alignment
-        misaligned = given.buffer_misaligned or given.work_area_misaligned
+        guest, addresses = self.call.guest, self.call.alignment
+        misaligned = addresses.buffer_misaligned or addresses.work_area_misaligned
         alignment = Alignment(buffer_misaligned=misaligned)
         try:
             if guest.precheck:
                 definition.verify(**arguments)
             require_executable(guest, alignment, definition, arguments)
         except Refused as refused:
-            one = _renamed(name, refused.refusal)
-            raise Refused(one.status, one.field, one.value, one.limit, one.constraint) from refused
+            renamed = _renamed(name, refused.refusal)
+            raise Refused(
+                renamed.status, renamed.field, renamed.value, renamed.limit, renamed.constraint
+            ) from refused
         except ProgramCheck as check:
             raise ProgramCheck(check.kind, _renamed(name, check.refusal)) from check
 

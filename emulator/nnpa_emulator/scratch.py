@@ -2,7 +2,7 @@
 """Blocks of memory that calls use one after the other, so that their pages are there already.
 
 Every thread has its own, one for each role. A call may use a role for one block at a time, and
-nothing of it may outlive the call. Per thread at most `LARGEST` bytes for each role stay allocated.
+nothing of it may outlive the call. Each role keeps at most `MAX_BYTES` bytes per thread.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LARGEST = 1 << 23
+MAX_BYTES = 1 << 23
 """Bytes: larger blocks are allocated anew; what is done with them takes longer than their pages."""
 LINE = 64
 """Bytes of a cache line."""
@@ -42,7 +42,7 @@ def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
     """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    if size > LARGEST:
+    if size > MAX_BYTES:
         return np.empty(shape, kind)
     block = _blocks.by_role.get(role)
     if block is None or block.size < size:

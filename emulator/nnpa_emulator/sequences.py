@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import layers, matmul, recurrent
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.products import MOST_PANELS, Panel, Range, place_of, read_block, spans
+from nnpa_emulator.products import MAX_PANELS, Panel, Range, place_of, read_block, spans
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import Ztensor, padded
@@ -51,7 +51,7 @@ class Whole:
         """Tell whether gates and weights stay below the bounds of scratch and of what is kept."""
         timesteps, batch, features, hidden, _ = self._shape
         gates, weights = timesteps * batch * self._width, max(features, hidden) * self._width
-        return gates <= GATES and weights <= MOST_PANELS
+        return gates <= GATES and weights <= MAX_PANELS
 
     def _weights(self, name: str) -> Singles:
         """Return the panels of a matrix of weights, and what is largest between its gates."""

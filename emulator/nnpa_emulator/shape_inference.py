@@ -43,5 +43,5 @@ def _expressed(pre: TensorDesc, dims: Dims) -> TensorDesc | None:
         DataLayouts.ZDNN_NHWC: dims,
         DataLayouts.ZDNN_NCHW: (d4, d1, d3, d2),
     }
-    order = {int(layout): one for layout, one in orders.items()}.get(pre.layout)
+    order = {int(layout): dims for layout, dims in orders.items()}.get(pre.layout)
     return None if order is None else pre.with_dims(order)

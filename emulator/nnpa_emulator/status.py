@@ -124,10 +124,10 @@ _TEXTS: dict[Status, str] = {
 def get_status_message(status: int) -> str:
     """Return "NAME: text" of a status, as `zdnn_get_status_message` does."""
     try:
-        known = Status(status)
+        number = Status(status)
     except ValueError:
         return "(Status string is not defined.)"
-    return f"{known.name}: {_TEXTS[known]}"
+    return f"{number.name}: {_TEXTS[number]}"
 
 
 def status_name(status: int) -> str:

@@ -90,7 +90,7 @@ def require_windows(axes: Sequence[Axis], padding: int, labels: Labels) -> None:
 def _require_counts(axes: Sequence[Axis], padding: int, label: str) -> None:
     """Refuse an output that does not have one element per window."""
     for axis in axes:
-        wanted = count(axis.size, axis.window, axis.stride, padding)
-        if axis.output != wanted:
+        expected = count(axis.size, axis.window, axis.stride, padding)
+        if axis.output != expected:
             field = f"output.transformed_desc.dim{axis.dimension}"
-            raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, str(wanted), label)
+            raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, str(expected), label)

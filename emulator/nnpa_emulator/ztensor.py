@@ -310,17 +310,21 @@ def _concatenated_rows(pre: TensorDesc, usage: int, bidir: bool) -> int:
     """Return dim2 of a concatenated tensor, after the layout check that its usage asks for."""
     name = "generate_transformed_desc_concatenated_c3"
     if usage in (USAGE_BIASES, USAGE_HIDDEN_BIASES):
-        wanted, rows = DataLayouts.ZDNN_2DS, 1
+        expected, rows = DataLayouts.ZDNN_2DS, 1
     elif usage in (USAGE_WEIGHTS, USAGE_HIDDEN_WEIGHTS):
-        wanted = DataLayouts.ZDNN_3DS
+        expected = DataLayouts.ZDNN_3DS
         rows = 2 * padded(pre.dim2 // 2) & 0xFFFFFFFF if bidir else pre.dim2
     else:
         raise Refused(
             Status.ZDNN_INVALID_CONCAT_INFO, "info", f"usage 0x{usage:X}", "a USAGE_ number", name
         )
-    if pre.layout != wanted:
+    if pre.layout != expected:
         raise Refused(
-            Status.ZDNN_INVALID_LAYOUT, "pre_transformed_desc.layout", pre.layout, wanted.name, name
+            Status.ZDNN_INVALID_LAYOUT,
+            "pre_transformed_desc.layout",
+            pre.layout,
+            expected.name,
+            name,
         )
     return rows
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
-from nnpa_emulator.kernels.order import LEAST_KEY, NINF16, from_ordered, ordered
+from nnpa_emulator.kernels.order import MIN_KEY, NINF16, from_ordered, ordered
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import activation as reference
 
@@ -28,7 +28,7 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.121944400546905827679e-4
 # Adding 1.5 * 2**52 leaves the nearest integer in the low bits of the significand.
 ROUNDER = 6755399441055744.0
-LEAST_EXPONENT = -700.0
+MIN_EXPONENT = -700.0
 BIAS, FRACTION_BITS = np.int64(1023), np.int64(52)
 
 
@@ -39,7 +39,7 @@ def _exp(value: float) -> float:
     Results that small are 0 in DLFLOAT16. The series is Taylor's, up to r**11 / 11! on
     |r| <= ln(2) / 2.
     """
-    power = max(value, LEAST_EXPONENT)
+    power = max(value, MIN_EXPONENT)
     shifted = power * LOG2_E + ROUNDER
     k = shifted - ROUNDER
     r = (power - k * LN2_HIGH) - k * LN2_LOW
@@ -86,7 +86,7 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
 @kernel
 def _load(codes: Codes, cell: int, step: int, count: int, row: Doubles) -> float:
     """Widen the first `count` cells of a vector into `row`; return the greatest, NaN with NINF."""
-    greatest = LEAST_KEY
+    greatest = MIN_KEY
     largest = np.uint16(0)
     for first in range(0, count, 64):
         at = np.uintp(cell + first // 64 * step)

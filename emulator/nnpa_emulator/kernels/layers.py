@@ -179,14 +179,14 @@ def _lstm_row(
     new: Codes, h_new: np.uintp, c_new: np.uintp,
 ) -> None:  # fmt: skip
     """Compute the codes of h and c of the units of a panel; gates F, I, C, O."""
-    one, two, three = np.uintp(UNITS), np.uintp(2 * UNITS), np.uintp(3 * UNITS)
+    second, third, fourth = np.uintp(UNITS), np.uintp(2 * UNITS), np.uintp(3 * UNITS)
     for i in range(np.uintp(UNITS)):
         u, v = x + i, y + i
         cell, out = lstm_cell(
             np.float64(decode(fused[u])) + sums[v],
-            np.float64(decode(fused[u + one])) + sums[v + one],
-            np.float64(decode(fused[u + two])) + sums[v + two],
-            np.float64(decode(fused[u + three])) + sums[v + three],
+            np.float64(decode(fused[u + second])) + sums[v + second],
+            np.float64(decode(fused[u + third])) + sums[v + third],
+            np.float64(decode(fused[u + fourth])) + sums[v + fourth],
             np.float64(states[c + i]),
         )
         new[c_new + i], new[h_new + i] = encode_double(cell), encode_double(out)
@@ -198,14 +198,14 @@ def _gru_row(
     new: Codes, h_new: np.uintp,
 ) -> None:  # fmt: skip
     """Compute the codes of h of the units of a panel; gates Z, R, H."""
-    one, two = np.uintp(UNITS), np.uintp(2 * UNITS)
+    second, third = np.uintp(UNITS), np.uintp(2 * UNITS)
     for i in range(np.uintp(UNITS)):
         u, v = x + i, y + i
         out = gru_cell(
             np.float64(decode(fused[u])) + sums[v],
-            np.float64(decode(fused[u + one])) + sums[v + one],
-            np.float64(decode(fused[u + two])),
-            np.float64(sums[v + two]),
+            np.float64(decode(fused[u + second])) + sums[v + second],
+            np.float64(decode(fused[u + third])),
+            np.float64(sums[v + third]),
             np.float64(states[h + i]),
         )
         new[h_new + i] = encode_double(out)

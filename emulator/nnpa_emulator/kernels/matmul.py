@@ -57,11 +57,11 @@ def store_relations(
     place: Place,
     rows: Span,
     columns: Span,
-    wanted: int,
+    relations: int,
 ) -> np.uint16:
     """Compare dense sums with an operand and store 1.0 or 0; return the largest magnitude.
 
-    `wanted` has the bits LESS, EQUAL and GREATER of the relations that hold; NaN on either side
+    `relations` has the bits LESS, EQUAL and GREATER of the relations that hold; NaN on either side
     gives NINF. `operand` has one row for all stacks, or one row each.
     """
     largest = np.uint16(0)
@@ -74,7 +74,7 @@ def store_relations(
                 right = operand[np.uintp(stack % operands * columns[1] + e1)]
                 relation = LESS * (left < right) + EQUAL * (left == right)
                 relation += GREATER * (left > right)
-                code = ONE if relation & wanted else np.uint16(0)
+                code = ONE if relation & relations else np.uint16(0)
                 code = code if relation else NINF
                 largest = np.uint16(max(largest, code))
                 column = (columns[0] + e1) // 64 * place[2] + e1 % 64

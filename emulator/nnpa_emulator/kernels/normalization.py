@@ -21,7 +21,7 @@ from nnpa_emulator.kernels.convert import (
     encode_result,
 )
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
-from nnpa_emulator.kernels.order import GREATEST_KEY, LEAST_KEY, from_ordered, greater, lesser
+from nnpa_emulator.kernels.order import MAX_KEY, MIN_KEY, from_ordered, greater, lesser
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import normalization as reference
 
@@ -174,13 +174,13 @@ def extremes(
     dims: Dims,
     pages: Pages,
     greatest: bool,
-    found: Codes,
+    codes_found: Codes,
     positions: npt.NDArray[np.int32],
 ) -> np.uint16:
     """Find the least or greatest element of every dim1 vector and its first position.
 
-    `found` and `positions` are dense (dim4, dim3, dim2); NINF wins over every number. Returns the
-    largest magnitude found.
+    `codes_found` and `positions` are dense (dim4, dim3, dim2); NINF wins over every number.
+    Returns the largest magnitude.
     """
     keys = np.empty((dims[3] + 63) // 64 * 64, np.int16)
     largest = np.uint16(0)
@@ -193,10 +193,10 @@ def extremes(
                 while keys[at] != best:
                     at += np.uintp(1)
                 code = from_ordered(best)
-                ninf = best == (GREATEST_KEY if greatest else LEAST_KEY)
-                found[index] = MAGNITUDE16 if ninf else code
+                ninf = best == (MAX_KEY if greatest else MIN_KEY)
+                codes_found[index] = MAGNITUDE16 if ninf else code
                 positions[index] = at
-                largest = np.uint16(max(largest, np.uint16(found[index] & MAGNITUDE16)))
+                largest = np.uint16(max(largest, np.uint16(codes_found[index] & MAGNITUDE16)))
                 index += 1
     return largest
 
@@ -211,7 +211,7 @@ def _keys(
     keys: npt.NDArray[np.int16],
 ) -> np.int16:
     """Store the keys of one dim1 vector; return the greatest or the least of them."""
-    best = LEAST_KEY if greatest else GREATEST_KEY
+    best = MIN_KEY if greatest else MAX_KEY
     for column in range((dim1 + 63) // 64):
         at = np.uintp(_cell(pages, where[0], column, where[1], where[2]))
         base, real = np.uintp(64 * column), np.uintp(min(64, dim1 - 64 * column))

@@ -11,7 +11,7 @@ from nnpa_emulator.kernels.convert import MAGNITUDE16
 from nnpa_emulator.kernels.jit import inlined
 
 NINF16 = np.uint16(0x7FFF)
-LEAST_KEY, GREATEST_KEY = np.int16(-0x8000), np.int16(0x7FFF)
+MIN_KEY, MAX_KEY = np.int16(-0x8000), np.int16(0x7FFF)
 _SIGN_BITS = np.int16(15)
 _MAGNITUDE_KEY = np.int16(0x7FFF)
 
@@ -33,11 +33,11 @@ def from_ordered(key: np.int16) -> np.uint16:
 def greater(code: np.uint16) -> np.int16:
     """Return the key for a search for the greatest: NINF of either sign wins."""
     ninf = np.uint16(code & MAGNITUDE16) == NINF16
-    return GREATEST_KEY if ninf else ordered(code)
+    return MAX_KEY if ninf else ordered(code)
 
 
 @inlined
 def lesser(code: np.uint16) -> np.int16:
     """Return the key for a search for the least: NINF of either sign wins."""
     ninf = np.uint16(code & MAGNITUDE16) == NINF16
-    return LEAST_KEY if ninf else ordered(code)
+    return MIN_KEY if ninf else ordered(code)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nnpa_emulator.kernels.convert import MAGNITUDE16, Codes, decode, encode_fp64
 from nnpa_emulator.kernels.jit import implements, kernel
-from nnpa_emulator.kernels.order import LEAST_KEY, from_ordered, greater
+from nnpa_emulator.kernels.order import MIN_KEY, from_ordered, greater
 from nnpa_emulator.kernels.padding import clear_padding
 from nnpa_emulator.reference import pooling as reference
 
@@ -136,7 +136,7 @@ def _greatest_lines(
     lines: npt.NDArray[np.int16],
 ) -> None:
     """Find the greatest of rows `top` to `bottom`, position by position of dim2."""
-    lines[:] = LEAST_KEY
+    lines[:] = MIN_KEY
     for e3 in range(top, bottom):
         for e2 in range(width):
             at = np.uintp((base + e3 * step + e2 // 32) * PAGE_CELLS + e2 % 32 * 64)
@@ -149,7 +149,7 @@ def _greatest_of_lines(
     lines: npt.NDArray[np.int16], first: int, last: int, real: int, best: npt.NDArray[np.int16]
 ) -> None:
     """Find the greatest of positions `first` to `last`."""
-    best[:] = LEAST_KEY
+    best[:] = MIN_KEY
     for e2 in range(first, last):
         for lane in range(np.uintp(real)):
             best[lane] = np.int16(max(best[lane], lines[e2, lane]))

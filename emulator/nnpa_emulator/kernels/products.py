@@ -169,8 +169,9 @@ def _store_added(
 
 @inlined
 def _store_compared(
-    sums: Singles, item: int, c: int, rows: int, sticks: Codes, cell: int, columns: int, wanted: int
-) -> np.uint16:
+    sums: Singles, item: int, c: int, rows: int, sticks: Codes, cell: int, columns: int,
+    relations: int,
+) -> np.uint16:  # fmt: skip
     """Compare rows of sums with a row of c and store 1.0 or 0; see `store_relations`."""
     largest = np.uint16(0)
     for row in range(rows):
@@ -179,7 +180,7 @@ def _store_compared(
             left, right = sums[source + i], sums[np.uintp(c) + i]
             relation = LESS * (left < right) + EQUAL * (left == right)
             relation += GREATER * (left > right)
-            code = ONE if relation & wanted else np.uint16(0)
+            code = ONE if relation & relations else np.uint16(0)
             code = code if relation else NINF
             code = code if i < columns else np.uint16(0)
             largest = np.uint16(max(largest, code))
@@ -190,7 +191,7 @@ def _store_compared(
 @inlined
 def _multiply_panel(
     shape: Shape, panels: Singles, panel: int, first: int, count: int, work: Singles, rows: int,
-    stride: int, output: Codes, cell: int, columns: int, wanted: int,
+    stride: int, output: Codes, cell: int, columns: int, relations: int,
 ) -> np.uint16:  # fmt: skip
     """Multiply a block of rows by rows of one panel; store the sums that are complete."""
     largest = np.uint16(0)
@@ -205,11 +206,11 @@ def _multiply_panel(
         )  # fmt: skip
         if first + count < inner:
             continue
-        if wanted == 0:
+        if relations == 0:
             high = _store_added(work, at, C, bottom - top, output, cell + top * PANEL, columns)
         else:
             high = _store_compared(
-                work, at, C, bottom - top, output, cell + top * PANEL, columns, wanted
+                work, at, C, bottom - top, output, cell + top * PANEL, columns, relations
             )
         largest = np.uint16(max(largest, high))
     return largest
@@ -253,11 +254,11 @@ def _right_panel(
 @implements(reference.multiply)
 def multiply(
     a: Buffer, b: Buffer, panels: Singles, c: Buffer, output: Buffer, shape: Shape, turned: Turned,
-    wanted: int, work: Singles,
+    relations: int, work: Singles,
 ) -> np.uint16:  # fmt: skip
     """Multiply stacks of matrices, add c or compare with it, and store codes with zero padding.
 
-    `panels` are those of b, or nothing: then they are widened one by one. `wanted` is 0 for the
+    `panels` are those of b, or nothing: then they are widened one by one. `relations` is 0 for the
     addition, else the relations that hold. Stacks of an operand that has one are always that one.
     `work` has `WORK` elements; `output` shares no memory with an operand. Returns the largest
     magnitude.
@@ -292,7 +293,7 @@ def multiply(
                         _right_panel(b_cells, stack_b, k, words, first, length, shape, turned[1])
                     high = _multiply_panel(
                         shape, source, panel, first, length, work, count, stride, cells,
-                        cell + top * 64, real, wanted,
+                        cell + top * 64, real, relations,
                     )  # fmt: skip
                     largest = np.uint16(max(largest, high))
                 for i in range(np.uintp(cell + rows * 64), np.uintp(cell + page)):

@@ -39,7 +39,7 @@ LOG2_E = 1.4426950408889634
 # Adding 1.5 * 2**52 leaves the nearest integer in the low bits of the significand.
 ROUNDER = 6755399441055744.0
 # Products of two exponentials stay finite; what is beyond rounds to the same code.
-LARGEST_EXPONENT = 350.0
+MAX_EXPONENT = 350.0
 FRACTION_BITS = np.int64(52)
 # (2**f - 1) / f by powers of f; exact at the eight Chebyshev nodes of -1/2 to 1/2, its relative
 # error is below 6e-12, that of 2**f below 3e-12.
@@ -57,7 +57,7 @@ def _exp(value: float, factor: float) -> float:
     Structure Computer", 1960), as the chain of operations is what takes the time.
     """
     scale = factor * LOG2_E
-    held = min(max(value, LARGEST_EXPONENT / factor), -LARGEST_EXPONENT / factor)
+    held = min(max(value, MAX_EXPONENT / factor), -MAX_EXPONENT / factor)
     shifted = held * scale + ROUNDER
     f = held * scale - (shifted - ROUNDER)
     square = f * f

@@ -30,10 +30,12 @@ Singles = npt.NDArray[np.float32]
 
 def _features() -> frozenset[str]:
     """Return what the processors can do that Numba compiles for: this one's, unless it was told."""
-    told: str | None = vars(config)["CPU_FEATURES"]
-    if told:
-        return frozenset(one[1:] for one in told.split(",") if one.startswith("+"))
-    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+    features: str | None = vars(config)["CPU_FEATURES"]
+    if features:
+        return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
+    return frozenset(
+        name for name, available in binding.get_host_cpu_features().items() if available
+    )
 
 
 _WIDE, _HALF = "avx512f" in _features(), "avx" in _features()
@@ -75,14 +77,14 @@ class _Tile:
     def places(self) -> list[Any]:
         """Return the addresses of all vectors of sums."""
         columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
-        found = [self._at(row, column) for row in self.sums for column in columns]
-        return [self.builder.bitcast(one, self.vector.as_pointer()) for one in found]
+        addresses = [self._at(row, column) for row in self.sums for column in columns]
+        return [self.builder.bitcast(address, self.vector.as_pointer()) for address in addresses]
 
     def begin(self) -> list[Any]:
         """Load the sums so far, or take zeros where they are fresh."""
         zero = ir.Constant(self.vector, None)
-        loaded = [self.builder.load(one, align=4) for one in self.places()]
-        return [self.builder.select(self.fresh, zero, one) for one in loaded]
+        loaded = [self.builder.load(address, align=4) for address in self.places()]
+        return [self.builder.select(self.fresh, zero, vector) for vector in loaded]
 
     def add(self, sums: list[Any], k: Any) -> list[Any]:
         """Add the products of one row of the panel."""
@@ -97,17 +99,17 @@ class _Tile:
         added: list[Any] = []
         for number, left in enumerate(self.left):
             factor = self._spread(builder.load(builder.gep(left, [k])))
-            for one, total in zip(right, sums[number * self.vectors :], strict=False):
-                product = builder.fmul(factor, one, flags=_CONTRACT)
+            for column, total in zip(right, sums[number * self.vectors :], strict=False):
+                product = builder.fmul(factor, column, flags=_CONTRACT)
                 added.append(builder.fadd(product, total, flags=_CONTRACT))
         return added
 
     def _spread(self, value: Any) -> Any:
         """Put a value into every lane."""
         nothing = ir.Constant(self.vector, ir.Undefined)
-        one = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+        vector = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
         first = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        return self.builder.shuffle_vector(one, nothing, first)
+        return self.builder.shuffle_vector(vector, nothing, first)
 
     def loop(self, sums: list[Any], first: Any, limit: Any, step: int) -> tuple[list[Any], Any]:
         """Add rows of the panel from `first` while `step` of them are left; return where it ended.
@@ -129,16 +131,16 @@ class _Tile:
             added = self.add(added, builder.add(k, ir.Constant(_INDEX, number)))
         builder.branch(head)
         k.add_incoming(last, body)
-        for phi, one, total in zip(totals, sums, added, strict=True):
-            phi.add_incoming(one, before)
+        for phi, start, total in zip(totals, sums, added, strict=True):
+            phi.add_incoming(start, before)
             phi.add_incoming(total, body)
         builder.position_at_end(behind)
         return totals, k
 
     def finish(self, sums: list[Any]) -> None:
         """Store the sums."""
-        for one, place in zip(sums, self.places(), strict=True):
-            self.builder.store(one, place, align=4)
+        for total, place in zip(sums, self.places(), strict=True):
+            self.builder.store(total, place, align=4)
 
 
 def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None]:
@@ -153,8 +155,8 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
         operands = sums, index, left, index, index, panels, index, index, index, types.boolean
         del at, start, stride, panel, width, count, fresh
 
-        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            values = list(given)
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            values = list(arguments)
             for number in (0, 2, 5):
                 array = context.make_array(signature.args[number])
                 values[number] = array(context, builder, values[number]).data
@@ -166,8 +168,8 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
 
         return types.void(*operands), generate
 
-    found: Callable[..., None] = tile
-    return found
+    intrinsic_tile: Callable[..., None] = tile
+    return intrinsic_tile
 
 
 _tile_1, _tile_2, _tile_3, _tile_4, _tile_5, _tile_6 = (
@@ -243,9 +245,9 @@ def accumulate(
 def prefetch(_typing: Any, codes: Any, index: Any) -> Any:
     """Ask for the cache line of an element that is going to be read, inside the array or not."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, given[0])
-        address = builder.gep(array.data, [given[1]])
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.gep(array.data, [arguments[1]])
         byte = builder.bitcast(address, ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte.type, number, number, number])

@@ -16,10 +16,10 @@ _SIGN = np.uint16(0x8000)
 
 
 @implements(reference.find_codes)
-def find_codes(cells: Codes, dim1: int, least: int, found: npt.NDArray[np.int64]) -> int:
-    """Count the codes of magnitude `least` or more and note the first `len(found)` of them.
+def find_codes(cells: Codes, dim1: int, least: int, indices: npt.NDArray[np.int64]) -> int:
+    """Count the codes of magnitude `least` or more and note the first `len(indices)` of them.
 
-    `found` takes rows of (e4, e3, e2, e1), in row-major order of the transformed dims.
+    `indices` takes rows of (e4, e3, e2, e1), in row-major order of the transformed dims.
     """
     count = 0
     for e4 in range(cells.shape[0]):
@@ -27,11 +27,11 @@ def find_codes(cells: Codes, dim1: int, least: int, found: npt.NDArray[np.int64]
             for e2 in range(cells.shape[3]):
                 for e1 in range(dim1):
                     if cells[e4, e1 // 64, e3, e2, e1 % 64] & _MAGNITUDE >= least:
-                        if count < found.shape[0]:
-                            found[count, 0] = e4
-                            found[count, 1] = e3
-                            found[count, 2] = e2
-                            found[count, 3] = e1
+                        if count < indices.shape[0]:
+                            indices[count, 0] = e4
+                            indices[count, 1] = e3
+                            indices[count, 2] = e2
+                            indices[count, 3] = e1
                         count += 1
     return count
 

@@ -34,7 +34,7 @@ def _verify(input: Ztensor, output: Ztensor, **_scalars: object) -> None:
     require_same("input", input, {"output": output})
 
 
-def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _like_input(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     return ((input.pre_transformed_desc, input.transformed_desc),)
 
 

@@ -92,7 +92,7 @@ def _responses(
     stride_height: int,
     stride_width: int,
     act_func: int,
-    **_others: object,
+    **_arguments: object,
 ) -> None:
     if padding_type not in (VALID_PADDING, SAME_PADDING):
         limit = "VALID_PADDING or SAME_PADDING"
@@ -117,7 +117,7 @@ def _convolved(
     padding_type: int,
     stride_height: int,
     stride_width: int,
-    **_others: object,
+    **_arguments: object,
 ) -> tuple[Descriptors, ...]:
     """Derive the output: one element per window, the kernel's output channels."""
     d4, d3, d2, _ = input.transformed_desc.dims

@@ -34,11 +34,11 @@ def _verify_unary(input: Ztensor, output: Ztensor) -> None:
     require_same("input", input, {"output": output})
 
 
-def _like_input_a(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _like_input_a(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
 
 
-def _like_input(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _like_input(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     return ((input.pre_transformed_desc, input.transformed_desc),)
 
 

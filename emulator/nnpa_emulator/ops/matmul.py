@@ -44,10 +44,10 @@ def _verify(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **others: Any,
+    **scalars: Any,
 ) -> None:
     """Check as the library does with precheck: c1 to c9."""
-    require_shapes(code, input_a, input_b, input_c, output, **others)
+    require_shapes(code, input_a, input_b, input_c, output, **scalars)
     if is_on_the_fly(input_a, input_b):
         raise Refused(Status.ZDNN_INVALID_SCALE, "input_a scale", 0, "not 0", "c7")
     require_types(input_a, input_b, input_c, output, first=8)
@@ -62,7 +62,7 @@ def _respond(
     input_c: Ztensor,
     op_type: int,
     output: Ztensor,
-    **_others: object,
+    **_arguments: object,
 ) -> None:
     """Answer F000 (c10), and where types and formats are judged together F001 and F002."""
     respond_operation(op_type, highest, "c10")

@@ -32,7 +32,7 @@ MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
 REDUCE_OP_MINIMUM, REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX = range(4)
 _POSITIONS = (REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM_IDX)
 _GREATEST = (REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX)
-MOST_MEAN = 1024  # height and width of meanreduce2d: zDNN API Reference 1.2.0
+MAX_MEAN = 1024  # height and width of meanreduce2d: zDNN API Reference 1.2.0
 WIDE_ULPS = 64  # what IBM's own tests allow batchnorm and meanreduce2d
 _REDUCED: OperandRule = {
     DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset(
@@ -45,7 +45,7 @@ def _codes(tensor: Ztensor) -> dlfloat.Codes:
     return tensor.sticks.view(np.uint16)
 
 
-def _like_input_a(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _like_input_a(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     return ((input_a.pre_transformed_desc, input_a.transformed_desc),)
 
 
@@ -101,8 +101,8 @@ def _verify_meanreduce2d(input: Ztensor, output: Ztensor) -> None:
 def _mean_responses(input: Ztensor, output: Ztensor) -> None:
     desc = input.transformed_desc
     for field, size in (("dim3", desc.dim3), ("dim2", desc.dim2)):
-        if size > MOST_MEAN:
-            limit = f"at most {MOST_MEAN}"
+        if size > MAX_MEAN:
+            limit = f"at most {MAX_MEAN}"
             raise response(0xF001, f"input.transformed_desc.{field}", size, limit, "c5")
 
 
@@ -141,16 +141,16 @@ def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
 
 def _verify_norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
     desc = input_a.transformed_desc
-    others = {"input_b": input_b, "output": output}
-    require_dim(4, desc.dim4, "input_a.dim4", others, "c1")
-    require_dim(3, 1, "", {"input_a": input_a, **others}, "c2")
-    require_dim(2, desc.dim2, "input_a.dim2", others, "c3")
+    operands = {"input_b": input_b, "output": output}
+    require_dim(4, desc.dim4, "input_a.dim4", operands, "c1")
+    require_dim(3, 1, "", {"input_a": input_a, **operands}, "c2")
+    require_dim(2, desc.dim2, "input_a.dim2", operands, "c3")
     require_dim(1, desc.dim1, "input_a.dim1", {"input_b": input_b}, "c4")
     require_dim(1, 1, "", {"output": output}, "c5")
-    require_fields(desc.type, desc.format, others, "c6", "c7")
+    require_fields(desc.type, desc.format, operands, "c6", "c7")
 
 
-def _norm_of(input_a: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _norm_of(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     d4, d3, d2, _ = input_a.transformed_desc.dims
     return (resized(input_a, (d4, d3, d2, 1)),)
 
@@ -193,7 +193,7 @@ def _verify_moments(
     require_dim(4, desc.dim4, "input.dim4", outputs, "c6")
 
 
-def _moments_of(input: Ztensor, **_others: object) -> tuple[Descriptors, ...]:
+def _moments_of(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
     described = resized(input, (input.transformed_desc.dim4, 1, 1, 1))
     return (described, described)
 
@@ -252,19 +252,19 @@ def _verify_layernorm(
         if code & dlfloat.MAGNITUDE == dlfloat.NINF:
             raise Refused(status, field, "NINF", "numeric in DLFLOAT16", label)
     desc, mean = input_a.transformed_desc, input_b.transformed_desc
-    others = {"input_b": input_b, "input_c": input_c, "output": output}
-    require_dim(4, desc.dim4, "input_a.dim4", others, "c4")
+    operands = {"input_b": input_b, "input_c": input_c, "output": output}
+    require_dim(4, desc.dim4, "input_a.dim4", operands, "c4")
     for dimension in (1, 2, 3):
-        wanted, source = desc.dims[4 - dimension], f"input_a.dim{dimension}"
-        require_dim(dimension, wanted, source, {"output": output}, "c5")
+        expected, source = desc.dims[4 - dimension], f"input_a.dim{dimension}"
+        require_dim(dimension, expected, source, {"output": output}, "c5")
     for dimension in (1, 2, 3):
-        wanted, source = mean.dims[4 - dimension], f"input_b.dim{dimension}"
-        require_dim(dimension, wanted, source, {"input_c": input_c}, "c6")
-    require_fields(desc.type, desc.format, others, "c7", "c8")
+        expected, source = mean.dims[4 - dimension], f"input_b.dim{dimension}"
+        require_dim(dimension, expected, source, {"input_c": input_c}, "c6")
+    require_fields(desc.type, desc.format, operands, "c7", "c8")
 
 
-def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **others: object) -> None:
-    _verify_layernorm(input_b=input_b, input_c=input_c, **others)  # type: ignore[arg-type] # as given
+def _layernorm_relations(input_b: Ztensor, input_c: Ztensor, **arguments: object) -> None:
+    _verify_layernorm(input_b=input_b, input_c=input_c, **arguments)  # type: ignore[arg-type] # as given
     for dimension in (1, 2, 3):
         require_dim(dimension, 1, "", {"input_b": input_b}, "c9")
 
@@ -323,8 +323,8 @@ def _scalars(*codes: float) -> npt.NDArray[np.float64]:
 def _verify_reduce(input: Ztensor, op_type: int, output: Ztensor) -> None:
     desc, out = input.transformed_desc, output.transformed_desc
     for dimension in (4, 3, 2):
-        wanted, source = desc.dims[4 - dimension], f"input.dim{dimension}"
-        require_dim(dimension, wanted, source, {"output": output}, "c1")
+        expected, source = desc.dims[4 - dimension], f"input.dim{dimension}"
+        require_dim(dimension, expected, source, {"output": output}, "c1")
     require_dim(1, 1, "", {"output": output}, "c2")
     invalid_format, invalid_type = Status.ZDNN_INVALID_FORMAT, Status.ZDNN_INVALID_TYPE
     require_in(out.format, (desc.format,), invalid_format, "output.transformed_desc.format", "c3")
@@ -340,9 +340,9 @@ def _reduce_responses(input: Ztensor, op_type: int, output: Ztensor) -> None:
 
 def _reduce_relations(input: Ztensor, op_type: int, output: Ztensor) -> None:
     _verify_reduce(input, op_type, output)
-    wanted = _reduced_type(op_type)
+    expected = _reduced_type(op_type)
     kind, field = output.transformed_desc.type, "output.transformed_desc.type"
-    require_in(kind, (wanted,), Status.ZDNN_INVALID_TYPE, field, "c7")
+    require_in(kind, (expected,), Status.ZDNN_INVALID_TYPE, field, "c7")
 
 
 def _reduced_type(op_type: int) -> DataTypes:
@@ -391,9 +391,9 @@ def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:
     """
     shape = stick.geometry(input.transformed_desc)
     count = shape.dims[0] * shape.dims[1] * shape.dims[2]
-    found, positions = np.empty(count, np.uint16), np.empty(count, np.int32)
-    places = (shape.dims, shape.pages, op_type in _GREATEST, found, positions)
+    codes, positions = np.empty(count, np.uint16), np.empty(count, np.int32)
+    places = (shape.dims, shape.pages, op_type in _GREATEST, codes, positions)
     largest = kernels.extremes(_codes(input), *places)
-    cells = positions if op_type in _POSITIONS else found
+    cells = positions if op_type in _POSITIONS else codes
     stick.write_cells(cells, output.transformed_desc, output.sticks)
     return bool(largest == dlfloat.NINF)

@@ -123,7 +123,7 @@ def _pooled(
     kernel_width: int,
     stride_height: int,
     stride_width: int,
-    **_others: object,
+    **_arguments: object,
 ) -> tuple[Descriptors, ...]:
     """Derive the output: one element per window."""
     d4, d3, d2, d1 = input.transformed_desc.dims

@@ -101,7 +101,7 @@ def _verify(
 
 
 def _verify_scalars(
-    a_scale: int, a_offset: int, clip_min: int, clip_max: int, **_others: object
+    a_scale: int, a_offset: int, clip_min: int, clip_max: int, **_arguments: object
 ) -> None:
     """Check the scalars of a product whose first operand the machine quantizes: c9 to c11."""
     if a_scale == 0 or a_scale & MAGNITUDE == NINF:
@@ -139,7 +139,7 @@ def _respond(
     a_scale: int,
     b_scale: int,
     output_scale: int,
-    **_others: object,
+    **_arguments: object,
 ) -> None:
     """Answer F000 (c14), F001 (c15), F002 (c16)."""
     respond_operation(op_type, LAST_RELATION, "c14")
@@ -256,8 +256,8 @@ def _make_bias(
     bias = Ztensor(desc, desc, size, memory)
     require_storage({"input_b": b, "input_c": c})
     weights = (_INT8, DataFormats.ZDNN_FORMAT_4DWEIGHTS)
-    found = b.transformed_desc.type, b.transformed_desc.format
-    if found == weights and c.transformed_desc.format == _FEATURE and _fits(code, a, b, c, y):
+    kinds = b.transformed_desc.type, b.transformed_desc.format
+    if kinds == weights and c.transformed_desc.format == _FEATURE and _fits(code, a, b, c, y):
         qc = stick.read_cells(c.sticks, c.transformed_desc).astype(np.float32)[:, 0, 0]
         on_the_fly = a.transformed_desc.type != _INT8
         inner, scales = a.transformed_desc.dim1, scales_of(a, b, c, y)
@@ -271,18 +271,18 @@ def _fits(code: FunctionCode, a: Ztensor, b: Ztensor, c: Ztensor, y: Ztensor) ->
         require_shapes(code, a, b, c, y)
     except Refused:
         return False
-    return all(size > 0 for one in (a, b, c, y) for size in one.transformed_desc.dims)
+    return all(size > 0 for tensor in (a, b, c, y) for size in tensor.transformed_desc.dims)
 
 
 def _parameters(guest: Guest, scales: Scales, adding: bool, on_the_fly: bool) -> dict[str, int]:
     """Return the function specific parameters that scales and offsets become."""
-    one = scalar_to_dlfloat(1.0)
+    unit = scalar_to_dlfloat(1.0)
     a_scale = dlfloat_field(guest, float(scales.sa))
     return {
-        "a_scale": a_scale if adding or on_the_fly else one,
+        "a_scale": a_scale if adding or on_the_fly else unit,
         "a_offset": dlfloat_field(guest, float(scales.za)) if on_the_fly else 0,
-        "b_scale": dlfloat_field(guest, float(scales.sb)) if adding else one,
-        "output_scale": _output_scale(guest, scales, adding, a_scale if on_the_fly else one),
+        "b_scale": dlfloat_field(guest, float(scales.sb)) if adding else unit,
+        "output_scale": _output_scale(guest, scales, adding, a_scale if on_the_fly else unit),
     }
 
 

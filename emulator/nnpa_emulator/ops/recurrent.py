@@ -55,109 +55,110 @@ from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import DataLayouts, TensorDesc, Ztensor, padded
 
 
-def _run_direction(one: Direction, backward: bool) -> Outcome | None:
+def _run_direction(direction: Direction, backward: bool) -> Outcome | None:
     """Take one direction through its sequence; return the outcome that ends the call, if any."""
-    one.check_product("matmul_bcast_op")
-    whole = Whole(one.tensors, one.layer.gates)
-    if one.call.guest.accumulate == "fp64" or not whole.fits():
-        return _run_by_steps(one, backward)
+    direction.check_product("matmul_bcast_op")
+    whole = Whole(direction.tensors, direction.layer.gates)
+    if direction.call.guest.accumulate == "fp64" or not whole.fits():
+        return _run_by_steps(direction, backward)
     ended = whole.fuse()
     if ended == layers.GATES_VIOLATED:
-        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
+        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, direction, *_FUSED)
     if ended == layers.COMPLETED:
-        one.check_product("matmul_op")
-        outputs = tuple(one.layer.tensors[name] for name in one.layer.outputs.values())
-        if not one.call.checked:
-            ended = whole.run(outputs, one.half, backward, probing=True)
+        direction.check_product("matmul_op")
+        outputs = tuple(direction.layer.tensors[name] for name in direction.layer.outputs.values())
+        if not direction.call.checked:
+            ended = whole.run(outputs, direction.half, backward, probing=True)
             if ended == layers.COMPLETED:
-                one.check_activation(one.activation())
+                direction.check_activation(direction.activation())
         if ended == layers.COMPLETED:
-            ended = whole.run(outputs, one.half, backward, probing=False)
+            ended = whole.run(outputs, direction.half, backward, probing=False)
     if ended == layers.PADDED:
-        return _run_by_steps(one, backward)
-    return _ended(one, ended)
+        return _run_by_steps(direction, backward)
+    return _ended(direction, ended)
 
 
-def _ended(one: Direction, ended: int) -> Outcome | None:
+def _ended(direction: Direction, ended: int) -> Outcome | None:
     """Return the outcome of a sequence that a range violation ended."""
     if ended == layers.GATES_VIOLATED:
-        return _violation(FunctionCode.NNPA_MATMUL_OP, one, *_ADDED)
+        return _violation(FunctionCode.NNPA_MATMUL_OP, direction, *_ADDED)
     if ended == layers.STATES_VIOLATED:
-        definition, layer = ACTIVATIONS[one.layer.gates], one.layer
-        return _violation(definition.code, one, layer.state, *layer.outputs.values())
+        definition, layer = ACTIVATIONS[direction.layer.gates], direction.layer
+        return _violation(definition.code, direction, layer.state, *layer.outputs.values())
     return None
 
 
+_FUSED = "input", "weights", "biases"
 _ADDED = "h0", "hidden_weights", "hidden_biases"
 
 
-def _run_by_steps(one: Direction, backward: bool) -> Outcome | None:
+def _run_by_steps(direction: Direction, backward: bool) -> Outcome | None:
     """Do what `_run_direction` does for all that is not done at once: fp64, padding, huge sizes."""
-    tensors, guest = one.tensors, one.call.guest
-    size = one.layer.hidden
+    tensors, guest = direction.tensors, direction.call.guest
+    size = direction.layer.hidden
     fused = FusedGates(guest, tensors["input"], tensors["weights"], tensors["biases"], size)
     if fused.violated():
-        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, one, "input", "weights", "biases")
-    one.check_product("matmul_op")
+        return _violation(FunctionCode.NNPA_MATMUL_OP_BCAST23, direction, *_FUSED)
+    direction.check_product("matmul_op")
     weights, biases = tensors["hidden_weights"], tensors["hidden_biases"]
     hidden = Product(guest, weights, biases, size, "hidden")
     for rows in fused.row_spans:
-        outcome = _run_rows(one, fused, hidden, rows, backward)
+        outcome = _run_rows(direction, fused, hidden, rows, backward)
         if outcome is not None:
             return outcome
     return None
 
 
 def _run_rows(
-    one: Direction, fused: FusedGates, hidden: Product, rows: Range, backward: bool
+    direction: Direction, fused: FusedGates, hidden: Product, rows: Range, backward: bool
 ) -> Outcome | None:
     """Take some rows of the batch through all timesteps; see `_run_by_steps`."""
-    layer, definition = one.layer, ACTIVATIONS[one.layer.gates]
-    states = States(one.tensors["h0"], rows, (fused.gate, hidden.gate))
-    operands = one.activation()
+    layer, definition = direction.layer, ACTIVATIONS[direction.layer.gates]
+    states = States(direction.tensors["h0"], rows, (fused.gate, hidden.gate))
+    operands = direction.activation()
     order = range(layer.timesteps)[:: -1 if backward else 1]
     for timestep in order:
         added, violated = hidden.rounded(states.h)
         if violated or states.any_ninf:
-            return _violation(FunctionCode.NNPA_MATMUL_OP, one, *_ADDED)
+            return _violation(FunctionCode.NNPA_MATMUL_OP, direction, *_ADDED)
         if timestep == order[0] and rows[0] == 0:
-            one.check_activation(operands)
-            _clear_padding(one)
+            direction.check_activation(operands)
+            _clear_padding(direction)
         if timestep == order[0] and layer.gates == LSTM:
-            states.take_cell(one.tensors["c0"])
-        places = _places(one, states, timestep, timestep == order[-1])
+            states.take_cell(direction.tensors["c0"])
+        places = _places(direction, states, timestep, timestep == order[-1])
         step = Step(states, fused.read(rows, timestep), added, *places)
         if definition.compute(**operands, step=step):
-            return _violation(definition.code, one, layer.state, *layer.outputs.values())
+            return _violation(definition.code, direction, layer.state, *layer.outputs.values())
     return None
 
 
-def _places(one: Direction, states: States, timestep: int, last: bool) -> tuple[Place, Place]:
+def _places(direction: Direction, states: States, timestep: int, last: bool) -> tuple[Place, Place]:
     """Return where h and c of a timestep are stored.
 
     Without a place for every step LSTM overwrites h, GRU stores the last; c stores the last.
     """
-    layer = one.layer
+    layer = direction.layer
     h_place, c_place = NOWHERE, NOWHERE
     if layer.every_step or last or layer.gates == LSTM:
         slab = timestep if layer.every_step else 0
-        h_place = states.place(layer.tensors["hn_output"], one.half, slab)
+        h_place = states.place(layer.tensors["hn_output"], direction.half, slab)
     if last and layer.gates == LSTM:
-        c_place = states.place(layer.tensors["cf_output"], one.half, 0)
+        c_place = states.place(layer.tensors["cf_output"], direction.half, 0)
     return h_place, c_place
 
 
-def _clear_padding(one: Direction) -> None:
-    layer = one.layer
+def _clear_padding(direction: Direction) -> None:
+    layer = direction.layer
     for name in layer.outputs.values():
         output = layer.tensors[name]
-        clear_padding(output, one.half, padded(layer.hidden), layer.batch, layer.hidden)
+        clear_padding(output, direction.half, padded(layer.hidden), layer.batch, layer.hidden)
 
 
-def _violation(code: FunctionCode, one: Direction, *names: str) -> Outcome:
+def _violation(code: FunctionCode, direction: Direction, *names: str) -> Outcome:
     """Explain the range violation of an instruction by its operands."""
-    named = {name: one.tensors.get(name, one.layer.tensors[name]) for name in names}
-    inputs = tuple(name for name in names if name in one.tensors)
+    named = {name: direction.tensors.get(name, direction.layer.tensors[name]) for name in names}
+    inputs = tuple(name for name in names if name in direction.tensors)
     violation = explain_violation(code, named, inputs)
     return Outcome(Status.ZDNN_ELEMENT_RANGE_VIOLATION, violation=violation)
 
@@ -197,7 +198,7 @@ def _require(guest: Guest, layer: Layer) -> None:
 
 
 def _infer(
-    h0: Ztensor, input: Ztensor, direction: int, all_timesteps: bool = False, **_others: object
+    h0: Ztensor, input: Ztensor, direction: int, all_timesteps: bool = False, **_arguments: object
 ) -> Descriptors:
     """Describe a hidden state of all timesteps or of the last."""
     h0_desc, pre = h0.transformed_desc, h0.pre_transformed_desc

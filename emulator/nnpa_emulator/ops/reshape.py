@@ -54,7 +54,7 @@ def reshape_ztensor(call: Call, src: Ztensor, dest: Ztensor) -> Outcome:
 
 
 def _require_reshapable(src: Ztensor, dest: Ztensor) -> None:
-    counts = [_count(one.pre_transformed_desc) for one in (src, dest)]
+    counts = [_count(tensor.pre_transformed_desc) for tensor in (src, dest)]
     if counts[0] != counts[1]:
         raise Refused(
             Status.ZDNN_INVALID_SHAPE, "dest.pre_transformed_desc", f"{counts[1]} elements",
@@ -84,14 +84,14 @@ def _copy_rows(src: Ztensor, dest: Ztensor) -> Outcome:
     The library checks no types here and moves sticks as if all cells had two bytes.
     """
     before, after = src.transformed_desc, dest.transformed_desc
-    rows = [math.prod(one.dims[:3]) for one in (before, after)]
+    rows = [math.prod(desc.dims[:3]) for desc in (before, after)]
     if rows[0] != rows[1]:
         # The C library would follow such descriptors out of the buffers.
         limit = f"{rows[0]} rows of dim1 (src)"
         raise Malformed("dest.transformed_desc.dims", f"{rows[1]} rows", limit)
     if before.type != after.type:
         before, after = (
-            replace(one, type=int(DataTypes.ZDNN_DLFLOAT16)) for one in (before, after)
+            replace(desc, type=int(DataTypes.ZDNN_DLFLOAT16)) for desc in (before, after)
         )
     require_storage({"src": src}, stick_bytes(before))
     require_storage({"dest": dest}, stick_bytes(after))
@@ -132,7 +132,7 @@ def getrange_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
     """
     desc, name = ztensor.transformed_desc, "transformed_desc"
     require_state(ztensor, "ztensor", True, "c1")
-    for value, wanted, status, field, label in (
+    for value, expected, status, field, label in (
         (desc.layout, DataLayouts.ZDNN_NHWC, Status.ZDNN_INVALID_LAYOUT, "layout", "c2"),
         (
             desc.format,
@@ -143,7 +143,7 @@ def getrange_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
         ),
         (desc.type, DataTypes.ZDNN_DLFLOAT16, Status.ZDNN_INVALID_TYPE, "type", "c4"),
     ):
-        require_in(value, (wanted,), status, f"{name}.{field}", label)
+        require_in(value, (expected,), status, f"{name}.{field}", label)
     require_storage({"ztensor": ztensor})
     require_vector_nnp(call.guest)
     if 0 in desc.dims:

@@ -174,18 +174,20 @@ def _arrays(data: Data, count: int, elements: int, kind: int) -> list[Array]:
         raise Malformed("data", f"{len(data)} arrays", f"{count} arrays")
     dtype = _DTYPES[kind]
     arrays: list[Array] = []
-    for number, one in enumerate(data):
-        raw = _raw(one)
-        wanted = elements * dtype.itemsize
-        if raw.nbytes != wanted:
-            raise Malformed(f"data[{number}]", f"{raw.nbytes} bytes", f"{wanted} bytes")
+    for number, array in enumerate(data):
+        raw = _raw(array)
+        size = elements * dtype.itemsize
+        if raw.nbytes != size:
+            raise Malformed(f"data[{number}]", f"{raw.nbytes} bytes", f"{size} bytes")
         arrays.append(np.frombuffer(raw, dtype))
     return arrays
 
 
-def _raw(one: Any) -> memoryview:
+def _raw(array: Any) -> memoryview:
     """View bytes-like data or an array, of whatever dtype, as its bytes."""
-    view = np.ravel(one).view(np.uint8).data if isinstance(one, np.ndarray) else memoryview(one)
+    view = (
+        np.ravel(array).view(np.uint8).data if isinstance(array, np.ndarray) else memoryview(array)
+    )
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 

@@ -40,12 +40,12 @@ ONE = np.uint16(dlfloat.ONE)
 
 def multiply(
     a: Bytes, b: Bytes, panels: Singles, c: Bytes, output: Bytes, shape: Shape,
-    turned: tuple[bool, bool], wanted: int, work: Singles,
+    turned: tuple[bool, bool], relations: int, work: Singles,
 ) -> np.uint16:  # fmt: skip
     """Multiply stacks of matrices, add c or compare with it; return the largest magnitude.
 
-    `wanted` is 0 for the addition, else the relations that hold. Stacks of an operand that has one
-    are always that one. Turned operands are stored with rows and columns exchanged.
+    `relations` is 0 for the addition, else the relations that hold. An operand of one stack serves
+    all stacks. Turned operands are stored with rows and columns exchanged.
     """
     del panels, work
     stacks_a, stacks_b, stacks_c, stacks, rows, inner, columns = shape
@@ -56,7 +56,7 @@ def multiply(
     for stack in range(stacks):
         sums = multiply_in_order(left[stack % stacks_a], right[stack % stacks_b])
         row = operand[stack % stacks_c]
-        results[stack, 0] = _compare(sums, row, wanted) if wanted else from_single(sums + row)
+        results[stack, 0] = _compare(sums, row, relations) if relations else from_single(sums + row)
     fill(output.view(np.uint16), results, matrix_pages(rows, columns))
     return largest(results)
 
@@ -68,10 +68,10 @@ def _turned(buffer: Bytes, stacks: int, rows: int, columns: int, turned: bool) -
     return matrices(buffer, stacks, rows, columns)
 
 
-def _compare(sums: Floats, operand: Floats, wanted: int) -> Codes:
+def _compare(sums: Floats, operand: Floats, relations: int) -> Codes:
     """Return 1.0 where one of the relations holds, else 0; NaN on either side gives NINF."""
     relation = LESS * (sums < operand) + EQUAL * (sums == operand) + GREATER * (sums > operand)
-    codes = np.where(relation & wanted, ONE, np.uint16(0))
+    codes = np.where(relation & relations, ONE, np.uint16(0))
     return np.where(relation == 0, NINF, codes)
 
 
@@ -96,14 +96,14 @@ def decode_block(sticks: Codes, words: Words, place: Place, rows: Span, columns:
 
 def store_relations(
     sums: Floats, operand: Floats, sticks: Codes, place: Place, rows: Span, columns: Span,
-    wanted: int,
+    relations: int,
 ) -> np.uint16:  # fmt: skip
     """Compare dense sums with an operand, one row for all stacks or one each, and store 1.0 or 0.
 
     Returns the largest magnitude.
     """
     row = operand.reshape(-1, 1, columns[1])
-    codes = _compare(sums.reshape(place[3], rows[1], columns[1]), row, wanted)
+    codes = _compare(sums.reshape(place[3], rows[1], columns[1]), row, relations)
     write_block(codes, sticks, place, rows, columns)
     return largest(codes)
 

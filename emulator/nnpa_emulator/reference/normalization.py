@@ -114,10 +114,10 @@ def codes_of(keys: npt.NDArray[np.int16]) -> Codes:
 
 def extremes(
     codes: Codes, dims: Dims, pages: Pages, greatest: bool,
-    found: Codes, positions: npt.NDArray[np.int32],
+    codes_found: Codes, positions: npt.NDArray[np.int32],
 ) -> np.uint16:  # fmt: skip
     """Find the least or greatest element of every dim1 vector and its first position."""
     keys = keys_of(gather(codes, dims, pages), greatest).reshape(-1, dims[3])
     positions[:] = keys.argmax(axis=1) if greatest else keys.argmin(axis=1)
-    found[:] = codes_of(keys[np.arange(len(keys)), positions])
-    return largest(found)
+    codes_found[:] = codes_of(keys[np.arange(len(keys)), positions])
+    return largest(codes_found)

@@ -18,7 +18,7 @@ Sizes: TypeAlias = tuple[int, int, int, int]
 Corner: TypeAlias = tuple[int, int]
 """(cell of the first element, cells per stick column) of one matrix in a buffer; below 0 none."""
 
-LARGEST_EXPONENT = 350.0
+MAX_EXPONENT = 350.0
 
 
 def encode_double(values: Doubles) -> Codes:
@@ -28,7 +28,7 @@ def encode_double(values: Doubles) -> Codes:
 
 def _exp(values: Doubles) -> Doubles:
     """Return e to a power; beyond the limits, results round to the same codes."""
-    return np.exp(np.clip(values, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+    return np.exp(np.clip(values, -MAX_EXPONENT, MAX_EXPONENT))
 
 
 def sigmoid(values: Doubles) -> Doubles:

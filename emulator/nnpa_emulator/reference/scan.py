@@ -16,9 +16,9 @@ def code_range(cells: Codes, dim1: int) -> tuple[np.uint16, np.uint16]:
     return max(SIGN, np.uint16(codes.max())), np.uint16(positive.max())
 
 
-def find_codes(cells: Codes, dim1: int, least: int, found: npt.NDArray[np.int64]) -> int:
-    """Count the codes of magnitude `least` or more and note the first `len(found)` of them."""
-    indices = np.argwhere(rows_of(cells, dim1) & MAGNITUDE >= least)
-    first = indices[: len(found)]
-    found[: len(first)] = first
-    return len(indices)
+def find_codes(cells: Codes, dim1: int, least: int, indices: npt.NDArray[np.int64]) -> int:
+    """Count the codes of magnitude `least` or more and note the first `len(indices)` of them."""
+    matches = np.argwhere(rows_of(cells, dim1) & MAGNITUDE >= least)
+    first = matches[: len(indices)]
+    indices[: len(first)] = first
+    return len(matches)

@@ -21,7 +21,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from nnpa_client.exits import EXIT_CODES, Unreachable
+from nnpa_client.commands.exit_codes import EXIT_CODES, Unreachable
 
 _DEFAULT = "127.0.0.1:9464"
 _PATIENCE = 10.0  # seconds for one scrape

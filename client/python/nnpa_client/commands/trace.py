@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, give_up, open_transport
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.trace.diff import Comparison
 from nnpa_client.trace.diff import diff as compare
 from nnpa_client.trace.history import Trace, read

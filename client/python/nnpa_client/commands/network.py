@@ -17,8 +17,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.connection import connect
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.network import analysis
 from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Inference, Network

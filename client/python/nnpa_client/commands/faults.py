@@ -14,9 +14,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.faults.program import FaultServer, Marked
 from nnpa_client.faults.rules import read_rules, schema
 from nnpa_client.faults.sweep import STATUSES, VERDICTS, Site, Sweep, Trial, Unusable, sweep

@@ -91,7 +91,7 @@ def record(
 def _extent(found: Trace) -> str:
     if not found.sessions:
         return "no session was recorded: does the program use ZDNN_SERVER, or connect()?"
-    made = sum(not one.is_housekeeping for one in found.operations)
+    made = sum(not operation.is_housekeeping for operation in found.operations)
     text = f"{len(found.sessions)} sessions, {len(found.calls)} calls, {made} operations"
     return f"{text}, {found.ending}" if found.ending else text
 

@@ -152,7 +152,8 @@ def _parameters(path: str, function: Callable[..., object]) -> Iterator[str]:
         if parameter.name == "self":
             continue
         where = "" if parameter.kind is parameter.KEYWORD_ONLY else f" {place}"
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        star = ("*" if parameter.kind is parameter.VAR_POSITIONAL else "**") if is_rest else ""
         default = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
         yield f"{path}({star}{parameter.name}{default}){where}"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client import demo
 from nnpa_client.cli import main
+from nnpa_client.commands import demo
 from nnpa_client.errors import ZdnnError
 
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from click.testing import CliRunner, Result
-from nnpa_client import demo
 from nnpa_client.cli import main
+from nnpa_client.commands import demo
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,8 @@ def test_every_chapter_is_played() -> None:
 def test_both_clients_share_a_process(first: str) -> None:
     """Our client and the official one can be imported into one process, in either order."""
     other = {"nnpa_client": "tritonclient.grpc", "tritonclient.grpc": "nnpa_client"}[first]
-    text = f"import {first}, {other}; from nnpa_client import demo, inference; print('both')"
+    imports = "from nnpa_client import inference; from nnpa_client.commands import demo"
+    text = f"import {first}, {other}; {imports}; print('both')"
     assert _run("-W", "error", "-c", text) == "both\n"
 
 

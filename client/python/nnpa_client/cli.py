@@ -15,17 +15,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nnpa_client import __version__, demo
-from nnpa_client.check import check
-from nnpa_client.conformance import conformance
+from nnpa_client import __version__
+from nnpa_client.commands import demo
+from nnpa_client.commands.check import check
+from nnpa_client.commands.conformance import conformance
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
+from nnpa_client.commands.faults import faults
+from nnpa_client.commands.network import network
+from nnpa_client.commands.new_token import token
+from nnpa_client.commands.top import top
+from nnpa_client.commands.trace import trace
 from nnpa_client.connection import list_machines
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
-from nnpa_client.faults.cli import faults
 from nnpa_client.libzdnn import libzdnn
-from nnpa_client.network.cli import network
-from nnpa_client.new_token import token
-from nnpa_client.top import top
-from nnpa_client.trace.cli import trace
 
 _EPILOG = (
     f"{EXIT_CODES} TARGET is host:port or unix:/path; without one, a private server is started."

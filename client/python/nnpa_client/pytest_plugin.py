@@ -31,7 +31,7 @@ _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
 _LOG_START = pytest.StashKey[tuple[int, str]]()
 _DOOR = "nnpa_door"
 _DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # those of nnpa_client.connect
-_LOG_PATIENCE = 5.0  # seconds; nnpa-server writes a line of its log about 0.1 s after the call
+_LOG_TIMEOUT = 5.0  # seconds; nnpa-server writes a line of its log about 0.1 s after the call
 _LOG_LINES = 200
 _LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -261,12 +261,12 @@ def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]
     from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
     from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
-    last, deadline = secrets.token_hex(8), time.monotonic() + _LOG_PATIENCE
+    last, deadline = secrets.token_hex(8), time.monotonic() + _LOG_TIMEOUT
     with grpc.insecure_channel(target) as channel:
         request = GetSessionRequest(name="sessions/none")
         metadata = (("x-request-id", last),)
         ask = AcceleratorServiceStub(channel).GetSession
-        answer = ask.future(request, timeout=_LOG_PATIENCE, metadata=metadata).code()
+        answer = ask.future(request, timeout=_LOG_TIMEOUT, metadata=metadata).code()
     while True:
         lines = list(_logged(log, offset, since))
         others = [line for line in lines if last not in line]

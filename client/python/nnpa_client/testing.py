@@ -68,7 +68,7 @@ def assert_called(trace: "Trace | TracePath", operations: Sequence[str]) -> None
     __tracebackhide__ = True
     from nnpa_client.trace import COMPUTING, FUNCTIONS, Trace, read
 
-    wanted = [one.removeprefix("zdnn_") for one in operations]
+    wanted = [operation.removeprefix("zdnn_") for operation in operations]
     unknown = sorted(set(wanted) - FUNCTIONS)
     if unknown:
         raise ValueError(f"operations: {unknown[0]!r}, expected names of zDNN's functions")

@@ -2,7 +2,7 @@
 """`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
 
 import weakref
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +55,9 @@ class Ztensor:
             raise NnpaError(f"ztensor: does not exist, {self.missing}")
         return self.held
 
-    def new_output(self) -> "Ztensor":
+    def new_output(self) -> Self:
         """Return a ztensor of the same session that an operation is to create."""
-        return Ztensor(self.guest, None, self.guest.new_id())
+        return type(self)(self.guest, None, self.guest.new_id())
 
     def ref(self) -> TensorRef:
         """Return how an operation names this ztensor.

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -111,7 +112,7 @@ class HttpRoute:
             _EXECUTE_STREAM, method.serialize, method.parse
         )
         metadata = self._transport.metadata or None
-        return HttpStream(lambda requests: call(requests, metadata=metadata))
+        return HttpStream(partial(call, metadata=metadata))
 
 
 class RenewedStream:

@@ -38,7 +38,7 @@ class Faults:
         self._run_queued()
         state = self._session.status()
         self._before = list(state.fault_rules)
-        self._sequence = max((one.sequence for one in state.injected_faults), default=0)
+        self._sequence = max((fault.sequence for fault in state.injected_faults), default=0)
         set_rules(self._session, [*self._before, *self._rules])
         self._open = True
         return self
@@ -68,7 +68,7 @@ class Faults:
         first = len(self._before)
         mine = range(first, first + len(self._rules))
         faults = self._session.status().injected_faults
-        return [one for one in faults if one.sequence > self._sequence and one.rule in mine]
+        return [fault for fault in faults if fault.sequence > self._sequence and fault.rule in mine]
 
     @property
     def injected(self) -> list[InjectedFault]:

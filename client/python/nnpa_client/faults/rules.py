@@ -63,7 +63,7 @@ def make_rule(operation: Callable[..., object] | str | None, words: Mapping[str,
 
 
 def _fields() -> str:
-    return ", ".join(one.name for one in FaultRule.DESCRIPTOR.fields)
+    return ", ".join(field.name for field in FaultRule.DESCRIPTOR.fields)
 
 
 def _name(operation: Callable[..., object] | str | None) -> str:

@@ -19,7 +19,7 @@ from nnpa_client.status import Status, is_warning
 
 Verdict: TypeAlias = Literal["handled", "ignored", "crashed", "hung", "missed"]
 VERDICTS: tuple[Verdict, ...] = ("handled", "ignored", "crashed", "hung", "missed")
-STATUSES = tuple(one for one in Status if one != Status.ZDNN_OK)
+STATUSES = tuple(status for status in Status if status != Status.ZDNN_OK)
 # What the library prints is no answer of the program: libzdnn is told to be quiet, and the Python
 # client's lines, which the log of a program without one prints, are passed over.
 _QUIET = {"ZDNN_LOGLEVEL": "off"}
@@ -70,8 +70,8 @@ class Sweep:
 
     def counts(self) -> dict[Verdict, int]:
         """Count the verdicts."""
-        found = Counter(one.verdict for one in self.trials)
-        return {one: found[one] for one in VERDICTS}
+        found = Counter(trial.verdict for trial in self.trials)
+        return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _calls(marked: Sequence[Marked]) -> tuple[tuple[str, ...], ...]:
     for one in marked:
         if one.effect == "note":
             calls.setdefault(one.session, []).append(one.operation)
-    return tuple(tuple(one) for one in calls.values())
+    return tuple(tuple(call) for call in calls.values())
 
 
 def _sites(marked: Sequence[Marked]) -> list[Site]:

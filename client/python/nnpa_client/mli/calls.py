@@ -118,7 +118,7 @@ class Encoder:
                     _assign(message.cfg, key, one)
             elif name != "cfg":
                 _assign(message, name, value)
-        given = [(name, one) for name, one in call.tensors.items() if one is not None]
+        given = [(name, tensor) for name, tensor in call.tensors.items() if tensor is not None]
         for name, one in sorted(given, key=lambda pair: pair[1].offset):
             owner, _, member = name.rpartition(".")
             target = getattr(message, owner) if owner else message
@@ -221,7 +221,7 @@ def _copy(one: Tensor) -> Tensor:
 def _shared(call: Call) -> dict[str, tuple[str, int]]:
     first: dict[int, tuple[str, int]] = {}
     found: dict[str, tuple[str, int]] = {}
-    given = [(name, one) for name, one in call.tensors.items() if one is not None]
+    given = [(name, tensor) for name, tensor in call.tensors.items() if tensor is not None]
     for name, one in sorted(given, key=lambda pair: pair[1].offset):
         if one.memory is not None:
             owner, start = first.setdefault(id(one.memory), (name, one.offset))
@@ -265,7 +265,9 @@ class Batch:
         if cases is None:
             _apply(call, result)
             return
-        before = {name: _copy(one) for name, one in call.tensors.items() if one is not None}
+        before = {
+            name: _copy(tensor) for name, tensor in call.tensors.items() if tensor is not None
+        }
         shared = _shared(call)
         after = {name: _copy(one) for name, one in _apply(call, result).items()}
         number = result.number if result.HasField("number") else None

@@ -107,8 +107,8 @@ def _readable(document: dict[str, Any]) -> str:
     for key, value in document.items():
         text = json.dumps(value)
         tensors = value if key == "tensors" else value["tensors"] if key == "expected" else {}
-        for name, one in tensors.items():
-            line = f"{json.dumps(name)}: {json.dumps(one)}"
+        for name, tensor in tensors.items():
+            line = f"{json.dumps(name)}: {json.dumps(tensor)}"
             text = text.replace(line, f"\n  {line}", 1)
         lines.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}"

@@ -56,7 +56,7 @@ def _described(message: pb.Buffer) -> str:
 def _sizes(report: pb.NetworkReport) -> Iterator[str]:
     inputs, outputs = io_bytes(report)
     rom, ram = report.params.channels, report.activations.channels
-    items = sum(int(np.prod(one.shape)) for one in report.weights)
+    items = sum(int(np.prod(weight.shape)) for weight in report.weights)
     yield f"params #           : {items:,} items"
     yield f"macc               : {report.n_macc_64:,}"
     yield f"weights (ro)       : {rom:,} B"
@@ -71,7 +71,9 @@ def io_bytes(report: pb.NetworkReport) -> tuple[int, int]:
 
 
 def _outside(buffers: Iterable[pb.Buffer]) -> int:
-    return sum(from_wire(one).nbytes for one in buffers if not one.HasField("activations_offset"))
+    return sum(
+        from_wire(buffer).nbytes for buffer in buffers if not buffer.HasField("activations_offset")
+    )
 
 
 def headline(report: pb.NetworkReport) -> str:
@@ -83,7 +85,7 @@ def headline(report: pb.NetworkReport) -> str:
         f"{counts['accelerator']} nodes on the accelerator ({share:.1%} of macc), "
         f"{counts['host']} on the host, {counts['folded']} folded"
     )
-    heavy = [one for one in report.nodes if one.device == "host" and one.op_type in _HEAVY]
+    heavy = [node for node in report.nodes if node.device == "host" and node.op_type in _HEAVY]
     if heavy:
         text += "; heavy on the host: " + ", ".join(one.name or one.op_type for one in heavy)
     return text
@@ -102,7 +104,7 @@ def layers(report: pb.NetworkReport) -> Table:
         table.add_row(
             str(node.index),
             f"{node.name or '-'} ({node.op_type})",
-            " ".join(str(tuple(one.dims)) for one in node.output_shapes),
+            " ".join(str(tuple(output_shape.dims)) for output_shape in node.output_shapes),
             f"{node.weights:,} B" if node.weights else "",
             f"{node.macc:,}" if node.macc else "",
             ", ".join(dict.fromkeys(one.name or one.op_type for one in known)),
@@ -143,8 +145,8 @@ def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, Any]:
         "rom_size": report.params.channels,
         "rom_n_macc": report.n_macc_64,
         "rom_inputs": [MessageToDict(one) for one in report.inputs],
-        "rom_outputs": [MessageToDict(one) for one in report.outputs],
+        "rom_outputs": [MessageToDict(output) for output in report.outputs],
         "placement": headline(report),
         "machine": report.machine,
-        "layers": [MessageToDict(one, preserving_proto_field_name=True) for one in report.nodes],
+        "layers": [MessageToDict(node, preserving_proto_field_name=True) for node in report.nodes],
     }

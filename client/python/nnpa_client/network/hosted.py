@@ -69,7 +69,7 @@ class Network:
     def __init__(self, handle: Handle, message: pb.Network) -> None:
         self.handle = handle
         self.inputs = tuple(_port(one) for one in message.inputs)
-        self.outputs = tuple(_port(one) for one in message.outputs)
+        self.outputs = tuple(_port(output) for output in message.outputs)
         self.c_name = message.c_name
         self.model_signature = message.model_signature
         self.machine = message.machine
@@ -81,9 +81,9 @@ class Network:
         type; an array of another type is a TypeError. Range violations are a `ZdnnWarning`.
         """
         result = self.infer(*arrays, **named)
-        for one in result.violations[:1]:
-            text = f"{one.function} (node {one.node})"
-            warnings.warn(ZdnnWarning(one.zdnn_status, text), stacklevel=2)
+        for violation in result.violations[:1]:
+            text = f"{violation.function} (node {violation.node})"
+            warnings.warn(ZdnnWarning(violation.zdnn_status, text), stacklevel=2)
         outputs = tuple(result.outputs.values())
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -101,7 +101,7 @@ class Network:
         )
         answer = self._transport.unary(INFER_NETWORK, request)
         return Inference(
-            {one.name: array_of(one) for one in answer.outputs},
+            {output.name: array_of(output) for output in answer.outputs},
             tuple(answer.violations),
             dict(answer.nans),
             dict(answer.calls),

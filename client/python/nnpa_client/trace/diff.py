@@ -107,9 +107,9 @@ def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> C
 
 def _by_session(trace: Trace) -> list[tuple[TracedOperation, ...]]:
     made: dict[int, list[TracedOperation]] = {}
-    for one in trace.operations:
-        if not one.is_housekeeping and one.failure != _RETRIED:
-            made.setdefault(one.session, []).append(one)
+    for operation in trace.operations:
+        if not operation.is_housekeeping and operation.failure != _RETRIED:
+            made.setdefault(operation.session, []).append(operation)
     return [tuple(made[number]) for number in sorted(made)]
 
 
@@ -166,7 +166,7 @@ def _compare_outputs(
 
 def _both_by_contents(a: TracedOperation, b: TracedOperation) -> bool:
     results = (a.result, b.result)
-    return all(one is not None and one.zdnn_status in _BY_CONTENTS for one in results)
+    return all(result is not None and result.zdnn_status in _BY_CONTENTS for result in results)
 
 
 def _answer(result: OperationResult | None) -> str:

@@ -21,8 +21,8 @@ _LEVEL = 1  # of zlib: a program waits for nothing else
 _FLUSH_SECONDS = 0.5  # after which what was written can be read, whatever happens
 _READ_BYTES = 1 << 20
 # Sources: the largest message of a server, --max-message, with its answer; the largest trace.
-_MOST_RECORD_BYTES = 1 << 30
-_MOST_BYTES = 5 << 30
+_MAX_RECORD_BYTES = 1 << 30
+_MAX_BYTES = 5 << 30
 
 
 class TraceWriter:
@@ -78,8 +78,8 @@ def _unpacked(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
             except zlib.error:
                 return
             total += len(unpacked)
-            if total > _MOST_BYTES:
-                raise ValueError(f"{path}: more than {_MOST_BYTES} bytes of records")
+            if total > _MAX_BYTES:
+                raise ValueError(f"{path}: more than {_MAX_BYTES} bytes of records")
             yield unpacked
             packed = unpacker.unconsumed_tail
 
@@ -90,8 +90,8 @@ def _whole(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
     with memoryview(pending) as view:
         while (found := _head(view, done)) is not None:
             size, start = found
-            if size > _MOST_RECORD_BYTES:
-                raise ValueError(f"{path}: a record of {size} bytes, at most {_MOST_RECORD_BYTES}")
+            if size > _MAX_RECORD_BYTES:
+                raise ValueError(f"{path}: a record of {size} bytes, at most {_MAX_RECORD_BYTES}")
             if start + size > len(view):
                 break
             try:

@@ -23,7 +23,7 @@ from nnpa_client.trace.format import TracePath, read_records
 
 _COMPUTING = range(20, 90)  # arms of operations; source: nnpa/zdnn/v1/operation.proto, Operation
 _ARMS = operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
-COMPUTING = frozenset(one.name for one in _ARMS if one.number in _COMPUTING)
+COMPUTING = frozenset(arm.name for arm in _ARMS if arm.number in _COMPUTING)
 """Functions that compute on ztensors, by their names without prefix."""
 FUNCTIONS = frozenset(one.name for one in _ARMS)
 """All functions that a trace can have, by their names without prefix."""
@@ -92,7 +92,7 @@ class TracedOperation:
 
     def having(self, *roles: ContentsRole.ValueType) -> tuple[TracedContents, ...]:
         """Return the contents of these roles."""
-        return tuple(one for one in self.contents if one.role in roles)
+        return tuple(content for content in self.contents if content.role in roles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ class Trace:
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """The calls, in the order in which they were answered."""
-        return tuple(one for one in self.events if isinstance(one, Call))
+        return tuple(event for event in self.events if isinstance(event, Call))
 
     @cached_property
     def operations(self) -> tuple[TracedOperation, ...]:
         """All operations, in order."""
-        return tuple(one for call in self.calls for one in call.operations)
+        return tuple(operation for call in self.calls for operation in call.operations)
 
     @cached_property
     def sessions(self) -> Mapping[int, accelerator_pb2.Session]:
@@ -196,7 +196,7 @@ class _Reading:
             started,
             took,
             tuple(self._operands(record, name, message, result)),
-            tuple(one for one in record.contents if one.operation_index == place),
+            tuple(content for content in record.contents if content.operation_index == place),
             (record.error.reason or record.error.code) if failed else "",
         )
 
@@ -209,7 +209,7 @@ class _Reading:
     ) -> Iterator[Operand]:
         session, outputs = record.session, dict[str, tensor_pb2.ZtensorInfo]()
         if result is not None:
-            outputs = {one.operand: one for one in result.outputs}
+            outputs = {output.operand: output for output in result.outputs}
         for operand, reference in _references(message, name):
             number = reference.id or reference.new_id
             structure = self.tensors.get((session, number))

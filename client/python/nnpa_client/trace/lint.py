@@ -41,8 +41,8 @@ _BIASES = {
     "gru": ("biases", "hidden_biases"),
 }
 _ONE_IS_ZERO = {"lstm": 2, "gru": 2}  # both biases are needed, and one of them may well be zero
-_MOST_PADDING = 0.75  # share of the stickified bytes above which it is worth a word
-_LEAST_PADDED = 64 << 10  # stickified bytes below which it is not
+_MAX_PADDING = 0.75  # share of the stickified bytes above which it is worth a word
+_MIN_PADDED = 64 << 10  # stickified bytes below which it is not
 _LONG_RUN = 8  # calls of one operation each, that follow each other
 
 
@@ -126,7 +126,7 @@ def _exceeded(totals: Totals, budget: Budget) -> Iterator[str]:
 
 def totals_of(trace: Trace) -> Totals:
     """Count what a trace has."""
-    made = [one for one in trace.operations if not one.is_housekeeping]
+    made = [operation for operation in trace.operations if not operation.is_housekeeping]
     sticks = [size for one in made for size in _stickified(one)]
     whole, padding = sum(whole for whole, _ in sticks), sum(padding for _, padding in sticks)
     return Totals(
@@ -165,17 +165,18 @@ def _used(one: TracedOperation, structure: Ztensor) -> int:
 def _round_trips(trace: Trace) -> Iterator[Found]:
     """Find arrays that transform_origtensor gave and a transform took, unchanged."""
     given: dict[tuple[int, bytes], TracedOperation] = {}
-    for one in trace.operations:
-        for out in one.having(CONTENTS_ROLE_ARRAY_OUT):
-            given[one.session, out.digest] = one
-        if one.name not in _TRANSFORMS:
+    for operation in trace.operations:
+        for out in operation.having(CONTENTS_ROLE_ARRAY_OUT):
+            given[operation.session, out.digest] = operation
+        if operation.name not in _TRANSFORMS:
             continue
-        for array in one.having(CONTENTS_ROLE_ARRAY_IN):
-            source = given.get((one.session, array.digest))
+        for array in operation.having(CONTENTS_ROLE_ARRAY_IN):
+            source = given.get((operation.session, array.digest))
             if source is not None and not is_zeros(array):
                 yield Found(
-                    (source.index, one.index),
-                    f"operation {one.index}, zdnn_{one.name}, transforms the {array.size} bytes "
+                    (source.index, operation.index),
+                    f"operation {operation.index}, zdnn_{operation.name}, transforms the "
+                    f"{array.size} bytes "
                     f"that operation {source.index} gave: the ztensor could have been used",
                 )
 
@@ -188,12 +189,17 @@ def _kind(structure: Ztensor | None) -> tuple[object, ...]:
 def _equal_bytes(trace: Trace) -> Iterator[Found]:
     """Find arrays that were transformed more than once into the same kind of tensor."""
     seen: dict[tuple[object, ...], list[TracedOperation]] = {}
-    for one in trace.operations:
-        arrays = one.having(CONTENTS_ROLE_ARRAY_IN)
-        if one.name in _TRANSFORMS and one.is_valid and arrays and one.operands:
+    for operation in trace.operations:
+        arrays = operation.having(CONTENTS_ROLE_ARRAY_IN)
+        if operation.name in _TRANSFORMS and operation.is_valid and arrays and operation.operands:
             digests = tuple(each.digest for each in arrays)
-            key = (one.session, one.name, digests, _kind(one.operands[0].structure))
-            seen.setdefault(key, []).append(one)
+            key = (
+                operation.session,
+                operation.name,
+                digests,
+                _kind(operation.operands[0].structure),
+            )
+            seen.setdefault(key, []).append(operation)
     for again in seen.values():
         if len(again) > 1:
             size = sum(each.size for each in again[0].having(CONTENTS_ROLE_ARRAY_IN))
@@ -207,10 +213,14 @@ def _equal_bytes(trace: Trace) -> Iterator[Found]:
 def _padding(trace: Trace) -> Iterator[Found]:
     """Say when most of what transforms made is padding, and which tensors have most of it."""
     totals = totals_of(trace)
-    if totals.stickified_bytes < _LEAST_PADDED or totals.padding <= _MOST_PADDING:
+    if totals.stickified_bytes < _MIN_PADDED or totals.padding <= _MAX_PADDING:
         return
     wasted = Counter(
-        {one.index: padding for one in trace.operations for _, padding in _stickified(one)}
+        {
+            operation.index: padding
+            for operation in trace.operations
+            for _, padding in _stickified(operation)
+        }
     )
     worst = tuple(index for index, _ in wasted.most_common(3))
     yield Found(
@@ -224,18 +234,19 @@ def _zero_biases(trace: Trace) -> Iterator[Found]:
     """Find biases that are zeros, once for each function and tensor."""
     zero: dict[tuple[int, int], bool] = {}
     told: set[tuple[object, ...]] = set()
-    for one in trace.operations:
-        _note_zeros(one, zero)
-        names = _BIASES.get(one.name, ())
-        empty = [name for name in names if _is_zero(one, name, zero)]
-        if not empty or len(empty) < _ONE_IS_ZERO.get(one.name, 1):
+    for operation in trace.operations:
+        _note_zeros(operation, zero)
+        names = _BIASES.get(operation.name, ())
+        empty = [name for name in names if _is_zero(operation, name, zero)]
+        if not empty or len(empty) < _ONE_IS_ZERO.get(operation.name, 1):
             continue
-        key = (one.session, one.name, *(_identity(one, name) for name in empty))
+        key = (operation.session, operation.name, *(_identity(operation, name) for name in empty))
         if key not in told:
             told.add(key)
             yield Found(
-                (one.index,),
-                f"operation {one.index}, zdnn_{one.name}: {' and '.join(empty)} all zeros: an "
+                (operation.index,),
+                f"operation {operation.index}, zdnn_{operation.name}: "
+                f"{' and '.join(empty)} all zeros: an "
                 "addition that follows could be the bias instead",
             )
 
@@ -288,16 +299,21 @@ def _missing_pipeline(trace: Trace) -> Iterator[Found]:
 
 
 def _is_single(call: Call) -> bool:
-    made = [one for one in call.operations if not one.is_housekeeping]
+    made = [operation for operation in call.operations if not operation.is_housekeeping]
     if len(made) != 1 or made[0].name not in COMPUTING | _TRANSFORMS | _MAKING:
         return False
-    return all(one.id for one in made[0].operands)
+    return all(operand.id for operand in made[0].operands)
 
 
 def _told_run(run: list[Call]) -> Iterator[Found]:
     if len(run) < _LONG_RUN:
         return
-    indexes = tuple(one.index for call in run for one in call.operations if not one.is_housekeeping)
+    indexes = tuple(
+        operation.index
+        for call in run
+        for operation in call.operations
+        if not operation.is_housekeeping
+    )
     yield Found(
         indexes,
         f"{len(run)} calls of one operation each, from operation {indexes[0]} on: inside "

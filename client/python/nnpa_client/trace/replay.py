@@ -80,16 +80,16 @@ class _Player:
     def _execute(self, call: Call) -> None:
         """Run a list; operations with contents beyond a message's go one by one."""
         waiting: list[operation_pb2.Operation] = []
-        for one in call.operations:
-            places = _Places(self, one)
-            message = self._filled(one, places)
+        for operation in call.operations:
+            places = _Places(self, operation)
+            message = self._filled(operation, places)
             if not places.is_needed:
                 waiting.append(message)
                 continue
             self.run(waiting)
             waiting = []
             places.make()
-            self._run_large(one, message)
+            self._run_large(operation, message)
             places.free()
         self.run(waiting)
 
@@ -134,9 +134,9 @@ class _Player:
     def _put(self, info: tensor_pb2.ZtensorInfo, call: Call) -> None:
         """Make a tensor that the session had before the trace knew it."""
         held = [
-            self.sticks(one, info.ztensor)
-            for one in call.record.contents
-            if one.role == CONTENTS_ROLE_STICKS_HELD and one.id == info.id
+            self.sticks(content, info.ztensor)
+            for content in call.record.contents
+            if content.role == CONTENTS_ROLE_STICKS_HELD and content.id == info.id
         ]
         self.make(info.id, info.ztensor, held[0] if held else b"")
 
@@ -153,9 +153,9 @@ class _Player:
 
         def parts() -> Iterator[Upload]:
             yield accelerator_pb2.WriteTensorRequest(header=header)
-            for one in contents:
-                for start in range(0, len(one), CHUNK_BYTES):
-                    yield memoryview(one)[start : start + CHUNK_BYTES]
+            for content in contents:
+                for start in range(0, len(content), CHUNK_BYTES):
+                    yield memoryview(content)[start : start + CHUNK_BYTES]
 
         self.transport.send_stream(WRITE_TENSOR, parts())
 

@@ -15,7 +15,7 @@ from nnpa_client.trace.diff import Comparison, Difference
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
 from nnpa_client.trace.lint import Report
 
-_MOST_DIFFERENCES = 20
+_MAX_DIFFERENCES = 20
 
 
 def timeline(trace: Trace, everything: bool = False) -> RenderableType:
@@ -25,15 +25,17 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
         number = heading in ("#", "ms", "call", "us")
         whole = heading != "ztensors"  # which may take several lines
         table.add_column(heading, justify="right" if number else "left", no_wrap=whole)
-    for one in trace.operations:
-        if everything or not one.is_housekeeping:
-            table.add_row(*_cells(one), style=None if one.is_valid else "red")
+    for operation in trace.operations:
+        if everything or not operation.is_housekeeping:
+            table.add_row(*_cells(operation), style=None if operation.is_valid else "red")
     return Group(*headings(trace), table, Text(_summary(trace)))
 
 
 def headings(trace: Trace) -> list[Text]:
     """Return a line for each session, and what is missing of the trace."""
-    lines = [Text(f"session {number}: {_where(one)}") for number, one in trace.sessions.items()]
+    lines = [
+        Text(f"session {number}: {_where(session)}") for number, session in trace.sessions.items()
+    ]
     if trace.ending:
         lines.append(Text(f"This trace is not complete: {trace.ending}.", style="yellow"))
     return lines
@@ -46,7 +48,7 @@ def _where(options: Any) -> str:
 
 
 def _summary(trace: Trace) -> str:
-    made = sum(not one.is_housekeeping for one in trace.operations)
+    made = sum(not operation.is_housekeeping for operation in trace.operations)
     took = sum(one.duration_ns for one in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
     return (
@@ -96,13 +98,13 @@ def as_data(trace: Trace) -> dict[str, Any]:
         "ending": trace.ending,
         "sessions": {
             str(number): {
-                "machine": one.machine.name.removeprefix("machines/"),
-                "library_version": one.library_version,
-                "precheck": one.precheck,
+                "machine": session.machine.name.removeprefix("machines/"),
+                "library_version": session.library_version,
+                "precheck": session.precheck,
             }
-            for number, one in trace.sessions.items()
+            for number, session in trace.sessions.items()
         },
-        "operations": [_operation_data(one) for one in trace.operations],
+        "operations": [_operation_data(operation) for operation in trace.operations],
     }
 
 
@@ -175,21 +177,21 @@ def _differences(found: Comparison) -> Table:
     table = Table(box=box.SIMPLE)
     for heading in ("#", "operation", "what", "left", "right"):
         table.add_column(heading)
-    for one in found.differences[:_MOST_DIFFERENCES]:
-        left, right = one.left, one.right
-        if one.values is not None:
-            left, right = f"{one.values.left:g}", f"{one.values.right:g}"
-        what = f"{one.kind} {one.operand}".strip()
-        table.add_row(str(one.index), one.name, what, left, right)
-    if len(found.differences) > _MOST_DIFFERENCES:
-        more = len(found.differences) - _MOST_DIFFERENCES
+    for difference in found.differences[:_MAX_DIFFERENCES]:
+        left, right = difference.left, difference.right
+        if difference.values is not None:
+            left, right = f"{difference.values.left:g}", f"{difference.values.right:g}"
+        what = f"{difference.kind} {difference.operand}".strip()
+        table.add_row(str(difference.index), difference.name, what, left, right)
+    if len(found.differences) > _MAX_DIFFERENCES:
+        more = len(found.differences) - _MAX_DIFFERENCES
         table.add_row("", f"and {more} more", "", "", "")
     return table
 
 
 def told_report(found: Report) -> RenderableType:
     """Return what a lint found, and the totals."""
-    lines = [Text(f"{one.rule}: {one.text}", style="yellow") for one in found.findings]
+    lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in found.findings]
     lines += [Text(f"budget exceeded: {one}", style="red") for one in found.exceeded]
     totals = found.totals
     lines += [

@@ -28,8 +28,8 @@ from nnpa_client._wire import DTYPES, dims, layout_shape
 _STICK_BYTES, _ROWS = 128, 32  # of one stick, and of one page; source: zDNN API Reference 1.2.0
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
 _PIECE = 1 << 20  # bytes hashed at a time
-_MOST_ZEROS = 1 << 26  # bytes of which it is told whether they are zeros
-_MOST_ONES = 1 << 32  # source: the largest tensor of any machine, NNPA-QAF
+_MAX_ZEROS = 1 << 26  # bytes of which it is told whether they are zeros
+_MAX_ONES = 1 << 32  # source: the largest tensor of any machine, NNPA-QAF
 _STICK_TYPES: Mapping[int, np.dtype[Any]] = {
     ZDNN_DLFLOAT16: np.dtype("<u2"),
     ZDNN_BINARY_INT8: np.dtype("i1"),
@@ -134,7 +134,7 @@ def stick_bytes_per_element(desc: TensorDesc) -> int:
 
 def is_zeros(contents: TracedContents) -> bool:
     """Tell from its digest whether a content is all zeros."""
-    return contents.size <= _MOST_ZEROS and contents.digest == zeros_digest(contents.size)
+    return contents.size <= _MAX_ZEROS and contents.digest == zeros_digest(contents.size)
 
 
 @lru_cache(maxsize=256)
@@ -162,7 +162,7 @@ def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
 
 
 def _ones(size: int, dtype: np.dtype[Any], one: int) -> bytes:
-    if size > _MOST_ONES:
-        raise ValueError(f"contents: {size} bytes, at most {_MOST_ONES}")
+    if size > _MAX_ONES:
+        raise ValueError(f"contents: {size} bytes, at most {_MAX_ONES}")
     whole = np.full(-(-size // dtype.itemsize), one, dtype).tobytes()
     return whole[:size]

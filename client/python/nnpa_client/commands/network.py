@@ -17,8 +17,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.connection import connect
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.network import analysis
 from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Inference, Network
@@ -169,7 +169,7 @@ def run_model(
         arrays: Any = dict(result.outputs)
         np.savez(output, **arrays)
     told = {name: _summary(one) for name, one in result.outputs.items()}
-    broken = [f"{one.node}: {one.function}" for one in result.violations]
+    broken = [f"{violation.node}: {violation.function}" for violation in result.violations]
     if as_json:
         nans, calls = dict(result.nans), dict(result.calls)
         facts = {"outputs": told, "nans": nans, "violations": broken, "calls": calls}
@@ -194,7 +194,7 @@ def _samples(path: Path, net: Network) -> list[pb.Sample]:
     """Read a .npz whose arrays have the samples as an additional first axis."""
     with np.load(path, allow_pickle=False) as found:
         arrays = {name: found[name] for name in found.files}
-    counts = {len(one) for one in arrays.values()}
+    counts = {len(array) for array in arrays.values()}
     if len(counts) != 1:
         raise ValueError(f"{path.name}: {sorted(counts)} samples, expected as many of each input")
     return [
@@ -241,7 +241,7 @@ def validate(
     if html is not None:
         html.write_text(answer.html, encoding="utf-8")
     click.echo(answer.json if as_json else answer.text, nl=False)
-    runs = [one for one in json.loads(answer.json)["runs"] if one["saturate"]]
+    runs = [entry for entry in json.loads(answer.json)["runs"] if entry["saturate"]]
     worst = max((one["l2r"] or 0.0 for run in runs for one in run["outputs"]), default=0.0)
     if max_l2r is not None and worst > max_l2r:
         click.echo(f"L2R is {worst:.3g}, must be at most {max_l2r:g}.", err=True)
@@ -271,7 +271,7 @@ def probe(model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hos
         click.echo(json.dumps(rows, indent=2))
     else:
         _console().print(_probe_table(rows))
-    bad = [one for one in rows if one["inputs"] == "zeros" and one["nans"]]
+    bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
     if check and bad:
         click.echo(f"{len(bad)} runs over zeros give NaN.", err=True)
         sys.exit(NOT_AS_PROMISED)

@@ -94,7 +94,7 @@ def read_answers(path: Path) -> dict[Key, Answer]:
 def compare(ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> list[Report]:
     """Compare what both have answered, function by function in alphabetical order."""
     functions = sorted({key[0] for key in (*ours, *theirs)})
-    return [_function(one, ours, theirs) for one in functions]
+    return [_function(function, ours, theirs) for function in functions]
 
 
 def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> Report:
@@ -112,7 +112,7 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
         function=function,
         cases=len(cases),
         not_compared=len(pairs) - len(cases),
-        statuses=tuple(one for part in parts for one in part.statuses),
+        statuses=tuple(status for part in parts for status in part.statuses),
         others=tuple(one for part in parts for one in part.others),
         elements=sum(counts.values()),
         ulps={name: counts[name] for name in (*(b[1] for b in _BUCKETS), _BEYOND, NOT_A_NUMBER)},

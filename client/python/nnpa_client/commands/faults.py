@@ -14,9 +14,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import environment_with
 from nnpa_client.connection import connect
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.faults.program import FaultServer, Marked
 from nnpa_client.faults.rules import read_rules, schema
 from nnpa_client.faults.sweep import STATUSES, VERDICTS, Site, Sweep, Trial, Unusable, sweep
@@ -84,7 +84,7 @@ def _print_marked(marked: Sequence[Marked]) -> None:
 
 
 def _status(_context: click.Context, _option: click.Parameter, names: Sequence[str]) -> list[int]:
-    known = {one.name for one in STATUSES}
+    known = {status.name for status in STATUSES}
     for name in names:
         if name not in known:
             raise click.BadParameter(f"{name!r}, must be one of {', '.join(sorted(known))}")
@@ -126,7 +126,7 @@ def run_sweep(
         click.echo(json.dumps(as_data(program, found), indent=2))
     else:
         Console().print(matrix(found))
-    if not all(one.is_fine for one in found.trials):
+    if not all(trial.is_fine for trial in found.trials):
         sys.exit(NOT_AS_PROMISED)
 
 
@@ -134,17 +134,17 @@ def as_data(program: Sequence[str], found: Sweep) -> dict[str, object]:
     """Return a sweep as JSON has it."""
     runs = [
         {
-            "call": one.site.call,
-            "operation": one.site.operation,
-            "status": status_name(one.status),
-            "verdict": one.verdict,
-            "exit_code": one.code if one.code is not None and one.code >= 0 else None,
-            "signal": _signal(one.code),
-            "seconds": round(one.seconds, 3),
+            "call": trial.site.call,
+            "operation": trial.site.operation,
+            "status": status_name(trial.status),
+            "verdict": trial.verdict,
+            "exit_code": trial.code if trial.code is not None and trial.code >= 0 else None,
+            "signal": _signal(trial.code),
+            "seconds": round(trial.seconds, 3),
         }
-        for one in found.trials
+        for trial in found.trials
     ]
-    calls = [{"call": one.call, "operation": one.operation} for one in found.sites]
+    calls = [{"call": site.call, "operation": site.operation} for site in found.sites]
     return {
         "program": list(program),
         "steady_output": found.steady,
@@ -175,7 +175,7 @@ def matrix(found: Sweep) -> Table:
 
 def _cell(trials: Sequence[Trial], site: Site, kind: int) -> str:
     """Return what came of the statuses of a class at one call: "handled", "9 handled, 1 hung"."""
-    found = [one for one in trials if one.site == site and one.status >> 16 == kind]
+    found = [trial for trial in trials if trial.site == site and trial.status >> 16 == kind]
     counts = Counter(one.verdict for one in found)
     fine = all(one.is_fine for one in found)
     parts = [

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import default_target
 from nnpa_client.connection import Reach, give_up, open_transport
-from nnpa_client.exits import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.trace.diff import Comparison
 from nnpa_client.trace.diff import diff as compare
 from nnpa_client.trace.history import Trace, read
@@ -91,7 +91,7 @@ def record(
 def _extent(found: Trace) -> str:
     if not found.sessions:
         return "no session was recorded: does the program use ZDNN_SERVER, or connect()?"
-    made = sum(not one.is_housekeeping for one in found.operations)
+    made = sum(not operation.is_housekeeping for operation in found.operations)
     text = f"{len(found.sessions)} sessions, {len(found.calls)} calls, {made} operations"
     return f"{text}, {found.ending}" if found.ending else text
 

@@ -135,7 +135,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
         click.echo(json.dumps(_document(judged, hosts, library), indent=2))
     else:
         _print(judged, hosts, library)
-    answers = [one.answer for row in judged for one in row.verdicts.values()]
+    answers = [verdict.answer for row in judged for verdict in row.verdicts.values()]
     if machines and Answer.NO in answers:
         sys.exit(NOT_AS_PROMISED)
 
@@ -153,8 +153,8 @@ def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dic
                 "name": _PREFIX + row.name,
                 "since": row.since or None,
                 "machines": {
-                    name: {"runs": one.answer, "reason": one.reason}
-                    for name, one in row.verdicts.items()
+                    name: {"runs": verdict.answer, "reason": verdict.reason}
+                    for name, verdict in row.verdicts.items()
                 },
             }
             for row in judged
@@ -186,9 +186,9 @@ def _reasons(judged: Sequence[Row]) -> dict[str, list[str]]:
     """Return who shares each reason, machines named with it."""
     places: dict[tuple[str, str], list[str]] = {}
     for row in judged:
-        for machine, one in row.verdicts.items():
-            if one.reason:
-                places.setdefault((row.name, one.reason), []).append(machine)
+        for machine, verdict in row.verdicts.items():
+            if verdict.reason:
+                places.setdefault((row.name, verdict.reason), []).append(machine)
     grouped: dict[str, list[str]] = {}
     for (name, reason), machines in places.items():
         grouped.setdefault(f"on {', '.join(machines)}: {reason}", []).append(name)

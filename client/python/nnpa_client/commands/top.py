@@ -21,12 +21,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from nnpa_client.exits import EXIT_CODES, Unreachable
+from nnpa_client.commands.exit_codes import EXIT_CODES, Unreachable
 
 _DEFAULT = "127.0.0.1:9464"
-_PATIENCE = 10.0  # seconds for one scrape
-_MOST_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
-_MOST_ROWS = 20
+_TIMEOUT = 10.0  # seconds for one scrape
+_MAX_BYTES = 16 << 20  # of a scrape; a server's own is some tens of KiB
+_MAX_ROWS = 20
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -72,7 +72,7 @@ class Scrape:
         for (found, pairs), value in self.samples.items():
             if found == name:
                 known = dict(pairs)
-                sums[tuple(known.get(one, "") for one in labels)] += int(value)
+                sums[tuple(known.get(label, "") for label in labels)] += int(value)
         return sums
 
     def seconds(self, op: str) -> float:
@@ -89,9 +89,9 @@ def read_metrics(text: str) -> Scrape:
         raise click.ClickException("nnpa top needs: pip install 'nnpa[metrics]'") from error
     return Scrape(
         {
-            (one.name, frozenset(one.labels.items())): one.value
+            (sample.name, frozenset(sample.labels.items())): sample.value
             for family in parse(text)
-            for one in family.samples
+            for sample in family.samples
         }
     )
 
@@ -156,9 +156,14 @@ def show(view: View) -> Group:
         table.add_column(heading, no_wrap=True)
     for heading in ("per s", "total", "not OK", "mean ms"):
         table.add_column(heading, justify="right")
-    for one in view.operations[:_MOST_ROWS]:
-        cells = (f"{one.per_second:.1f}", str(one.total), str(one.not_ok), f"{one.mean_ms:.3f}")
-        table.add_row(one.op, one.machine, *cells)
+    for operation in view.operations[:_MAX_ROWS]:
+        cells = (
+            f"{operation.per_second:.1f}",
+            str(operation.total),
+            str(operation.not_ok),
+            f"{operation.mean_ms:.3f}",
+        )
+        table.add_row(operation.op, operation.machine, *cells)
     return Group(head, table, _counts("calls", view.calls), _counts("refused", view.refused))
 
 
@@ -171,10 +176,10 @@ def fetch(url: str, ca: Path | None) -> Scrape:
     """Return the metrics at a URL; raise `Unreachable`."""
     try:
         context = ssl.create_default_context(cafile=str(ca)) if ca else None
-        with urlopen(url, timeout=_PATIENCE, context=context) as answer:
-            body: bytes = answer.read(_MOST_BYTES + 1)
-        if len(body) > _MOST_BYTES:
-            raise Unreachable(f"{url}: the answer is above {_MOST_BYTES} bytes")
+        with urlopen(url, timeout=_TIMEOUT, context=context) as answer:
+            body: bytes = answer.read(_MAX_BYTES + 1)
+        if len(body) > _MAX_BYTES:
+            raise Unreachable(f"{url}: the answer is above {_MAX_BYTES} bytes")
         return read_metrics(body.decode())
     except (OSError, HTTPException, ValueError) as error:
         raise Unreachable(f"{url}: no metrics there: {error}") from error

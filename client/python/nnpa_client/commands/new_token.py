@@ -7,7 +7,7 @@ import secrets
 
 import click
 
-from nnpa_client.exits import EXIT_CODES
+from nnpa_client.commands.exit_codes import EXIT_CODES
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN_BYTES = 32  # 256 random bits

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Without shortcuts a client does the same: the same values, statuses and errors."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from nnpa_client import ProgramCheck, Session, connect, zdnn
+from nnpa_client._shortcuts import SHORTCUTS, with_shortcuts
+from nnpa_client._transport import GrpcTransport
+from nnpa_client.config import Endpoint, plain_shortcuts
+
+from tests.client.server_process import serving
+
+CHOICES: list[bool | list[str]] = [True, False, *([name] for name in SHORTCUTS)]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The Unix socket of a server that has every way to take operations."""
+    socket = tmp_path_factory.mktemp("nnpa") / "nnpa.sock"
+    with serving([f"unix:{socket}"], "--shared-memory") as targets:
+        yield targets[0]
+
+
+def answers(session: Session, size: tuple[int, int]) -> list[bytes]:
+    """Return what a session computes, alone and in a pipeline, and how it refuses."""
+    array = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 251
+    a, out = session.ztensor(array), np.empty_like(array)
+    with session.pipeline():
+        zdnn.transform_origtensor(zdnn.mul(session.ztensor(array), a), out)
+    with pytest.raises(ProgramCheck) as refused:
+        zdnn.add(a, session.ztensor(np.ones((1, 1), np.float32)))
+    return [zdnn.add(a, a).numpy().tobytes(), out.tobytes(), str(refused.value).encode()]
+
+
+@pytest.mark.shortcut
+@pytest.mark.parametrize("size", [(2, 3), (130, 200), (600, 2048)])
+def test_every_choice_of_shortcuts_answers_alike(target: str, size: tuple[int, int]) -> None:
+    """All shortcuts, none, and all but one give the same bytes and the same error."""
+    results: list[list[bytes]] = []
+    for plain in CHOICES:
+        with connect(target, plain=plain) as session:
+            results.append(answers(session, size))
+    assert all(each == results[0] for each in results)
+
+
+@pytest.mark.shortcut
+def test_what_is_left_out_does_not_run(target: str) -> None:
+    """A plain client wraps nothing; a name leaves out that shortcut."""
+    bare = GrpcTransport(Endpoint(target))
+    assert with_shortcuts(bare, True) is bare
+    with connect(target, plain=["shared-memory"]) as session:
+        assert not session.status().HasField("shared_memory")
+    with connect(target, plain=False) as session:
+        assert session.status().HasField("shared_memory")
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_an_unknown_name_is_refused(private: bool) -> None:
+    """A name that no shortcut has is an error that lists those that there are."""
+    with pytest.raises(ValueError, match="plain: quick, expected some of stream, plain-socket"):
+        connect(None if private else "unix:/no/such.sock", plain=["quick"])
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("", False),
+        ("0", False),
+        ("1", True),
+        ("stream", ("stream",)),
+        (" stream, plain-socket,", ("stream", "plain-socket")),
+    ],
+)
+def test_the_environment_says_what_to_leave_out(text: str, plain: bool | Sequence[str]) -> None:
+    """ZDNN_PLAIN is 1 for all shortcuts, or names with commas between them."""
+    assert plain_shortcuts({"ZDNN_PLAIN": text}) == plain
+    assert plain_shortcuts({}) is False
+
+
+def test_a_private_server_is_plain_too() -> None:
+    """`connect(plain=True)` without a target starts its server with --plain."""
+    with connect(plain=True) as session:
+        a = session.ztensor(np.ones((2, 3), np.float32))
+        assert np.array_equal(zdnn.add(a, a).numpy(), np.full((2, 3), 2, np.float32))

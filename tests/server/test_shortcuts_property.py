@@ -23,7 +23,7 @@ from tests.client.server_process import serving
 from tests.server.paired_runs import Met, Pair, Side, shrink
 from tests.server.random_programs import LISTS, Program, program
 
-PLAIN_FLAGS: tuple[str, ...] = ()
+PLAIN_FLAGS = ("--plain",)
 """How a server is started without shortcuts."""
 FLAGS = ("--allow-faults", "--max-session-tensors", "300")
 COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "2000"))

@@ -8,7 +8,6 @@ function itself, so that a call has no indirection. A process that compiles in a
 Without Numba, or after `use_reference`, references compute everything: same bits, slower.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
@@ -164,7 +163,7 @@ def use_reference() -> None:
         _plain = True
         for name, entry in KERNELS.items():
             module, _, function = name.rpartition(".")
-            setattr(sys.modules[f"{_PACKAGE}.{module}"], function, entry.reference)
+            setattr(import_module(f"{_PACKAGE}.{module}"), function, entry.reference)
 
 
 def load() -> bool:

@@ -2,16 +2,19 @@
 """The bench's reports are data; an older commit's rows are compared with this tree's."""
 
 import math
+import re
 from dataclasses import replace
 from io import StringIO
 
+from nnpa_client._shortcuts import SHORTCUTS as CLIENT_SHORTCUTS
+from nnpa_server.config import SHORTCUTS as SERVER_SHORTCUTS
 from rich.console import Console
 
 from tests.bench.__main__ import LAST
 from tests.bench.against import GRPC_LIMIT, KERNEL_LIMIT, Measure, compare, show
 from tests.bench.report import Figure, Header, Report, Result, Row
 from tests.bench.scenarios import SCENARIOS
-from tests.bench.shortcuts import SHORTCUTS, Price, from_json, to_json, upper_bound
+from tests.bench.shortcuts import ROOT, SHORTCUTS, Price, from_json, to_json, upper_bound
 
 HEADER = Header("a cpu", 2, "openblas x1", "Python 3", "warm", True, None)
 
@@ -118,3 +121,16 @@ def test_every_shortcut_has_one_tag_for_a_scenario() -> None:
     keys = [(shortcut.where, shortcut.name, shortcut.scenario) for shortcut in SHORTCUTS]
     assert len(set(keys)) == len(keys)
     assert {scenario for _, _, scenario in keys} <= SCENARIOS.keys()
+
+
+def test_every_shortcut_has_a_price() -> None:
+    """The table names every shortcut that server, client and libzdnn know, and files that exist."""
+    rust = (ROOT / "client/libzdnn/src/process/shortcuts.rs").read_text(encoding="utf-8")
+    known = {
+        "server": set(SERVER_SHORTCUTS),
+        "client": set(CLIENT_SHORTCUTS),
+        "libzdnn": set(re.findall(r'\("([a-z-]+)", Shortcut::', rust)),
+    }
+    for side, names in known.items():
+        assert {entry.name for entry in SHORTCUTS if entry.where == side} == names
+    assert all((ROOT / file).is_file() for entry in SHORTCUTS for file in entry.files)

@@ -26,16 +26,6 @@ PACKAGES = {
 }
 MAX_MODULES_OF_LAYER = 6
 CONTRACTS = read_contracts()
-# Rooms that are being rebuilt: each line goes when the room's contracts are complete.
-_REBUILT = pytest.mark.xfail(strict=False, reason="the room is being rebuilt")
-INCOMPLETE = {"nnpa_client", "nnpa_emulator"}
-CIRCULAR = {"nnpa_client"}
-
-
-def _parameters(rebuilt: set[str]) -> list[object]:
-    return [
-        pytest.param(package, marks=_REBUILT if package in rebuilt else ()) for package in PACKAGES
-    ]
 
 
 def _packages_inside(package: str) -> list[str]:
@@ -83,13 +73,13 @@ def test_layers_are_narrow(contract: Contract) -> None:
     assert wide == []
 
 
-@pytest.mark.parametrize("package", _parameters(INCOMPLETE))
+@pytest.mark.parametrize("package", PACKAGES)
 def test_contracts_cover_every_module(package: str) -> None:
     """Every package of more than one module is the container of an exhaustive contract."""
     assert sorted(set(_packages_inside(package)) - _covered()) == []
 
 
-@pytest.mark.parametrize("package", _parameters(CIRCULAR))
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_circle_of_imports(package: str) -> None:
     """No module imports back, not for types and not inside functions either."""
     graph = grimp.build_graph(package, cache_dir=None)

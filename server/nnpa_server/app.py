@@ -17,6 +17,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
+from nnpa_emulator import widened
 from nnpa_emulator.kernels import use_reference
 
 from nnpa_server import mli, network, open_inference
@@ -310,6 +311,8 @@ def serve(config: Config) -> int:
     is_tuned = "process-tuning" in config.shortcuts
     if "compiled-kernels" not in config.shortcuts:
         use_reference()
+    if "widened-operands" not in config.shortcuts:
+        widened.disable()
     process.pin_blas()
     if is_tuned:
         process.tune_malloc()

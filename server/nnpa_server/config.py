@@ -32,6 +32,7 @@ SHORTCUTS: Mapping[str, str] = {
     "prepared-steps": "steps of hosted networks that come again are checked once",
     "run-buffers": "tensors of a network's finished run serve the next",
     "compiled-kernels": "Numba compiles what the reference defines",
+    "widened-operands": "operands of products that come again are widened to FP32 once",
     "lazy-services": "services are constructed when they are called",
     "warm-up": "kernels are compiled before they are called",
     "process-tuning": "memory is kept, collections are few, threads switch often",

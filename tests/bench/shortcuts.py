@@ -31,6 +31,11 @@ MIN_SAVED_MEBIBYTES = 4.0
 Where: TypeAlias = Literal["server", "client", "libzdnn"]
 _SERVER = "server/nnpa_server"
 _CALLS = f"{_SERVER}/accelerator/shortcuts"
+_INFERENCE = f"{_SERVER}/open_inference"
+_EMULATOR = "emulator/nnpa_emulator"
+_KERNELS = tuple(
+    str(path.relative_to(ROOT)) for path in sorted((ROOT / _EMULATOR / "kernels").glob("*.py"))
+)
 _CLIENT = "client/python/nnpa_client/_shortcuts"
 _LIBRARY = "client/libzdnn/src"
 
@@ -102,8 +107,14 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         ("emulator/nnpa_network/running/run_buffers.py",), "hosted CNN", for_memory=True,
     ),
     Shortcut(
-        "event-loop-listener", "server", "channel",
-        (f"{_SERVER}/open_inference/listener.py",), "ModelInfer",
+        "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"
+    ),
+    Shortcut(
+        "out-of-band-arrays", "server", "codec", (f"{_INFERENCE}/raw_views.py",), "ModelInfer"
+    ),
+    Shortcut("compiled-kernels", "server", "kernel", _KERNELS, "hosted CNN"),
+    Shortcut(
+        "widened-operands", "server", "operand", (f"{_EMULATOR}/widened.py",), "hosted CNN"
     ),
     Shortcut("stream", "client", "channel", (f"{_CLIENT}/stream.py",), "small add"),
     Shortcut("plain-socket", "client", "channel", (f"{_CLIENT}/plain_socket.py",), "small add"),

@@ -14,7 +14,7 @@ from nnpa_client.config import Endpoint
 from nnpa_client.trace import Recording
 from nnpa_server.accelerator import AcceleratorService, composition
 from nnpa_server.config import Limits
-from nnpa_server.rpc.codec import Listed
+from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Store
 
 from tests.bench.echo import OPTIONS
@@ -77,7 +77,7 @@ def _create(host: AcceleratorService) -> str:
 def _list(host: AcceleratorService, session: str, count: int) -> Work:
     """Return the work of a list of adds."""
     add = op("add", input_a=1, input_b=1, output=2)
-    listed = Listed(pb.ExecuteRequest(session=session, operations=[add] * count))
+    listed = WireRequest(pb.ExecuteRequest(session=session, operations=[add] * count))
     return lambda: host.execute(listed, Waiting())
 
 

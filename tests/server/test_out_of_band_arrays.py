@@ -13,7 +13,7 @@ from nnpa_client._transport import Request
 from nnpa_server.rpc import codec as server
 from nnpa_wire.fields import delimited
 
-LARGE = server.APART
+LARGE = server.OUT_OF_BAND_BYTES
 arrays = st.lists(st.sampled_from((0, 1, 127, 128, LARGE - 1, LARGE, LARGE + 7)), max_size=4)
 transforms = st.sampled_from(("transform_ztensor", "transform_quantized_ztensor"))
 
@@ -33,7 +33,7 @@ def add() -> operation_pb2.Operation:
     return operation_pb2.Operation(add=operation_pb2.Add(input_a=ref, input_b=ref, output=ref))
 
 
-def whole(listed: server.Listed) -> pb.ExecuteRequest:
+def whole(listed: server.WireRequest) -> pb.ExecuteRequest:
     """Return the list with its arrays put back."""
     request = pb.ExecuteRequest()
     request.CopyFrom(listed.message)
@@ -74,7 +74,7 @@ def test_answers_mean_the_same_on_both_sides(sizes: list[int | None]) -> None:
     """Results written apart are what protobuf reads, and what a client reads apart."""
     results = [operation_pb2.OperationResult(zdnn_status=n) for n in range(len(sizes))]
     data = {n: np.full(size, n, np.uint8) for n, size in enumerate(sizes) if size is not None}
-    answered = server.Answered(results, data)
+    answered = server.Response(results, data)
     raw = server.serialize(answered)
     wanted = server.message_of(answered)
     assert pb.ExecuteResponse.FromString(raw) == wanted
@@ -95,7 +95,7 @@ def test_sticks_apart_are_those_of_their_output(sizes: list[list[int]], with_dat
         for number, outputs in enumerate(sizes)
     }
     data = {0: np.arange(LARGE, dtype=np.uint32).view(np.uint8)} if with_data and sizes else {}
-    answered = server.Answered(results, data, sticks)
+    answered = server.Response(results, data, sticks)
     wanted = server.message_of(answered)
     assert pb.ExecuteResponse.FromString(server.serialize(answered)) == wanted
     assert client.parse(server.serialize(answered)).whole() == list(wanted.results)

@@ -30,7 +30,7 @@ from nnpa_server.accelerator.encode import (
 from nnpa_server.accelerator.operands import dense_bytes, read_structure, too_large
 from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused, from_exception
-from nnpa_server.rpc.codec import Answered, Array, carried
+from nnpa_server.rpc.codec import Array, Response, content_sizes
 from nnpa_server.sessions.cancellation import CHECK_PERIOD, Context, cancelled
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
@@ -53,7 +53,7 @@ def hold(session: Session, _request: Request, context: Context) -> AbstractConte
     return session.running(context.time_remaining())
 
 
-def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Answered:
+def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Response:
     """Run decoded steps; stop after the first status that is neither OK nor a warning."""
     results: list[Result] = []
     arrays: dict[int, Array] = {}
@@ -80,7 +80,7 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
         if not answer.outcome.valid:
             break
     session.trail.operations += len(results)
-    return Answered(results, arrays, sticks)
+    return Response(results, arrays, sticks)
 
 
 def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
@@ -94,7 +94,7 @@ def _array_beside(session: Session, step: Step, answer: Answer) -> Array | None:
 
 def _carried(session: Session, step: Step, answer: Answer, array: Array | None, room: int) -> int:
     """Return the bytes of a result's contents; refuse what is above the limit of a message."""
-    sizes, limit = carried(answer.result, array, answer.sticks), session.limits.max_inline
+    sizes, limit = content_sizes(answer.result, array, answer.sticks), session.limits.max_inline
     if max(sizes) > limit:
         raise too_large(step.path, max(sizes), limit)
     if (total := sum(sizes)) > room:
@@ -270,7 +270,7 @@ def _violation(violation: Any) -> operation_pb2.RangeViolation:
     return message
 
 
-def encode(answered: Answered) -> accelerator_pb2.ExecuteResponse:
+def encode(answered: Response) -> accelerator_pb2.ExecuteResponse:
     """Return the message of a list's results, their arrays and sticks included."""
     response = accelerator_pb2.ExecuteResponse(results=answered.results)
     for index, array in answered.arrays.items():

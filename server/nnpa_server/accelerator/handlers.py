@@ -12,7 +12,7 @@ from nnpa_server.accelerator.execute import encode
 from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.streaming import parse_write, serialize_read
 from nnpa_server.rpc import codec
-from nnpa_server.rpc.codec import Answered
+from nnpa_server.rpc.codec import Response
 from nnpa_server.rpc.lazy import make_handler
 
 
@@ -20,8 +20,8 @@ class Codec(NamedTuple):
     """How a list of operations is parsed, and its answer serialized, whole or in pieces."""
 
     parse: Callable[[bytes | memoryview], Request]
-    serialize: Callable[[Answered], bytes]
-    pieces: Callable[[Answered], Sequence[bytes | memoryview]]
+    serialize: Callable[[Response], bytes]
+    pieces: Callable[[Response], Sequence[bytes | memoryview]]
 
 
 def codec_of(shortcuts: Collection[str]) -> Codec:
@@ -41,11 +41,11 @@ def _parse_lazily(raw: bytes | memoryview) -> Request:
     return codec.parse_whole(bytes(raw))
 
 
-def _serialize(answered: Answered) -> bytes:
+def _serialize(answered: Response) -> bytes:
     return encode(answered).SerializeToString()
 
 
-def _pieces(answered: Answered) -> Sequence[bytes | memoryview]:
+def _pieces(answered: Response) -> Sequence[bytes | memoryview]:
     return (_serialize(answered),)
 
 

@@ -10,7 +10,7 @@ from nnpa.zdnn.v1 import operation_pb2
 from nnpa_emulator import Outcome, Ztensor
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.rpc.codec import Answered, Array
+from nnpa_server.rpc.codec import Array, Response
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 Hold: TypeAlias = Callable[[Session, Request, Context], AbstractContextManager[None]]
 Decode: TypeAlias = Callable[[Session, Request], Sequence[Step]]
-Run: TypeAlias = Callable[[Session, Sequence[Step], Context], Answered]
+Run: TypeAlias = Callable[[Session, Sequence[Step], Context], Response]
 RunStep: TypeAlias = Callable[[Session, Step], Answer]
 ReadStructure: TypeAlias = Callable[[Step, str], Ztensor]
 CallFunction: TypeAlias = Callable[[Session, Step, Tensors], Outcome]

@@ -39,7 +39,7 @@ from nnpa_server.accelerator.streaming import (
 from nnpa_server.config import SHORTCUTS
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.faults import change_faults, faults_of, read_rules
-from nnpa_server.rpc.codec import Answered
+from nnpa_server.rpc.codec import Response
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.cancellation import Context, PlainContext
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
@@ -147,7 +147,7 @@ class AcceleratorService:
                 steps = path.decode(session, request)
                 return encode(path.run(session, steps, context))
 
-    def execute(self, request: Request, context: Context) -> Answered:
+    def execute(self, request: Request, context: Context) -> Response:
         """Do as `Execute`; the arrays of the results stay beside them."""
         with self.store.using(request.session) as session:
             path = path_of(session)
@@ -161,12 +161,12 @@ class AcceleratorService:
         for request in request_iterator:
             yield self.Execute(request, context)
 
-    def execute_each(self, lists: Iterator[Request], context: Context) -> Generator[Answered]:
+    def execute_each(self, lists: Iterator[Request], context: Context) -> Generator[Response]:
         """Run lists of operations as they arrive; arrays come and go apart from the messages."""
         for listed in lists:
             yield self.execute(listed, context)
 
-    def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Answered]:
+    def converse(self, lists: Iterator[Request], context: PlainContext) -> Generator[Response]:
         """Do as `execute_each`; the first list beside memory only names the session it is for."""
         for listed in lists:
             memory = context.take_memory()
@@ -174,7 +174,7 @@ class AcceleratorService:
                 yield self.execute(listed, context)
             else:
                 self._share(listed, memory)
-                yield Answered((), {})
+                yield Response((), {})
 
     def _share(self, listed: Request, file: int) -> None:
         """Have a list's session share the memory of a descriptor, which is taken over."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of operations on the wire, their large arrays kept apart from the messages.
+"""The codec of lists of operations, with large arrays out of band: beside the messages.
 
-protobuf copies contents each time a message is made, nested, written, parsed or looked at: ten
-times for an array that comes and goes. Here the bytes of `data` of transforms, and of results, are
-views of what gRPC received, or are joined into what it sends. The wire form is the contract's.
+protobuf copies an array each time its message is built, nested, written, parsed or read: ten times
+per call. Out of band, the `data` of transforms are views of the bytes that gRPC received, and the
+contents of results are joined into the bytes that it sends. The wire form is the contract's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from nnpa_server.errors import invalid, no_message
 
 Array: TypeAlias = npt.NDArray[np.uint8]
 
-APART = 1 << 16  # bytes from which an array is worth the way around protobuf
-_FIELDS = 1 << 12  # of a list: more are left to protobuf, which is quicker with many
-_INNER = 64  # of an operation and its arm, for the same reason
-_SESSION = b"\x0a"  # tag of ExecuteRequest.session
+OUT_OF_BAND_BYTES = 1 << 16  # smaller arrays stay in their messages
+_MAX_FIELDS = 1 << 12  # of a list: protobuf parses more of them faster
+_MAX_INNER_FIELDS = 64  # of an operation and its arm, for the same reason
+_SESSION_TAG = b"\x0a"  # of ExecuteRequest.session
 _NO_ARRAYS: Mapping[int, Sequence[memoryview]] = {}
 _OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
@@ -36,19 +36,19 @@ _STICKS = tensor_pb2.Ztensor.STICKS_FIELD_NUMBER
 _ARMS = frozenset(
     arm.number for arm in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 )
-# By field number of an arm that takes arrays: the field number of its `data`.
-_ARRAYS = {
+# The field number of `data`, by the field number of each arm that has one.
+_DATA_BY_ARM = {
     arm.number: arm.message_type.fields_by_name["data"].number
     for arm in operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
     if arm.message_type is not None and "data" in arm.message_type.fields_by_name
 }
 
 
-class Listed:
-    """A list of operations; `arrays` are those of operation number so-and-so, which lacks them.
+class WireRequest:
+    """A list of operations as received: wire form, out-of-band arrays, lazily parsed message.
 
-    `raw` is the wire form of the message, empty where there is none. A list that came before in
-    another call need not be parsed again: the message is made when somebody asks for it.
+    `raw` is the wire form of the message without the arrays, empty if the message was parsed at
+    once. `arrays` holds the `data` of operations by their index in the list.
     """
 
     __slots__ = ("_message", "arrays", "raw", "session")
@@ -66,7 +66,7 @@ class Listed:
 
     @property
     def message(self) -> pb.ExecuteRequest:
-        """The list without its arrays."""
+        """The list without its out-of-band arrays, parsed at the first access."""
         if self._message is None:
             try:
                 message = pb.ExecuteRequest.FromString(self.raw)
@@ -79,26 +79,26 @@ class Listed:
 
     @property
     def operations(self) -> Sequence[operation_pb2.Operation]:
-        """The operations of the list without their arrays."""
+        """The operations, without their out-of-band arrays."""
         return self.message.operations
 
 
 def _session_of(raw: bytes) -> str:
-    """Return the name of the session, which is the first field."""
+    """Return the session name of a wire form that `_is_plain`."""
     return raw[2 : 2 + raw[1]].decode()
 
 
 def _is_plain(raw: bytes) -> bool:
-    """Tell whether a message begins with a short name of a session, as ours do."""
-    return raw[:1] == _SESSION and raw[1:2] < b"\x80" and raw[2 : 2 + raw[1]].isascii()
+    """Tell whether the first field is a short ASCII session name, as our clients write it."""
+    return raw[:1] == _SESSION_TAG and raw[1:2] < b"\x80" and raw[2 : 2 + raw[1]].isascii()
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """Results of a list, large contents apart from them.
+class Response:
+    """The results of a list, with large contents out of band.
 
-    `arrays` are the data of result number so-and-so, `sticks` those of the outputs of result number
-    so-and-so, by the number of the output; the results lack them.
+    `arrays` holds the `data` of results by their index; `sticks` holds the sticks of outputs by the
+    index of the result, then of the output.
     """
 
     results: Sequence[operation_pb2.OperationResult]
@@ -108,74 +108,77 @@ class Answered:
     )
 
 
-def parse(raw: bytes | memoryview) -> Listed:
-    """Return the list that was received; raises DecodeError unless that is left to its message."""
-    if len(raw) < APART:
+def parse(raw: bytes | memoryview) -> WireRequest:
+    """Parse a list with its large arrays out of band.
+
+    Raises DecodeError; a list that is parsed lazily is refused by `WireRequest.message` instead.
+    """
+    if len(raw) < OUT_OF_BAND_BYTES:
         return parse_whole(bytes(raw))
-    kept: list[bytes | memoryview] = []
+    parts: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
-    for count, one in enumerate(fields(view)):
-        if count >= _FIELDS:
-            return Listed(pb.ExecuteRequest.FromString(bytes(raw)))
-        part: bytes | memoryview = view[one.start : one.end]
-        if one.number == _OPERATIONS:
-            if one.kind == BYTES and one.end - one.value >= APART:
-                operation, found = _without_arrays(view[one.value : one.end])
-                if found:
-                    part, arrays[index] = delimited(_OPERATIONS, operation), found
+    for count, top in enumerate(fields(view)):
+        if count >= _MAX_FIELDS:
+            return WireRequest(pb.ExecuteRequest.FromString(bytes(raw)))
+        part: bytes | memoryview = view[top.start : top.end]
+        if top.number == _OPERATIONS:
+            if top.kind == BYTES and top.end - top.value >= OUT_OF_BAND_BYTES:
+                operation, data = _without_arrays(view[top.value : top.end])
+                if data:
+                    part, arrays[index] = delimited(_OPERATIONS, operation), data
             index += 1
-        kept.append(part)
-    return parse_whole(b"".join(kept), arrays)
+        parts.append(part)
+    return parse_whole(b"".join(parts), arrays)
 
 
-def parse_whole(raw: bytes, arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS) -> Listed:
-    """Return a list whose message is parsed when somebody asks for it."""
+def parse_whole(raw: bytes, arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS) -> WireRequest:
+    """Return a list whose message is parsed at the first access, if its session can be read."""
     message = None if _is_plain(raw) else pb.ExecuteRequest.FromString(raw)
-    return Listed(message, arrays, raw)
+    return WireRequest(message, arrays, raw)
 
 
 def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
-    """Return the wire form of an operation without its arrays, and these.
+    """Split an operation into its wire form without arrays, and its arrays.
 
-    An operation whose arm is there twice, of which only protobuf's rules say what it is, stays.
+    An operation with two arms stays whole: protobuf's rules for a oneof decide what it means.
     """
-    kept: list[bytes | memoryview] = []
+    parts: list[bytes | memoryview] = []
     arrays: list[memoryview] = []
-    parts = list(islice(fields(view), _INNER + 1))
-    if len(parts) > _INNER or sum(one.number in _ARMS for one in parts) > 1:
+    members = list(islice(fields(view), _MAX_INNER_FIELDS + 1))
+    if len(members) > _MAX_INNER_FIELDS or sum(member.number in _ARMS for member in members) > 1:
         return bytes(view), []
-    for one in parts:
-        data = _ARRAYS.get(one.number) if one.kind == BYTES else None
-        if data is None:
-            kept.append(view[one.start : one.end])
+    for member in members:
+        data_number = _DATA_BY_ARM.get(member.number) if member.kind == BYTES else None
+        if data_number is None:
+            parts.append(view[member.start : member.end])
             continue
-        arm, rest = view[one.value : one.end], list[memoryview]()
+        arm, rest = view[member.value : member.end], list[memoryview]()
         for count, inner in enumerate(fields(arm)):
-            if count >= _INNER:
+            if count >= _MAX_INNER_FIELDS:
                 return bytes(view), []
-            if inner.number == data and inner.kind == BYTES:
+            if inner.number == data_number and inner.kind == BYTES:
                 arrays.append(arm[inner.value : inner.end])
             else:
                 rest.append(arm[inner.start : inner.end])
-        kept.append(delimited(one.number, b"".join(rest)))
-    return b"".join(kept), arrays
+        parts.append(delimited(member.number, b"".join(rest)))
+    return b"".join(parts), arrays
 
 
-def serialize(answered: Answered) -> bytes:
+def serialize(response: Response) -> bytes:
     """Return the wire form of ExecuteResponse."""
-    return b"".join(pieces(answered))
+    return b"".join(pieces(response))
 
 
-def pieces(answered: Answered) -> Sequence[bytes | memoryview]:
-    """Return the wire form of ExecuteResponse in pieces, large contents being views of them."""
-    if not answered.arrays and not answered.sticks:
-        return (pb.ExecuteResponse(results=answered.results).SerializeToString(),)
+def pieces(response: Response) -> Sequence[bytes | memoryview]:
+    """Return the wire form of ExecuteResponse in pieces; the large contents are not copied."""
+    if not response.arrays and not response.sticks:
+        return (pb.ExecuteResponse(results=response.results).SerializeToString(),)
     parts: list[bytes | memoryview] = []
-    for index, result in enumerate(answered.results):
-        sticks = answered.sticks.get(index)
+    for index, result in enumerate(response.results):
+        sticks = response.sticks.get(index)
         contents = _with_sticks(result, sticks or {})
-        array = answered.arrays.get(index)
+        array = response.arrays.get(index)
         if array is not None:
             contents += head(_DATA, array.nbytes), array.data
         parts += head(_RESULTS, sum(map(len, contents))), *contents
@@ -187,8 +190,7 @@ def _with_sticks(
 ) -> list[bytes | memoryview]:
     """Return the wire form of a result in parts, its outputs last.
 
-    An output's ztensor is there twice, the second time with its sticks alone: as protobuf has it, a
-    message that comes in two parts is both of them.
+    Each output has two ztensor fields, the second with the sticks alone: protobuf merges them.
     """
     if not sticks:
         return [result.SerializeToString()]
@@ -206,21 +208,21 @@ def _with_sticks(
     return parts
 
 
-def carried(
+def content_sizes(
     result: operation_pb2.OperationResult, array: Array | None, sticks: Mapping[int, Array]
 ) -> list[int]:
-    """Return the sizes in bytes of what a result carries: its array, its outputs' sticks."""
-    small = [len(one.ztensor.sticks) for one in result.outputs]
-    large = [one.nbytes for one in sticks.values()]
-    return [0 if array is None else array.nbytes, *small, *large]
+    """Return the sizes in bytes of a result's contents: its array, its outputs' sticks."""
+    inline = [len(output.ztensor.sticks) for output in result.outputs]
+    out_of_band = [stick.nbytes for stick in sticks.values()]
+    return [0 if array is None else array.nbytes, *inline, *out_of_band]
 
 
-def message_of(answered: Answered) -> pb.ExecuteResponse:
-    """Return the answer as a message, for callers that are not on the wire."""
-    response = pb.ExecuteResponse(results=answered.results)
-    for index, array in answered.arrays.items():
-        response.results[index].data = array.tobytes()
-    for index, outputs in answered.sticks.items():
-        for output, array in outputs.items():
-            response.results[index].outputs[output].ztensor.sticks = array.tobytes()
-    return response
+def message_of(response: Response) -> pb.ExecuteResponse:
+    """Return a response as a message, for callers without a wire."""
+    message = pb.ExecuteResponse(results=response.results)
+    for index, array in response.arrays.items():
+        message.results[index].data = array.tobytes()
+    for index, outputs in response.sticks.items():
+        for number, array in outputs.items():
+            message.results[index].outputs[number].ztensor.sticks = array.tobytes()
+    return message

@@ -9,8 +9,8 @@ with connect():
     y = mli.krn_tanh_fx8(x)
     print(y.array, y.frac_bits, mli.dequantise(y))
 
-Names are those of the embARC MLI documentation without the prefix ``mli_``; `find` takes library
-names and the prefix too. Outside of a session, `with mli.connect():`.
+Names are those of the embARC MLI documentation without the prefix ``mli_``; `find` also accepts the
+prefix and the library's names. Outside of a session, use `with mli.connect():`.
 """
 
 from collections.abc import Callable
@@ -162,7 +162,7 @@ def find(name: str) -> Callable[..., Any]:
     """Return a function by its name in documentation or library, with or without ``mli_``."""
     key = name.removeprefix("mli_")
     if not key.startswith(("krn_", "hlp_")) or key not in __all__:
-        known = ", ".join(one for one in __all__ if one.startswith(("krn_", "hlp_")))
-        raise KeyError(f"name: {name}, must be one of {known}")
+        functions = ", ".join(entry for entry in __all__ if entry.startswith(("krn_", "hlp_")))
+        raise KeyError(f"name: {name}, must be one of {functions}")
     function: Callable[..., Any] = globals()[key]
     return function

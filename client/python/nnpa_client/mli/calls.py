@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of kernels on their way to the server, alone or several in one request.
+"""Kernel calls as requests, one or several calls in each.
 
-Inside a request a tensor travels once: its later uses are `output_of` its first one, and tensors
-that share memory are `same_memory_as` the first one there.
+A request has each tensor once: later uses are `output_of` the first, and tensors in shared memory
+are `same_memory_as` the first tensor there.
 """
 
 import warnings
@@ -28,7 +28,7 @@ ConversionOption: TypeAlias = Literal["exact", "library_2_0_2", "library_2_0_ea"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a build of the library fixes: the build options of the wire contract, in lower case."""
+    """Build options of the library: those of the wire contract, in lower case."""
 
     rounding: RoundingOption = "convergent"
     debug_level: DebugOption = "ret_codes"
@@ -36,7 +36,7 @@ class Options:
     conversion: ConversionOption = "exact"
 
     def message(self) -> pb.BuildOptions:
-        """Return the options as they travel."""
+        """Return the options' message."""
         return pb.BuildOptions(
             rounding=pb.Rounding.Value(f"ROUNDING_{self.rounding.upper()}"),
             debug_level=pb.DebugLevel.Value(f"DEBUG_LEVEL_{self.debug_level.upper()}"),
@@ -46,16 +46,16 @@ class Options:
 
 
 DEFAULT = Options()
-# Frames from `Batch.send` to the user's line: through submit or ask and a kernel's function, or
-# through two context managers at the end of a block.
+# Stack frames from `Batch.send` to the user's line: through submit or ask and a kernel's function,
+# or through two context managers at the end of a block.
 _CALLING, _LEAVING = 4, 6
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: the kernel's name, its tensors by field (None is NULL), all other fields.
+    """One call: the kernel's name, its tensors by field (None is NULL), its remaining fields.
 
-    `values` are those of the kernel's message; the configuration's are under "cfg", None for NULL.
+    `values` are the fields of the kernel's message; "cfg" has the configuration's, None for NULL.
     """
 
     kernel: str
@@ -65,10 +65,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call that was made, with copies of its tensors, for `export_case`.
+    """A recorded call, with copies of its tensors, for `export_case`.
 
-    `before` are the tensors that were given, `after` those that were written. `shared` says of a
-    field whose tensor lies in another one's memory: that field, and bytes between the two.
+    `before` are the call's tensors, `after` those that it wrote. `shared` lists the fields whose
+    tensor lies in another tensor's memory: that tensor's field, and the bytes between the two.
     """
 
     kernel: str
@@ -88,7 +88,7 @@ _batch: ContextVar["Batch | None"] = ContextVar("nnpa_mli_batch", default=None)
 
 @contextmanager
 def record() -> Generator[list[Case]]:
-    """Record the calls of the block, each as a `Case`; statuses that raise are recorded too."""
+    """Record the calls of the block, each as a `Case`, including a call that raises MliError."""
     cases: list[Case] = []
     token = _cases.set(cases)
     try:
@@ -99,7 +99,7 @@ def record() -> Generator[list[Case]]:
 
 @dataclass(slots=True)
 class Encoder:
-    """Where the tensors of a request are: (kernel, field), and per memory the first byte sent."""
+    """Encodes calls; remembers each tensor's (kernel, field), and each memory's first byte sent."""
 
     placed: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
     memories: dict[int, tuple[int, str, int]] = field(
@@ -107,42 +107,42 @@ class Encoder:
     )
 
     def encode(self, index: int, call: Call) -> pb.Kernel:
-        """Return a call as it travels."""
+        """Return a call's message."""
         kernel = pb.Kernel()
         message = getattr(kernel, call.kernel)
         message.SetInParent()
         for name, value in call.values.items():
             if name == "cfg" and value is not None:
                 message.cfg.SetInParent()
-                for key, one in value.items():
-                    _assign(message.cfg, key, one)
+                for key, setting in value.items():
+                    _assign(message.cfg, key, setting)
             elif name != "cfg":
                 _assign(message, name, value)
-        given = [(name, tensor) for name, tensor in call.tensors.items() if tensor is not None]
-        for name, one in sorted(given, key=lambda pair: pair[1].offset):
+        tensors = _by_offset(call)
+        for name, tensor in tensors:
             owner, _, member = name.rpartition(".")
             target = getattr(message, owner) if owner else message
-            getattr(target, member).CopyFrom(self._reference(index, name, one, call))
-        self.placed.update((id(one), (index, name)) for name, one in given)
+            getattr(target, member).CopyFrom(self._reference(index, name, tensor, call))
+        self.placed.update((id(tensor), (index, name)) for name, tensor in tensors)
         return kernel
 
-    def _reference(self, index: int, name: str, one: Tensor, call: Call) -> pb.TensorRef:
-        if id(one) in self.placed:
-            kernel, where = self.placed[id(one)]
+    def _reference(self, index: int, name: str, tensor: Tensor, call: Call) -> pb.TensorRef:
+        if id(tensor) in self.placed:
+            kernel, where = self.placed[id(tensor)]
             return pb.TensorRef(output_of=pb.Place(kernel_index=kernel, field=where))
-        if one.memory is None:
-            return pb.TensorRef(inline=_fields(one))
-        if id(one.memory) not in self.memories:
+        if tensor.memory is None:
+            return pb.TensorRef(inline=_fields(tensor))
+        if id(tensor.memory) not in self.memories:
             if call.kernel != "hlp_subtensor" or name != "out":  # whose pointer the kernel moves
-                self.memories[id(one.memory)] = index, name, one.offset
-            return pb.TensorRef(inline=_with_memory(one))
-        kernel, where, start = self.memories[id(one.memory)]
-        if one.offset < start:
+                self.memories[id(tensor.memory)] = index, name, tensor.offset
+            return pb.TensorRef(inline=_with_memory(tensor))
+        kernel, where, start = self.memories[id(tensor.memory)]
+        if tensor.offset < start:
             raise ValueError(f"{name}: begins in shared memory before the first tensor sent of it")
         place = pb.Place(field=where)
         if kernel != index:
             place.kernel_index = kernel
-        shared = pb.SharedTensor(place=place, offset=one.offset - start, tensor=_fields(one))
+        shared = pb.SharedTensor(place=place, offset=tensor.offset - start, tensor=_fields(tensor))
         return pb.TensorRef(same_memory_as=shared)
 
 
@@ -153,19 +153,19 @@ def _assign(message: Any, name: str, value: Any) -> None:
         setattr(message, name, value)
 
 
-def _fields(one: Tensor) -> pb.Tensor:
-    number: Any = one.el_type
+def _fields(tensor: Tensor) -> pb.Tensor:
+    number: Any = tensor.el_type
     message = pb.Tensor(
-        capacity=one.capacity,
-        shape=one.shape,
-        rank=one.rank,
-        mem_stride=one.mem_stride,
+        capacity=tensor.capacity,
+        shape=tensor.shape,
+        rank=tensor.rank,
+        mem_stride=tensor.mem_stride,
         el_type=number,
     )
-    if isinstance(one.el_params, FxParams):
-        message.fx.frac_bits = one.el_params.frac_bits
-    elif one.el_params is not None:
-        sa = one.el_params
+    if isinstance(tensor.el_params, FxParams):
+        message.fx.frac_bits = tensor.el_params.frac_bits
+    elif tensor.el_params is not None:
+        sa = tensor.el_params
         message.sa.zero_point.extend(sa.zero_point)
         message.sa.scale.extend(sa.scale)
         message.sa.scale_frac_bits.extend(sa.scale_frac_bits)
@@ -173,10 +173,10 @@ def _fields(one: Tensor) -> pb.Tensor:
     return message
 
 
-def _with_memory(one: Tensor) -> pb.Tensor:
-    message = _fields(one)
-    assert one.memory is not None
-    memory = one.memory[one.offset :]
+def _with_memory(tensor: Tensor) -> pb.Tensor:
+    message = _fields(tensor)
+    assert tensor.memory is not None
+    memory = tensor.memory[tensor.offset :]
     if memory.any():
         message.data = memory.tobytes()
     else:
@@ -185,22 +185,23 @@ def _with_memory(one: Tensor) -> pb.Tensor:
 
 
 def _apply(call: Call, result: pb.KernelResult) -> dict[str, Tensor]:
-    """Give the written tensors of a call their new fields and contents; return them by field."""
+    """Update the tensors that a call wrote, fields and contents; return them by field."""
     written: dict[str, Tensor] = {}
     for output in result.outputs:
-        one, message = call.tensors[output.field], output.tensor
-        assert one is not None
+        tensor, message = call.tensors[output.field], output.tensor
+        assert tensor is not None
         source = call.tensors.get("in") if call.kernel == "hlp_subtensor" else None
         if source is not None:
-            one.memory = source.memory
-            one.offset = source.offset + source.capacity - message.capacity
-        elif one.memory is not None:
-            end = one.offset + len(message.data)
-            one.memory[one.offset : end] = np.frombuffer(message.data, np.uint8)
-        one.capacity, one.shape, one.rank = message.capacity, tuple(message.shape), message.rank
-        one.mem_stride, one.el_type = tuple(message.mem_stride), message.el_type
-        one.el_params = _el_params(message)
-        written[output.field] = one
+            tensor.memory = source.memory
+            tensor.offset = source.offset + source.capacity - message.capacity
+        elif tensor.memory is not None:
+            end = tensor.offset + len(message.data)
+            tensor.memory[tensor.offset : end] = np.frombuffer(message.data, np.uint8)
+        tensor.capacity, tensor.shape = message.capacity, tuple(message.shape)
+        tensor.rank, tensor.mem_stride = message.rank, tuple(message.mem_stride)
+        tensor.el_type = message.el_type
+        tensor.el_params = _el_params(message)
+        written[output.field] = tensor
     return written
 
 
@@ -213,26 +214,32 @@ def _el_params(message: pb.Tensor) -> FxParams | SaParams | None:
     return None
 
 
-def _copy(one: Tensor) -> Tensor:
-    memory = None if one.memory is None else one.memory[one.offset :].copy()
-    return replace(one, memory=memory, offset=0)
+def _copy(tensor: Tensor) -> Tensor:
+    memory = None if tensor.memory is None else tensor.memory[tensor.offset :].copy()
+    return replace(tensor, memory=memory, offset=0)
+
+
+def _by_offset(call: Call) -> list[tuple[str, Tensor]]:
+    """Return the fields and tensors of a call, without NULLs, ordered by offset in memory."""
+    tensors = [(name, tensor) for name, tensor in call.tensors.items() if tensor is not None]
+    return sorted(tensors, key=lambda pair: pair[1].offset)
 
 
 def _shared(call: Call) -> dict[str, tuple[str, int]]:
+    """Return the fields in another field's memory: that field, and the bytes between the two."""
     first: dict[int, tuple[str, int]] = {}
-    found: dict[str, tuple[str, int]] = {}
-    given = [(name, tensor) for name, tensor in call.tensors.items() if tensor is not None]
-    for name, one in sorted(given, key=lambda pair: pair[1].offset):
-        if one.memory is not None:
-            owner, start = first.setdefault(id(one.memory), (name, one.offset))
+    shared: dict[str, tuple[str, int]] = {}
+    for name, tensor in _by_offset(call):
+        if tensor.memory is not None:
+            owner, start = first.setdefault(id(tensor.memory), (name, tensor.offset))
             if owner != name:
-                found[name] = owner, one.offset - start
-    return found
+                shared[name] = owner, tensor.offset - start
+    return shared
 
 
 @dataclass(slots=True)
 class Batch:
-    """Calls that leave together; `results` holds every answer afterwards, as the wire has it."""
+    """Calls that are sent in one request; `results` holds the messages of their results."""
 
     transport: Transport
     options: Options
@@ -240,9 +247,9 @@ class Batch:
     results: list[pb.KernelResult] = field(default_factory=list[pb.KernelResult])
 
     def send(self, stacklevel: int = 2) -> None:
-        """Run the queued calls in one request; MliError for the first that is refused.
+        """Run the queued calls in one request; MliError for the first one refused.
 
-        Warnings point `stacklevel` frames up, where the user's line is.
+        Warnings point to the user's line, `stacklevel` frames up.
         """
         calls, self.calls = self.calls, []
         if not calls:
@@ -255,8 +262,8 @@ class Batch:
             self.results.append(result)
             self._finish(call, result)
             if result.mli_status != pb.MLI_STATUS_OK:
-                alone = _batch.get() is None
-                raise MliError(call.kernel, result, None if alone else before + index)
+                kernel_index = None if _batch.get() is None else before + index
+                raise MliError(call.kernel, result, kernel_index)
             for remark in remarks(call.kernel, result):
                 warnings.warn(remark, MliWarning, stacklevel=stacklevel)
 
@@ -269,15 +276,15 @@ class Batch:
             name: _copy(tensor) for name, tensor in call.tensors.items() if tensor is not None
         }
         shared = _shared(call)
-        after = {name: _copy(one) for name, one in _apply(call, result).items()}
+        after = {name: _copy(tensor) for name, tensor in _apply(call, result).items()}
         number = result.number if result.HasField("number") else None
-        told = int(result.mli_status), number, result.refusal.text
-        cases.append(Case(call.kernel, self.options, call.values, before, shared, *told, after))
+        answer = int(result.mli_status), number, result.refusal.text
+        cases.append(Case(call.kernel, self.options, call.values, before, shared, *answer, after))
 
 
 @contextmanager
 def open_batch(batch: Batch) -> Generator[Batch]:
-    """Have calls of the block queue in a batch, and send them at its end."""
+    """Queue the calls of the block in a batch; send them at its end."""
     token = _batch.set(batch)
     try:
         yield batch
@@ -296,7 +303,7 @@ def submit(call: Call, transport: Transport, options: Options | None) -> None:
 
 
 def ask(call: Call, transport: Transport, options: Options | None) -> int:
-    """Run a call that answers with a number, after what is queued."""
+    """Run a call that returns a number, after the queued calls."""
     batch = _joined(options) or Batch(transport, options or DEFAULT)
     batch.calls.append(call)
     batch.send(_CALLING)
@@ -311,6 +318,6 @@ def _joined(options: Options | None) -> Batch | None:
 
 
 def open_batch_transport() -> Transport | None:
-    """Return the connection of the batch of the block, or None outside of any."""
+    """Return the connection of the open batch, or None."""
     batch = _batch.get()
     return None if batch is None else batch.transport

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded calls as text, for the unit tests of firmware: JSON, or a C header.
+"""Export recorded calls for unit tests of firmware: as JSON, or as a C header.
 
-A header needs <stdint.h> only and knows no version of the library: arrays and numbers, from which
-a test fills the library's own mli_tensor.
+A header needs only <stdint.h>, and fits every version of the library: a test fills its mli_tensor
+from the header's arrays and numbers.
 """
 
 import json
@@ -34,9 +34,9 @@ def export_case(
             mli.krn_tanh_fx8(x)
         Path("tanh.h").write_text(mli.export_case(cases[0], "c", "tanh_1"))
 
-    Tensors that were given come with their fields and the first `capacity` bytes as elements
-    (MLI_EL_FP_32 as bit patterns), written ones once more, as expected. Where a status other than
-    MLI_STATUS_OK is expected, nothing is written.
+    Each tensor has its fields, and its first `capacity` bytes as elements (MLI_EL_FP_32 as bit
+    patterns). The tensors that the call wrote follow as expected values, none for a status other
+    than MLI_STATUS_OK.
     """
     if format == "json":
         return _readable(_document(case)) + "\n"
@@ -45,37 +45,38 @@ def export_case(
     return "\n".join(_header(case, name)) + "\n"
 
 
-def _storage(one: Tensor) -> np.dtype[Any]:
-    """Return how the memory is written down: elements, bit patterns of floats, or bytes."""
-    if one.el_type == MLI_EL_FP_32:
+def _storage(tensor: Tensor) -> np.dtype[Any]:
+    """Return the exported type of the memory: elements, bit patterns of floats, or bytes."""
+    if tensor.el_type == MLI_EL_FP_32:
         return np.dtype("<u4")
-    return DTYPES.get(one.el_type, np.dtype("u1"))
+    return DTYPES.get(tensor.el_type, np.dtype("u1"))
 
 
-def _elements(one: Tensor) -> list[int]:
-    """Return what is in the memory as numbers."""
-    dtype, data = _storage(one), one.contents
+def _elements(tensor: Tensor) -> list[int]:
+    """Return the contents of the memory as numbers of the exported type."""
+    dtype, data = _storage(tensor), tensor.contents
     whole = len(data) - len(data) % dtype.itemsize
     return [int(value) for value in np.frombuffer(data[:whole], dtype)]
 
 
 def _type_name(el_type: int) -> str:
-    known = el_type in ElType.values()
-    return ElType.Name(ElType.ValueType(el_type)) if known else str(el_type)
+    if el_type in ElType.values():
+        return ElType.Name(ElType.ValueType(el_type))
+    return str(el_type)
 
 
-def _described(one: Tensor) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "el_type": _type_name(one.el_type),
-        "el_type_number": one.el_type,
-        "rank": one.rank,
-        "shape": list(one.shape),
-        "mem_stride": list(one.mem_stride),
-        "capacity": one.capacity,
+def _describe(tensor: Tensor) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "el_type": _type_name(tensor.el_type),
+        "el_type_number": tensor.el_type,
+        "rank": tensor.rank,
+        "shape": list(tensor.shape),
+        "mem_stride": list(tensor.mem_stride),
+        "capacity": tensor.capacity,
     }
-    if one.el_params is not None:
-        found |= {key: _plain(value) for key, value in asdict(one.el_params).items()}
-    return found | {"data": None if one.memory is None else _elements(one)}
+    if tensor.el_params is not None:
+        fields |= {key: _plain(value) for key, value in asdict(tensor.el_params).items()}
+    return fields | {"data": None if tensor.memory is None else _elements(tensor)}
 
 
 def _plain(value: Any) -> Any:
@@ -83,7 +84,7 @@ def _plain(value: Any) -> Any:
 
 
 def _document(case: Case) -> dict[str, Any]:
-    tensors = {name: _described(one) for name, one in case.before.items()}
+    tensors = {name: _describe(tensor) for name, tensor in case.before.items()}
     for name, (owner, offset) in case.shared.items():
         tensors[name]["same_memory_as"] = {"field": owner, "offset": offset}
     return {
@@ -96,7 +97,7 @@ def _document(case: Case) -> dict[str, Any]:
             "status_name": status_name(case.status),
             "number": case.number,
             "refusal": case.refusal,
-            "tensors": {name: _described(one) for name, one in case.after.items()},
+            "tensors": {name: _describe(tensor) for name, tensor in case.after.items()},
         },
     }
 
@@ -125,13 +126,13 @@ def _header(case: Case, name: str) -> Iterator[str]:
         yield f"enum {{ {name}_number = {case.number} }};"
     for key, value in case.values.items():
         yield from _argument(f"{name}_{key}", value)
-    for field, one in case.before.items():
-        yield from _declared(f"{name}_{_identifier(field)}", field, one)
+    for field, tensor in case.before.items():
+        yield from _declare(f"{name}_{_identifier(field)}", field, tensor)
         if field in case.shared:
             owner, offset = case.shared[field]
             yield f"/* {field} begins {offset} bytes after {owner}, in the same memory. */"
-    for field, one in case.after.items():
-        yield from _declared(f"{name}_expected_{_identifier(field)}", f"{field} afterwards", one)
+    for field, tensor in case.after.items():
+        yield from _declare(f"{name}_expected_{_identifier(field)}", f"{field} afterwards", tensor)
     yield from ("", f"#endif /* {guard} */")
 
 
@@ -141,31 +142,31 @@ def _identifier(field: str) -> str:
 
 def _argument(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _argument(f"{name}_{key}", one)
+        for key, setting in value.items():
+            yield from _argument(f"{name}_{key}", setting)
     elif isinstance(value, Sequence):
-        yield from _array(name, "uint32", [int(one) for one in value])
+        yield from _array(name, "uint32", [int(number) for number in value])
     elif value is not None:
         yield f"enum {{ {name} = {int(value)} }};"
 
 
-def _declared(name: str, title: str, one: Tensor) -> Iterator[str]:
-    yield from ("", f"/* {title}: {_type_name(one.el_type)} */")
-    facts = {"el_type": one.el_type, "rank": one.rank, "capacity": one.capacity}
-    if isinstance(one.el_params, FxParams):
-        facts["frac_bits"] = one.el_params.frac_bits
-    elif isinstance(one.el_params, SaParams):
-        facts["dim"] = one.el_params.dim
+def _declare(name: str, title: str, tensor: Tensor) -> Iterator[str]:
+    yield from ("", f"/* {title}: {_type_name(tensor.el_type)} */")
+    facts = {"el_type": tensor.el_type, "rank": tensor.rank, "capacity": tensor.capacity}
+    if isinstance(tensor.el_params, FxParams):
+        facts["frac_bits"] = tensor.el_params.frac_bits
+    elif isinstance(tensor.el_params, SaParams):
+        facts["dim"] = tensor.el_params.dim
     yield "enum { " + ", ".join(f"{name}_{key} = {value}" for key, value in facts.items()) + " };"
     pad = [0] * MLI_MAX_RANK
-    yield from _array(f"{name}_shape", "uint32", [*one.shape, *pad][:MLI_MAX_RANK])
-    yield from _array(f"{name}_mem_stride", "int32", [*one.mem_stride, *pad][:MLI_MAX_RANK])
-    if isinstance(one.el_params, SaParams):
-        yield from _array(f"{name}_zero_point", "int16", one.el_params.zero_point)
-        yield from _array(f"{name}_scale", "int16", one.el_params.scale)
-        yield from _array(f"{name}_scale_frac_bits", "int8", one.el_params.scale_frac_bits)
-    if one.memory is not None:
-        yield from _array(f"{name}_data", _storage(one).name, _elements(one))
+    yield from _array(f"{name}_shape", "uint32", [*tensor.shape, *pad][:MLI_MAX_RANK])
+    yield from _array(f"{name}_mem_stride", "int32", [*tensor.mem_stride, *pad][:MLI_MAX_RANK])
+    if isinstance(tensor.el_params, SaParams):
+        yield from _array(f"{name}_zero_point", "int16", tensor.el_params.zero_point)
+        yield from _array(f"{name}_scale", "int16", tensor.el_params.scale)
+        yield from _array(f"{name}_scale_frac_bits", "int8", tensor.el_params.scale_frac_bits)
+    if tensor.memory is not None:
+        yield from _array(f"{name}_data", _storage(tensor).name, _elements(tensor))
 
 
 def _array(name: str, kind: str, values: Sequence[int]) -> Iterator[str]:
@@ -180,7 +181,7 @@ def _array(name: str, kind: str, values: Sequence[int]) -> Iterator[str]:
 
 
 def _literal(value: int) -> str:
-    """Return a literal without a warning: the smallest int32 is no literal of C, large ones are."""
+    """Return a literal without compiler warnings: -2^31 is an expression, 2^31 and above get u."""
     if value == -(1 << 31):
         return "(-2147483647 - 1)"
     return f"{value}u" if value > (1 << 31) - 1 else str(value)

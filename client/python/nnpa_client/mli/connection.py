@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server runs the kernels: that of `mli.connect`, else that of a session."""
+"""The kernels' connection to a server: that of `mli.connect`, else that of a session."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _entered: ContextVar[tuple["Connection", ...]] = ContextVar("nnpa_mli", default=
 
 
 class Connection:
-    """A connection without a zDNN session; a context manager, `with` makes it the kernels' own."""
+    """A connection without a zDNN session; the kernels of its `with` block use it."""
 
     def __init__(self, transport: Transport, server: PrivateServer | None = None) -> None:
         self.transport = transport
@@ -32,7 +32,7 @@ class Connection:
         return self.transport.target
 
     def close(self) -> None:
-        """Give up the connection, and end a private server. May be repeated."""
+        """Close the connection, and stop a private server. May be repeated."""
         self.transport.close()
         if self._server is not None:
             self._server.stop()
@@ -61,7 +61,7 @@ def connect(
 ) -> Connection:
     """Connect to a server for MLI alone; arguments as in `nnpa_client.connect`.
 
-    Inside `with nnpa_client.connect():` it is not needed: kernels use the session's connection.
+    Not needed inside `with nnpa_client.connect():`, where kernels use the session's connection.
     """
     reach = Reach(target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout)
     return Connection(*open_transport(reach))
@@ -76,7 +76,7 @@ def current_transport() -> Transport:
 
 @contextmanager
 def batch(options: Options = DEFAULT, on: Connection | Session | None = None) -> Generator[Batch]:
-    """Run the kernels of the block in one request when it ends; outputs are filled then.
+    """Run the kernels of the block in one request at its end, which fills the outputs.
 
     with mli.batch():
         hidden = mli.krn_fully_connected_fx16(x, weights, bias, frac_bits=11)

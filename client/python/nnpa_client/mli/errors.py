@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel can answer besides its outputs.
+"""Errors and warnings of kernels.
 
 NnpaError
   MliError               a status that is not MLI_STATUS_OK; nothing was written
   ProgramCheck           kind "assertion": a build of debug level ASSERT or above aborts
   TransportError         the call did not reach the library
-MliWarning (UserWarning) the status is MLI_STATUS_OK, and there is something to know
+MliWarning (UserWarning) a remark on a call with status MLI_STATUS_OK
 """
 
 from nnpa.mli.v1.mli_pb2 import KernelResult, MliStatus, Refusal
@@ -23,9 +23,9 @@ def status_name(status: int) -> str:
 class MliError(NnpaError):
     """A status that is not MLI_STATUS_OK.
 
-    `status` is the number, `name` the library's name of it, `kernel` the function, `refusal` tells
-    field, value, limit and constraint. `kernel_index` is the call's place in a batch, 0-based:
-    the outputs of calls before it are there, those after it have not run.
+    `status` is the number, `name` the library's name of it, `kernel` the function, `refusal` has
+    field, value, limit and constraint. `kernel_index` is the call's index in a batch, 0-based:
+    calls before it have written their outputs, calls after it have not run.
     """
 
     def __init__(self, kernel: str, result: KernelResult, kernel_index: int | None = None) -> None:
@@ -41,16 +41,16 @@ class MliError(NnpaError):
 class MliWarning(UserWarning):
     """A remark on a call with status MLI_STATUS_OK.
 
-    An accumulator that overflowed, a condition that a RELEASE build does not see (nothing was
+    An overflow of the accumulator, a condition that a RELEASE build does not check (nothing was
     written), or a message of debug level DEBUG.
     """
 
 
 def remarks(kernel: str, result: KernelResult) -> list[str]:
-    """Return what there is to know about a call that was answered with MLI_STATUS_OK."""
-    found = list(result.messages)
+    """Return the texts of the warnings about a call with status MLI_STATUS_OK."""
+    texts = list(result.messages)
     if result.accumulator_overflow:
-        found.append("a partial sum left the accumulator, the result is undefined in MLI")
+        texts.append("a partial sum left the accumulator, the result is undefined in MLI")
     if result.HasField("refusal"):
-        found.append(f"nothing is written: {result.refusal.text}")
-    return [f"mli_{kernel}: {one}" for one in found]
+        texts.append(f"nothing is written: {result.refusal.text}")
+    return [f"mli_{kernel}: {text}" for text in texts]

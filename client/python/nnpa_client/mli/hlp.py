@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The utility functions: one function per name of the embARC MLI documentation.
 
-A tensor argument of None is C's NULL. Functions that answer with a number send what a batch has
-queued, and answer at once.
+A tensor argument of None is C's NULL. Functions that return a number first send the calls that a
+batch has queued.
 """
 
 from dataclasses import dataclass

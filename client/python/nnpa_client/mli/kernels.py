@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of the common group: one function per name of the embARC MLI documentation.
 
-A tensor argument of None is C's NULL. Outputs left out are made with the memory they need, and
-come back; what they hold inside a batch is there when the batch has been sent.
+A tensor argument of None is C's NULL. Outputs left out are allocated and returned; inside a batch
+they are filled when the batch is sent.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from nnpa_client.mli.tensor import Tensor, empty
 
 @dataclass(frozen=True, slots=True)
 class RnnCellCfg:
-    """``mli_rnn_cell_cfg``: RNN_ONE_TO_ONE and so on, RNN_ACT_TANH and so on, intermediate tensor.
+    """``mli_rnn_cell_cfg``: mode RNN_ONE_TO_ONE etc., act RNN_ACT_TANH etc., intermediate tensor.
 
     An LSTM cell needs `ir_tsr` with room for 4 * M elements of the data's type, for example
     `mli.empty((4, M), mli.MLI_EL_FX_8)`; a basic RNN cell needs M in RNN_BATCH_TO_LAST.
@@ -48,7 +48,7 @@ class FullyConnected(Protocol):
         frac_bits: int | None = None,
         options: Options | None = None,
     ) -> Tensor:
-        """Return out = weights * in_ + bias; `frac_bits` is that of an output left out."""
+        """Return out = weights * in_ + bias; `frac_bits` applies to an output left out."""
         ...
 
 
@@ -105,12 +105,12 @@ class Activation(Protocol):
 
 
 def _first(tensor: Tensor | None, ahead: int = 1) -> int:
-    """Return the product of the first dimensions, 0 where there are none to tell the size by."""
+    """Return the product of the first `ahead` dimensions, 0 for NULL or a lower rank."""
     if tensor is None or len(tensor.shape) < ahead:
         return 0
     product = 1
-    for one in tensor.shape[:ahead]:
-        product *= one
+    for extent in tensor.shape[:ahead]:
+        product *= extent
     return product
 
 
@@ -136,7 +136,7 @@ def _fully_connected(name: str, el_type: int) -> FullyConnected:
 
 
 def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> dict[str, Any]:
-    """Return the configuration's fields that are no tensor; put its tensor to the others."""
+    """Return the configuration's numbers; add its tensor to `tensors`."""
     if cfg is None:
         return {"cfg": None}
     tensors["cfg.ir_tsr"] = cfg.ir_tsr
@@ -144,8 +144,8 @@ def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> di
 
 
 def _frames(in_: Tensor | None, cfg: RnnCellCfg | None) -> int:
-    many = cfg is not None and cfg.mode == RNN_BATCH_TO_BATCH
-    return _first(in_) if many else 1
+    per_frame = cfg is not None and cfg.mode == RNN_BATCH_TO_BATCH
+    return _first(in_) if per_frame else 1
 
 
 def _lstm_cell(name: str, el_type: int) -> LstmCell:
@@ -173,7 +173,7 @@ def _lstm_cell(name: str, el_type: int) -> LstmCell:
 
 
 def _bits(prev_out: Tensor | None) -> int | None:
-    """Return the fractional bits of prev_out, which an output without activation has too."""
+    """Return the fractional bits of prev_out, the default for an output left out."""
     params = None if prev_out is None else prev_out.el_params
     return getattr(params, "frac_bits", None)
 

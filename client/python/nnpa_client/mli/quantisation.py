@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From floats to an ``mli_tensor`` and back.
+"""Quantise floats to an ``mli_tensor``, and back.
 
 Source: embARC MLI documentation, "Data Formats": value = x / 2^frac_bits, and
 value = (x - zero_point) * scale / 2^scale_frac_bits.
@@ -24,8 +24,8 @@ def quantise(
 ) -> Tensor:
     """Return floats as a tensor of an integer type: nearest (ties to even), saturated.
 
-    Without `params` they are chosen: as many fractional bits as hold the largest magnitude, or the
-    scale and zero point that hold the range (with 0) of the whole, or of each slice of `dim`.
+    Without `params`, `fit_fx` or `fit_sa` chooses them: from the largest magnitude, or from the
+    range of all values, or of each slice of `dim`.
     """
     floats = np.asarray(values, np.float64)
     if not np.isfinite(floats).all():
@@ -57,7 +57,7 @@ def dequantise(source: Tensor) -> Floats:
 
 
 def _spread(params: FxParams | SaParams, rank: int) -> tuple[Floats, Floats]:
-    """Return zero point and the value of one step, shaped so that they broadcast."""
+    """Return zero point and the value of one step, in shapes that broadcast."""
     if isinstance(params, FxParams):
         return np.zeros(()), np.asarray(2.0**-params.frac_bits)
     shape = tuple(-1 if d == params.dim else 1 for d in range(rank))
@@ -67,7 +67,7 @@ def _spread(params: FxParams | SaParams, rank: int) -> tuple[Floats, Floats]:
 
 
 def fit_fx(values: npt.ArrayLike, bits: int) -> FxParams:
-    """Choose the most fractional bits, 0 to 15, with which no value saturates if that can be."""
+    """Return the most fractional bits, 0 to 15, with which no value saturates; else 0."""
     largest = float(np.max(np.abs(np.asarray(values, np.float64)), initial=0.0))
     high = (1 << (bits - 1)) - 1
     for frac_bits in range(bits - 1, 0, -1):
@@ -77,11 +77,11 @@ def fit_fx(values: npt.ArrayLike, bits: int) -> FxParams:
 
 
 def fit_sa(values: npt.ArrayLike, bits: int, dim: int = -1) -> SaParams:
-    """Choose scales and zero points that hold the range of the values, 0 included."""
+    """Return scales and zero points for the range of the values and 0."""
     floats = np.asarray(values, np.float64)
     slices = [floats] if dim < 0 else list(np.moveaxis(floats, dim, 0))
     zero_point, scale, scale_frac_bits = zip(
-        *(_fit_range(one, bits) for one in slices), strict=True
+        *(_fit_range(part, bits) for part in slices), strict=True
     )
     return SaParams(zero_point, scale, scale_frac_bits, dim)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``mli_tensor`` in Python: typed elements in a piece of memory.
+"""``mli_tensor`` in Python: typed elements in memory.
 
 Source: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters".
 """
@@ -65,10 +65,10 @@ ElParams: TypeAlias = FxParams | SaParams | None
 class Tensor:
     """An ``mli_tensor``; kernels fill the fields of their outputs, and write their memory.
 
-    `memory` are bytes, `offset` is where this tensor's first element is in them; tensors with one
-    `memory` share it. None is a NULL pointer. `capacity`: bytes that the program claims to have
-    from there on. `shape`: elements, outermost first. `mem_stride`: elements, 0 or absent: derived
-    from the shape. `el_type`: MLI_EL_FX_8 and so on.
+    `memory`: bytes, None for a NULL pointer; tensors share memory by the same array. `offset`: of
+    the first element, in bytes. `capacity`: bytes from there on, as the program claims. `shape`:
+    elements, outermost first. `mem_stride`: elements; 0 or absent: derived from the shape.
+    `el_type`: MLI_EL_FX_8 etc.
     """
 
     memory: Bytes | None
@@ -88,29 +88,29 @@ class Tensor:
             raise ValueError("memory: None, the tensor has no elements")
         steps: list[int] = []
         step = dtype.itemsize
-        given = (self.mem_stride + (0,) * self.rank)[: self.rank]
-        for extent, stride in zip(reversed(shape), reversed(given), strict=True):
+        strides = (self.mem_stride + (0,) * self.rank)[: self.rank]
+        for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
             steps.insert(0, stride * dtype.itemsize or step)
             step = steps[0] * extent
         return np.ndarray(shape, dtype, self.memory, self.offset, tuple(steps)).copy()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The elements' numpy type; ValueError for a type that no kernel supports."""
+        """The numpy type of the elements; ValueError for a type that no kernel supports."""
         if self.el_type not in DTYPES:
             raise ValueError(f"el_type: {self.el_type:#x}, must be one of {sorted(DTYPES)}")
         return DTYPES[self.el_type]
 
     @property
     def frac_bits(self) -> int:
-        """Fractional bits; ValueError where the parameters are not those of fixed point."""
+        """Fractional bits; ValueError unless the type is fixed point."""
         if not isinstance(self.el_params, FxParams):
             raise ValueError(f"el_params: {self.el_params}, has no frac_bits")
         return self.el_params.frac_bits
 
     @property
     def contents(self) -> bytes:
-        """The first `capacity` bytes, fewer where the memory ends before."""
+        """The first `capacity` bytes, fewer if the memory is shorter."""
         if self.memory is None:
             return b""
         return self.memory[self.offset : self.offset + self.capacity].tobytes()
@@ -135,12 +135,14 @@ def _el_params(
         raise ValueError("frac_bits: given together with scale, must be one of them")
     first = _several(scale)
     default = (0,) * len(first)
-    columns = [default if one is None else _several(one) for one in (zero_point, scale_frac_bits)]
+    columns = [
+        default if column is None else _several(column) for column in (zero_point, scale_frac_bits)
+    ]
     return SaParams(columns[0], first, columns[1], dim)
 
 
 def _several(values: Shape) -> tuple[int, ...]:
-    return (values,) if isinstance(values, int) else tuple(int(one) for one in values)
+    return (values,) if isinstance(values, int) else tuple(map(int, values))
 
 
 def tensor(
@@ -153,7 +155,7 @@ def tensor(
     dim: int = -1,
     mem_stride: Sequence[int] = (),
 ) -> Tensor:
-    """Return a tensor with a copy of an array; its dtype and parameters tell the element type.
+    """Return a tensor with a copy of an array; dtype and parameters determine the element type.
 
         mli.tensor(np.int8([1, 2]), frac_bits=4)                         # MLI_EL_FX_8
         mli.tensor(np.int16([1, 2]), frac_bits=12)                       # MLI_EL_FX_16
@@ -188,7 +190,7 @@ def _spread(dense: npt.NDArray[Any], mem_stride: tuple[int, ...]) -> npt.NDArray
         raise ValueError(f"mem_stride: {mem_stride}, must be one per dimension, 1 or more")
     reach = 1 + sum((n - 1) * s for n, s in zip(dense.shape, mem_stride, strict=True))
     memory = np.zeros(reach, dense.dtype)
-    steps = tuple(one * dense.itemsize for one in mem_stride)
+    steps = tuple(stride * dense.itemsize for stride in mem_stride)
     np.ndarray(dense.shape, dense.dtype, memory, 0, steps)[...] = dense
     return memory
 
@@ -203,7 +205,7 @@ def empty(
     scale_frac_bits: Shape | None = None,
     dim: int = -1,
 ) -> Tensor:
-    """Return an output: zero bytes for a shape, fields as a kernel finds them before it fills."""
+    """Return an output for a kernel to fill: zeroed memory for a shape, its own shape unset."""
     params = _el_params(frac_bits, zero_point, scale, scale_frac_bits, dim)
     size = DTYPES[el_type].itemsize if el_type in DTYPES else 1
     count = int(np.prod(_several(shape), dtype=np.int64))
@@ -213,10 +215,10 @@ def empty(
 def shared(
     other: Tensor, el_type: int | None = None, *, offset: int = 0, frac_bits: int | None = None
 ) -> Tensor:
-    """Return a tensor in the memory of another one, `offset` bytes after its first element.
+    """Return a tensor in the memory of `other`, `offset` bytes after its first element.
 
-    All fields are the other's but capacity, which reaches to the end of the memory. Where the
-    kernel allows it, it works in place; where not, it refuses the overlap by name.
+    Its capacity reaches to the end of the memory; its remaining fields are those of `other`.
+    Kernels work in place where they allow it, and refuse the overlap elsewhere.
     """
     if other.memory is None:
         raise ValueError("other: has no memory to share")

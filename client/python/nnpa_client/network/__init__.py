@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosted networks: ONNX models on the emulated accelerator.
 
-The short way is `session.load("model.onnx")`, which gives a function over NumPy arrays. The long
-way is the X-CUBE-AI Embedded Inference Client API under its own names (`create`, `init`, `run`,
-`get_error`, `get_info`, `destroy`), with buffers in BHWC order.
+`session.load("model.onnx")` returns a function over NumPy arrays. Beneath it is the X-CUBE-AI
+Embedded Inference Client API under its own names (`create`, `init`, `run`, `get_error`, `get_info`,
+`destroy`), with buffers in BHWC order.
 """
 
 from nnpa_client.network.buffers import (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network's report as users of X-CUBE-AI know it: header lines, layers, what runs where.
+"""A network's report in the layout of X-CUBE-AI: header lines, layers, placement.
 
-Source of the form: the analyze report of X-CUBE-AI 7.0's command line. RAM is what the emulated
-accelerator holds: sticks, which come in pages of 4096 bytes.
+Source of the layout: the analyze report of X-CUBE-AI 7.0's command line. RAM is the memory of the
+emulated accelerator: sticks in pages of 4096 bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 
 _DEVICES = {"accelerator": "zAIU", "host": "host", "folded": "-"}
-# Operators whose products are most of a network: on the host they are worth a headline.
+# Operators with most of a network's multiplications: the headline names those on the host.
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
 
 
 def header(report: pb.NetworkReport, model: str, shape: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines before the tables; `shape` are shapes in the model's terms, by line."""
+    """Yield the lines before the tables; `shape` has further lines, by heading."""
     yield from (
         f"model file         : {model}",
         "type               : onnx",
@@ -35,15 +35,14 @@ def header(report: pb.NetworkReport, model: str, shape: Mapping[str, str]) -> It
         f"model_name         : {model.partition('.')[0]}",
         f"model_hash         : {report.model_signature}",
     )
-    ends = (("input", report.inputs), ("output", report.outputs))
-    for kind, buffers in ends:
+    for kind, buffers in (("input", report.inputs), ("output", report.outputs)):
         for index, message in enumerate(buffers, 1):
-            yield f"{f'{kind} {index}/{len(buffers)}':<19}: {_described(message)}"
+            yield f"{f'{kind} {index}/{len(buffers)}':<19}: {_describe(message)}"
     yield from (f"{name:<19}: {text}" for name, text in shape.items())
     yield from _sizes(report)
 
 
-def _described(message: pb.Buffer) -> str:
+def _describe(message: pb.Buffer) -> str:
     buffer = from_wire(message)
     name = Format(fmt_get(buffer.format)).name
     meta = buffer.meta_info
@@ -66,48 +65,48 @@ def _sizes(report: pb.NetworkReport) -> Iterator[str]:
 
 
 def io_bytes(report: pb.NetworkReport) -> tuple[int, int]:
-    """Return the bytes of inputs and of outputs that lie outside of the activations."""
-    return _outside(report.inputs), _outside(report.outputs)
+    """Return the bytes of the inputs and of the outputs that are not in the activations."""
+    return _bytes_outside(report.inputs), _bytes_outside(report.outputs)
 
 
-def _outside(buffers: Iterable[pb.Buffer]) -> int:
+def _bytes_outside(buffers: Iterable[pb.Buffer]) -> int:
     return sum(
         from_wire(buffer).nbytes for buffer in buffers if not buffer.HasField("activations_offset")
     )
 
 
 def headline(report: pb.NetworkReport) -> str:
-    """Say how much runs where, and which heavy operators were left on the host."""
-    counts = {device: sum(one.device == device for one in report.nodes) for device in _DEVICES}
-    total = sum(one.macc for one in report.nodes) or 1
-    share = sum(one.macc for one in report.nodes if one.device == "accelerator") / total
+    """Return one line: nodes and macc by device, and the heavy operators on the host."""
+    counts = {device: sum(node.device == device for node in report.nodes) for device in _DEVICES}
+    total = sum(node.macc for node in report.nodes) or 1
+    share = sum(node.macc for node in report.nodes if node.device == "accelerator") / total
     text = (
         f"{counts['accelerator']} nodes on the accelerator ({share:.1%} of macc), "
         f"{counts['host']} on the host, {counts['folded']} folded"
     )
     heavy = [node for node in report.nodes if node.device == "host" and node.op_type in _HEAVY]
     if heavy:
-        text += "; heavy on the host: " + ", ".join(one.name or one.op_type for one in heavy)
+        text += "; heavy on the host: " + ", ".join(node.name or node.op_type for node in heavy)
     return text
 
 
 def layers(report: pb.NetworkReport) -> Table:
-    """Return the table of layers: id, layer, shape, params, macc, device, functions, why not."""
+    """Return the table of layers: id, layer, shape, params, macc, device, functions or reason."""
     table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
     table.add_column("id", justify="right")
     for heading in ("layer (type)", "oshape", "param/size", "macc", "connected to", "device"):
         table.add_column(heading, justify="right" if heading == "macc" else "left")
     table.add_column("zDNN functions, or why not")
-    producers = {name: one for one in report.nodes for name in one.outputs}
+    producers = {name: node for node in report.nodes for name in node.outputs}
     for node in report.nodes:
-        known = [producers[name] for name in node.inputs if name in producers]
+        sources = [producers[name] for name in node.inputs if name in producers]
         table.add_row(
             str(node.index),
             f"{node.name or '-'} ({node.op_type})",
             " ".join(str(tuple(output_shape.dims)) for output_shape in node.output_shapes),
             f"{node.weights:,} B" if node.weights else "",
             f"{node.macc:,}" if node.macc else "",
-            ", ".join(dict.fromkeys(one.name or one.op_type for one in known)),
+            ", ".join(dict.fromkeys(source.name or source.op_type for source in sources)),
             _DEVICES.get(node.device, node.device),
             ", ".join(node.functions) or node.reason,
         )
@@ -115,16 +114,16 @@ def layers(report: pb.NetworkReport) -> Table:
 
 
 def histogram(report: pb.NetworkReport) -> Table:
-    """Return the complexity per operator: how many nodes, macc, and share of it."""
+    """Return the table of complexity per operator: nodes, macc, share of the macc."""
     table = Table(box=box.SIMPLE, title="Complexity per operator", title_justify="left")
     for heading in ("operator", "nodes", "macc", "share", ""):
         table.add_column(heading, justify="left" if heading in ("operator", "") else "right")
-    total = sum(one.macc for one in report.nodes) or 1
+    total = sum(node.macc for node in report.nodes) or 1
     by_type: dict[str, list[Node]] = {}
     for node in report.nodes:
         by_type.setdefault(node.op_type, []).append(node)
-    macc = {name: sum(one.macc for one in nodes) for name, nodes in by_type.items()}
-    for name in sorted(macc, key=lambda one: -macc[one]):
+    macc = {name: sum(node.macc for node in nodes) for name, nodes in by_type.items()}
+    for name in sorted(macc, key=lambda op_type: -macc[op_type]):
         share = macc[name] / total
         bar = "#" * round(share * 40)
         table.add_row(name, str(len(by_type[name])), f"{macc[name]:,}", f"{share:.1%}", bar)
@@ -132,7 +131,7 @@ def histogram(report: pb.NetworkReport) -> Table:
 
 
 def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, Any]:
-    """Return the report as JSON, under the keys of X-CUBE-AI's own and the contract's names."""
+    """Return the report as JSON: keys of X-CUBE-AI's report, layers by the contract's names."""
     inputs, outputs = io_bytes(report)
     tool, api = report.tool_version, report.tool_api_version
     return {
@@ -144,8 +143,8 @@ def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, Any]:
         "ram_io_size": [inputs, outputs],
         "rom_size": report.params.channels,
         "rom_n_macc": report.n_macc_64,
-        "rom_inputs": [MessageToDict(one) for one in report.inputs],
-        "rom_outputs": [MessageToDict(output) for output in report.outputs],
+        "rom_inputs": [MessageToDict(buffer) for buffer in report.inputs],
+        "rom_outputs": [MessageToDict(buffer) for buffer in report.outputs],
         "placement": headline(report),
         "machine": report.machine,
         "layers": [MessageToDict(node, preserving_proto_field_name=True) for node in report.nodes],

@@ -20,7 +20,7 @@ _CONST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class MetaInfo:
-    """Quantisation: real = scale * (q - zero_point). `scale` 0: there is none."""
+    """Quantisation: real = scale * (q - zero_point); not quantised where `scale` is 0."""
 
     scale: float
     zero_point: int
@@ -28,11 +28,11 @@ class MetaInfo:
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory and what it holds: `ai_buffer`. Channels are innermost, batches outermost.
+    """Memory and its layout: `ai_buffer`. Channels are innermost, batches outermost.
 
     `data` is the application's memory, None for NULL: for an input its elements, for an output a
-    writeable array that `run` fills. `activations_offset` is where it lies in the network's
-    activations instead. `meta_info` is there only in a report.
+    writeable array that `run` fills. `activations_offset` replaces it for a buffer in the network's
+    activations. Only a report sets `meta_info`.
     """
 
     format: int = Format.NONE
@@ -56,21 +56,21 @@ class Buffer:
         return byte_size(self.size, self.format)
 
     def empty(self, n_batches: int = 1) -> npt.NDArray[Any]:
-        """Return memory for so many batches, (n_batches, height, width, channels)."""
+        """Return an uninitialised array, (n_batches, height, width, channels)."""
         shape = (n_batches, self.height, self.width, self.channels)
         return np.empty(shape, dtype_of(self.format))
 
 
 @dataclass(frozen=True, slots=True)
 class AiError:
-    """`ai_error`: type and code as ST numbers them, both 0 for none; false when there is none."""
+    """`ai_error`: type and code in ST's numbers; both 0, and false, for no error."""
 
     type: int = 0
     code: int = 0
     text: str = ""
 
     def __bool__(self) -> bool:
-        """Tell whether it is an error."""
+        """Return whether this is an error."""
         return self.type != 0
 
     def __str__(self) -> str:
@@ -98,22 +98,22 @@ def default_weights() -> Buffer:
 
 
 def weights(data: Memory) -> Buffer:
-    """Describe weights in one blob."""
+    """Return the descriptor of weights in one blob."""
     return Buffer(Format.U8 | _CONST, channels=len(raw(data)), data=data)
 
 
 def split_weights(parts: Sequence[bytes]) -> Buffer:
-    """Describe split weights: one piece per tensor, in graph order."""
+    """Return the descriptor of split weights: one part per tensor, in graph order."""
     return Buffer(Format.U8 | _CONST, channels=sum(map(len, parts)), parts=tuple(parts))
 
 
 def activations(size: int) -> Buffer:
-    """Describe so many bytes of activations; the memory itself is the server's."""
+    """Return the descriptor of `size` bytes of activations; the server has the memory."""
     return Buffer(Format.U8, channels=size, data=b"")
 
 
 def raw(data: Memory) -> bytes:
-    """Return the bytes of memory, an array's row-major and little-endian."""
+    """Return the bytes of memory; an array becomes row-major and little-endian."""
     if not isinstance(data, np.ndarray):
         return bytes(data)
     dense = np.ascontiguousarray(data)
@@ -121,7 +121,7 @@ def raw(data: Memory) -> bytes:
 
 
 def to_wire(buffer: Buffer, *, output: bool = False) -> pb.Buffer:
-    """Return a buffer's message; of an output's memory only that it is there."""
+    """Return a buffer's message; an output sends no contents, only whether it has memory."""
     data = None if buffer.data is None else b"" if output else raw(buffer.data)
     return pb.Buffer(
         format=buffer.format,
@@ -136,7 +136,7 @@ def to_wire(buffer: Buffer, *, output: bool = False) -> pb.Buffer:
 
 
 def from_wire(message: pb.Buffer) -> Buffer:
-    """Return the buffer that a message tells."""
+    """Return a message's buffer."""
     meta = message.meta_info if message.HasField("meta_info") else None
     return Buffer(
         message.format,
@@ -151,7 +151,7 @@ def from_wire(message: pb.Buffer) -> Buffer:
 
 
 def write_back(buffer: Buffer, data: bytes) -> None:
-    """Write results into an output's memory; ValueError where it cannot take them."""
+    """Write results into an output's memory; ValueError for one of another kind or size."""
     memory = buffer.data
     if memory is None:
         return
@@ -169,5 +169,5 @@ def write_back(buffer: Buffer, data: bytes) -> None:
 
 
 def error_from_wire(message: pb.AiError) -> AiError:
-    """Return the error that a message tells."""
+    """Return a message's error."""
     return AiError(int(message.type), int(message.code), message.text)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client API under its own names: create, init, run, get_error, get_info, destroy.
 
-As in C: create returns an error and a handle, init whether it succeeded, run the number of batches,
-and get_error says why. Memory of outputs is filled in place. A call that does not reach the network
-raises `TransportError`. Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0.
+As in C: create returns an error and a handle, init returns success, run the number of batches, and
+get_error the reason of a failure. Memory of outputs is filled in place. A call that does not reach
+the network raises `TransportError`. Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _OVERFLOW = {"saturate": pb.OVERFLOW_SATURATE, "ninf": pb.OVERFLOW_NINF}
 
 @runtime_checkable
 class Serializable(Protocol):
-    """What can be written as bytes, such as an onnx.ModelProto."""
+    """A message with a wire form, such as an onnx.ModelProto."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """Return the file's bytes."""
@@ -58,7 +58,7 @@ Model = str | PathLike[str] | bytes | Serializable
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What create gives: the session and the name of a network in it."""
+    """A created network: its session, and its name there."""
 
     session: OpenSession
     name: str
@@ -68,14 +68,14 @@ class Handle:
 class Options:
     """How to compile a model and what to allocate.
 
-    `strict_placement` refuses a model of which any node would run on the host; `offload_integer`
-    has integer products run on the accelerator, which rounds; `overflow` is what values beyond
-    DLFLOAT16 become: the greatest number ("saturate"), or no number ("ninf").
-    `allocate_inputs`, `allocate_outputs`, `split_weights` are those of ST's generator. `strict`
-    refuses what would wait: a second create of a C name, a run during a run. `formats` gives inputs
-    and outputs of a float model another format, with scale and zero point or None for fixed point;
-    `shapes` those with free dims a shape. For tests of clients: `failing_node` is the c_idx of a
-    node that fails, `device_gate_closed` has create fail.
+    `strict_placement` refuses a model with a node on the host. `offload_integer` runs integer
+    products on the accelerator, which rounds. `overflow` is the result for values beyond DLFLOAT16:
+    the greatest number ("saturate"), or no number ("ninf"). `allocate_inputs`, `allocate_outputs`,
+    `split_weights` are those of ST's generator. `strict` refuses a second create of a C name, and
+    a run during a run, which would wait otherwise. `formats` sets another format for inputs and
+    outputs of a float model, with scale and zero point, or None for fixed point; `shapes` sets the
+    shapes of inputs with free dims. For tests of clients: `failing_node` is the c_idx of a node
+    that fails, `device_gate_closed` makes create fail.
     """
 
     strict_placement: bool = False
@@ -141,7 +141,7 @@ def create_message(
     publish_as: str = "",
     tools_api_version: tuple[int, int, int] | None = TOOLS_API_VERSION,
 ) -> pb.CreateNetworkResponse:
-    """Upload a model, or name what the server has, and return the server's answer."""
+    """Upload a model, or name a published one, and return the server's answer."""
     if [model, program, published].count(None) != 2:
         raise ValueError("model, program, published: expected exactly one of them")
     data = program if program is not None else b"" if model is None else _bytes_of(model)
@@ -180,11 +180,11 @@ def create(
     options: Options = DEFAULT,
     **source: Any,
 ) -> tuple[AiError, Handle | None]:
-    """Create a network: ai_<name>_create. Return an error, and the handle where there is none.
+    """Create a network: ai_<name>_create. Return an error and None, or no error and the handle.
 
     In place of `model`: `program`, the bytes of a serialised nnpa.network.v1.Program, or
-    `published`, the name of a model that the server offers. `publish_as` offers the model to
-    everybody. `tools_api_version` is what the caller was generated for.
+    `published`, the name of a model that the server offers. `publish_as` offers the model to every
+    session. `tools_api_version` is the version that the calling code was generated for.
     """
     answer = create_message(session, model, c_name, options, **source)
     if answer.HasField("error"):
@@ -199,7 +199,7 @@ def init(
     model_signature: str = "",
     shared_activations: str = "",
 ) -> bool:
-    """Bind weights and activations: ai_<name>_init; False: ask `get_error`.
+    """Bind weights and activations: ai_<name>_init; False: see `get_error`.
 
     Networks with the same `shared_activations` use the same memory, one at a time.
     """
@@ -220,23 +220,22 @@ def init(
 
 
 def run(network: Handle, inputs: Sequence[Buffer] | None, outputs: Sequence[Buffer] | None) -> int:
-    """Process the batches of the inputs: ai_<name>_run. Return how many; <= 0: ask `get_error`.
+    """Process the batches of the inputs: ai_<name>_run. Return their number; <= 0: see `get_error`.
 
-    Results are written to the outputs' memory; one that lies in the activations gets its results
-    as new `data`.
+    Results are written to the outputs' memory; an output in the activations gets new `data`.
     """
     request = pb.RunNetworkRequest(
         session=network.session.name,
         network=network.name,
         inputs=map(to_wire, inputs or ()),
-        outputs=[to_wire(one, output=True) for one in outputs or ()],
+        outputs=[to_wire(buffer, output=True) for buffer in outputs or ()],
     )
     answer = network.session.transport.unary(RUN_NETWORK, request)
-    for buffer, made in zip(outputs or (), answer.outputs, strict=False):
-        if buffer.data is None or made.HasField("activations_offset"):
-            buffer.data, buffer.activations_offset = made.data, made.activations_offset
+    for buffer, message in zip(outputs or (), answer.outputs, strict=False):
+        if buffer.data is None or message.HasField("activations_offset"):
+            buffer.data, buffer.activations_offset = message.data, message.activations_offset
         else:
-            write_back(buffer, made.data)
+            write_back(buffer, message.data)
     return answer.n_batches
 
 
@@ -255,7 +254,7 @@ def forward(network: Handle, inputs: Sequence[Buffer] | None) -> int:
 def get_error(network: Handle, sequence: int = 0) -> AiError:
     """Return the first error and clear it: ai_<name>_get_error.
 
-    Asked again with the same `sequence`, not 0, it gives the same answer and clears nothing.
+    A repeated call with the same `sequence`, not 0, returns the same error and clears nothing.
     """
     request = pb.GetNetworkErrorRequest(
         session=network.session.name, network=network.name, sequence=sequence
@@ -266,7 +265,7 @@ def get_error(network: Handle, sequence: int = 0) -> AiError:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`ai_network_report`: buffers as this module has them, `message` everything else."""
+    """`ai_network_report`: its buffers, and in `message` the whole report."""
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
@@ -276,7 +275,7 @@ class Report:
 
 
 def get_info(network: Handle) -> Report | None:
-    """Describe a network: ai_<name>_get_info; None: ask `get_error`."""
+    """Describe a network: ai_<name>_get_info; None: see `get_error`."""
     request = pb.GetNetworkInfoRequest(session=network.session.name, network=network.name)
     answer = network.session.transport.unary(GET_NETWORK_INFO, request)
     if not answer.ok:
@@ -292,14 +291,14 @@ def get_info(network: Handle) -> Report | None:
 
 
 def destroy(network: Handle) -> Handle | None:
-    """End a network: ai_<name>_destroy. Return None, or the handle where it was not destroyed."""
+    """Destroy a network: ai_<name>_destroy. Return None, or the handle if that failed."""
     request = pb.DestroyNetworkRequest(session=network.session.name, network=network.name)
     answer = network.session.transport.unary(DESTROY_NETWORK, request)
     return network if answer.network else None
 
 
 def node_info(network: Handle, c_idx: int) -> pb.ObserverNode | None:
-    """Describe a node: ai_platform_observer_node_info; None: ask `get_error`."""
+    """Describe a node: ai_platform_observer_node_info; None: see `get_error`."""
     request = pb.GetNodeInfoRequest(session=network.session.name, network=network.name, c_idx=c_idx)
     answer = network.session.transport.unary(GET_NODE_INFO, request)
     return answer.node if answer.ok else None
@@ -315,8 +314,8 @@ def observe(
 ) -> Iterator[pb.ObserverEvent] | None:
     """Register the observer and return its events: ai_platform_observer_register.
 
-    None: ask `get_error`. `events` is a mask of 1 (init), 2 (before a node), 4 (after), 0 all;
-    `block` has runs wait for whoever reads, instead of dropping events. The iterator lasts as long
+    None: see `get_error`. `events` is a mask of 1 (init), 2 (before a node), 4 (after), 0 all;
+    with `block`, runs wait for the reader, otherwise events are dropped. The iterator lasts as long
     as the network; closing it unregisters.
     """
     request = pb.ObserveNetworkRequest(
@@ -330,4 +329,4 @@ def observe(
     stream = network.session.transport.receive_stream(OBSERVE_NETWORK, request)
     if not next(stream).registered.ok:
         return None
-    return (one.event for one in stream)
+    return (message.event for message in stream)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Format words of buffers, and the conversions that an application makes itself.
+"""Format words of buffers, and the conversions that an application does itself.
 
 Names and arithmetic: X-CUBE-AI 7.0 Embedded Inference Client API, "Tensor format", "float32 to 8b
 data type conversion", "8b to float32 data type conversion".
@@ -16,7 +16,7 @@ _FORMAT_MASK = 0x01FF_FFFF
 
 
 class Format(IntEnum):
-    """AI_BUFFER_FORMAT_XXX; after BOOL, what models have that the public formats do not name."""
+    """AI_BUFFER_FORMAT_XXX; those after BOOL occur in models and have no public name."""
 
     NONE = 0x0000_0040
     FLOAT = 0x0182_1040
@@ -88,9 +88,9 @@ def dtype_of(fmt: int) -> np.dtype[Any]:
 
 
 def quantize(values: npt.NDArray[Any], scale: float, zero_point: int, fmt: int) -> npt.NDArray[Any]:
-    """Return the integers of floats, as the documented snippet makes them.
+    """Quantize floats to integers, as in the documented snippet.
 
-    NaN becomes `zero_point`; what is beyond the type saturates.
+    NaN becomes `zero_point`; values beyond the type saturate.
     """
     with np.errstate(all="ignore"):
         scaled = np.asarray(values, np.float32) * (np.float32(1.0) / np.float32(scale))
@@ -102,12 +102,12 @@ def quantize(values: npt.NDArray[Any], scale: float, zero_point: int, fmt: int) 
 
 
 def dequantize(values: npt.NDArray[Any], scale: float, zero_point: int) -> npt.NDArray[np.float32]:
-    """Return the floats of integers, as the documented snippet makes them."""
+    """Dequantize integers to floats, as in the documented snippet."""
     return np.float32(scale) * (np.asarray(values).astype(np.float32) - np.float32(zero_point))
 
 
 def to_bhwc(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return batches of a model's channels-first tensors, contiguous, as buffers want them.
+    """Convert batches of channels-first tensors to the contiguous layout of buffers.
 
     (b, c, h, w) becomes (b, h, w, c), (b, h, c) becomes (b, h, 1, c), (b, c) becomes (b, 1, 1, c).
     """

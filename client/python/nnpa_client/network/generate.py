@@ -22,7 +22,7 @@ from nnpa_client.network.hosted import Network
 from nnpa_client.network.onnx_weights import weights_of
 
 _BYTES_PER_LINE = 12
-_PUBLIC = {one for one in Format if one.name not in ("U32", "U64", "S32", "S64")} - {
+_PUBLIC = {fmt for fmt in Format if fmt.name not in ("U32", "U64", "S32", "S64")} - {
     Format.FLOAT16, Format.FLOAT64}  # fmt: skip
 _FILES = {"{}.h": "network.h", "{}.c": "network.c", "{}_data.h": "data.h", "{}_data.c": "data.c",
           "{}_config.h": "config.h"}  # fmt: skip
@@ -30,7 +30,7 @@ _FILES = {"{}.h": "network.h", "{}.c": "network.c", "{}_data.h": "data.h", "{}_d
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output as its C-defines tell it; `format` is C's expression."""
+    """An input or output in C-defines; `format` is an expression of C."""
 
     format: str
     height: int
@@ -42,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Inputs or outputs: the words of their C-defines, and what they describe."""
+    """The inputs or the outputs: the words of their C-defines, and their tensors."""
 
     kind: str
     title: str
@@ -52,7 +52,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One tensor of split weights: C symbol, what it is in the model, and its bytes as C rows."""
+    """One tensor of split weights: C symbol, label with name and shape, bytes as C rows."""
 
     symbol: str
     label: str
@@ -63,48 +63,47 @@ class Piece:
 def rows(data: bytes) -> str:
     """Return bytes as the rows of a C array."""
     lines = (data[at : at + _BYTES_PER_LINE] for at in range(0, len(data), _BYTES_PER_LINE))
-    text = ",\n".join("  " + ", ".join(f"0x{one:02x}" for one in line) for line in lines)
+    text = ",\n".join("  " + ", ".join(f"0x{byte:02x}" for byte in line) for line in lines)
     return text or "  0x00"
 
 
 def _tensor(message: pb.Buffer) -> Tensor:
     buffer = from_wire(message)
     word = fmt_get(buffer.format)
-    known = word in _PUBLIC
-    name = f"AI_BUFFER_FORMAT_{Format(word).name}" if known else f"0x{word:08X}"
+    name = f"AI_BUFFER_FORMAT_{Format(word).name}" if word in _PUBLIC else f"0x{word:08X}"
     dims = buffer.height, buffer.width, buffer.channels
     return Tensor(name, *dims, buffer.size, buffer.nbytes)
 
 
-def _pieces(name: str, told: pb.NetworkReport, parts: Sequence[bytes]) -> Iterator[Piece]:
-    taken: set[str] = set()
-    for index, (one, part) in enumerate(zip(told.weights, parts, strict=True)):
-        words = re.sub(r"\W", "_", one.name, flags=re.ASCII)
+def _pieces(name: str, report: pb.NetworkReport, parts: Sequence[bytes]) -> Iterator[Piece]:
+    symbols: set[str] = set()
+    for index, (weight, part) in enumerate(zip(report.weights, parts, strict=True)):
+        words = re.sub(r"\W", "_", weight.name, flags=re.ASCII)
         symbol = f"s_{name}_{words}_array_weights"
-        symbol = f"s_{name}_{index}_{words}_array_weights" if symbol in taken else symbol
-        taken.add(symbol)
-        shape = "x".join(map(str, one.shape)) or "scalar"
-        yield Piece(symbol, f"{words} - {one.dtype} {shape}", len(part), rows(part))
+        symbol = f"s_{name}_{index}_{words}_array_weights" if symbol in symbols else symbol
+        symbols.add(symbol)
+        shape = "x".join(map(str, weight.shape)) or "scalar"
+        yield Piece(symbol, f"{words} - {weight.dtype} {shape}", len(part), rows(part))
 
 
-def _blob(told: pb.NetworkReport, parts: Sequence[bytes]) -> bytes:
-    blob = bytearray(told.params.channels)
-    for one, part in zip(told.weights, parts, strict=True):
-        blob[one.offset : one.offset + len(part)] = part
+def _blob(report: pb.NetworkReport, parts: Sequence[bytes]) -> bytes:
+    blob = bytearray(report.params.channels)
+    for weight, part in zip(report.weights, parts, strict=True):
+        blob[weight.offset : weight.offset + len(part)] = part
     return bytes(blob)
 
 
-def _facts(net: Network, model: bytes, origin: str, options: Options) -> dict[str, Any]:
-    """Return what the templates ask for."""
-    told, name = net.report(), net.c_name
-    parts = tuple(weights_of(model, told))
-    blob = _blob(told, parts)
+def _variables(net: Network, model: bytes, origin: str, options: Options) -> dict[str, Any]:
+    """Return the variables of the templates."""
+    report, name = net.report(), net.c_name
+    parts = tuple(weights_of(model, report))
+    blob = _blob(report, parts)
     header = create_header(name, options)
     header.onnx_bytes = len(model)
     hashed = b"".join(parts) if options.split_weights else blob
     ends = [
-        End("IN", "INPUTS", options.allocate_inputs, tuple(map(_tensor, told.inputs))),
-        End("OUT", "OUTPUTS", options.allocate_outputs, tuple(map(_tensor, told.outputs))),
+        End("IN", "INPUTS", options.allocate_inputs, tuple(map(_tensor, report.inputs))),
+        End("OUT", "OUTPUTS", options.allocate_outputs, tuple(map(_tensor, report.outputs))),
     ]
     words = re.sub(r"[^ -~]|[\"\\*/?]", "_", origin)
     return {
@@ -112,31 +111,31 @@ def _facts(net: Network, model: bytes, origin: str, options: Options) -> dict[st
         "guard": f"AI_{name.upper()}",
         "origin": words,
         "origin_stem": words.rpartition(".")[0] or words,
-        "revision": told.tool_revision,
-        "signature": told.model_signature,
-        "n_nodes": told.n_nodes,
-        "tool": told.tool_version,
-        "api": told.api_version,
-        "tools_api": told.tool_api_version,
+        "revision": report.tool_revision,
+        "signature": report.model_signature,
+        "n_nodes": report.n_nodes,
+        "tool": report.tool_version,
+        "api": report.api_version,
+        "tools_api": report.tool_api_version,
         "ends": ends,
         "header": rows(header.SerializeToString(deterministic=True)),
         "model": rows(model),
         "sha256": rows(hashlib.sha256(hashed).digest()),
         "split": options.split_weights,
-        "pieces": list(_pieces(name, told, parts)) if options.split_weights else [],
+        "pieces": list(_pieces(name, report, parts)) if options.split_weights else [],
         "weights": "" if options.split_weights else rows(blob),
-        "weights_size": told.params.channels,
-        "activations_size": told.activations.channels,
+        "weights_size": report.params.channels,
+        "activations_size": report.activations.channels,
     }
 
 
 def generated(net: Network, model: bytes, origin: str, options: Options) -> dict[str, str]:
-    """Return the text of each file by its name.
+    """Generate the files; return their texts by name.
 
-    `net` is the network made from `model`, an ONNX file called `origin`, with these options.
-    Raises ValueError for weights that are not in the file as the server has them.
+    `net` was created with these options from `model`, the contents of the ONNX file `origin`.
+    Raises ValueError where the file's weights differ from the server's.
     """
-    facts = _facts(net, model, origin, options)
+    variables = _variables(net, model, origin, options)
     environment = Environment(
         loader=PackageLoader("nnpa_client.network"),
         undefined=StrictUndefined,
@@ -146,6 +145,6 @@ def generated(net: Network, model: bytes, origin: str, options: Options) -> dict
         autoescape=False,  # C, not HTML
     )
     return {
-        path.format(net.c_name): environment.get_template(f"{template}.jinja").render(facts)
+        path.format(net.c_name): environment.get_template(f"{template}.jinja").render(variables)
         for path, template in _FILES.items()
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short way: load a model, call it like a function over NumPy arrays."""
+"""Load a model and call it like a function over NumPy arrays."""
 
 import json
 import warnings
@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output in the model's terms; -1 in `shape` is a dim that is free."""
+    """An input or output in the model's terms; -1 in `shape` is a free dim."""
 
     name: str
     dtype: str
@@ -44,10 +44,10 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """What one run gave: outputs by name, and what happened on the way.
+    """The result of one run: outputs by name, and its diagnostics.
 
-    `violations` are values that the accelerator used or stored and that are no numbers, `nans` the
-    NaN elements of each output, `calls` how often each zDNN function was called.
+    `violations` are the non-numeric values that the accelerator used or stored, `nans` counts the
+    NaN elements of each output, `calls` counts the calls of each zDNN function.
     """
 
     outputs: Mapping[str, Array]
@@ -63,13 +63,13 @@ class Network:
             y = net(x)                      # the model's own names, shapes and types
             total, most = net(a=a, b=b)     # several inputs by name, several outputs as a tuple
 
-    It ends with `close`, its `with` block, or its session.
+    `close`, the end of the `with` block or of the session destroys it.
     """
 
     def __init__(self, handle: Handle, message: pb.Network) -> None:
         self.handle = handle
-        self.inputs = tuple(_port(one) for one in message.inputs)
-        self.outputs = tuple(_port(output) for output in message.outputs)
+        self.inputs = tuple(map(_port, message.inputs))
+        self.outputs = tuple(map(_port, message.outputs))
         self.c_name = message.c_name
         self.model_signature = message.model_signature
         self.machine = message.machine
@@ -77,8 +77,9 @@ class Network:
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Return the output's array, or a tuple of the outputs in the model's order.
 
-        Arrays come in the order of the inputs, or by name. What is no array yet gets the input's
-        type; an array of another type is a TypeError. Range violations are a `ZdnnWarning`.
+        Arrays are positional, in the order of the inputs, or by name. Lists and numbers become
+        arrays of the input's type; an array of another type is a TypeError. The first range
+        violation is a `ZdnnWarning`.
         """
         result = self.infer(*arrays, **named)
         for violation in result.violations[:1]:
@@ -88,12 +89,13 @@ class Network:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def infer(self, *arrays: Any, **named: Any) -> Inference:
-        """Run once and return outputs with what happened on the way; no warning is raised."""
-        feeds = dict(zip((one.name for one in self.inputs), arrays, strict=False))
-        twice = feeds.keys() & named.keys()
-        if len(arrays) > len(self.inputs) or twice:
-            given = f"{len(arrays)} arrays and {sorted(named)}"
-            raise TypeError(f"inputs: {given}, expected {[one.name for one in self.inputs]}")
+        """Run once and return outputs with diagnostics, without warnings."""
+        names = [port.name for port in self.inputs]
+        feeds = dict(zip(names, arrays, strict=False))
+        repeated = feeds.keys() & named.keys()
+        if len(arrays) > len(names) or repeated:
+            text = f"{len(arrays)} arrays and {sorted(named)}"
+            raise TypeError(f"inputs: {text}, expected {names}")
         request = pb.InferNetworkRequest(
             session=self.handle.session.name,
             network=self.handle.name,
@@ -109,15 +111,15 @@ class Network:
 
     def named_arrays(self, feeds: Mapping[str, Any]) -> list[pb.NamedArray]:
         """Return inputs as messages; TypeError for an array of another type than the input's."""
-        types = {one.name: one.dtype for one in self.inputs}
-        return [_named(name, value, types.get(name)) for name, value in feeds.items()]
+        types = {port.name: port.dtype for port in self.inputs}
+        return [_named(name, array, types.get(name)) for name, array in feeds.items()]
 
     @property
     def _transport(self) -> Transport:
         return self.handle.session.transport
 
     def report(self) -> pb.NetworkReport:
-        """Return what the network says of itself, with the placement of every node."""
+        """Return the network's report, with the placement of every node."""
         report = calls.get_info(self.handle)
         if report is None:
             raise NetworkError(calls.get_error(self.handle))
@@ -142,9 +144,9 @@ class Network:
         seed: int = 0,
         html: bool = False,
     ) -> pb.MeasureAccuracyResponse:
-        """Run the network and its model in FP32 over the same data, on both Telums or `machines`.
+        """Compare the network with its FP32 model on the same data, on both Telums or `machines`.
 
-        Without samples the server makes up `made_up` of them from `seed`.
+        Without samples the server generates `made_up` random ones from `seed`.
         """
         request = pb.MeasureAccuracyRequest(
             session=self.handle.session.name,
@@ -160,7 +162,7 @@ class Network:
     def probe(
         self, sizes: Sequence[int] = (), machines: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """Run the model at edge sizes over inputs that carry nothing; one entry per run."""
+        """Run the model at edge sizes, over degenerate inputs; return one entry per run."""
         request = pb.ProbeNetworkRequest(
             session=self.handle.session.name,
             network=self.handle.name,
@@ -196,8 +198,8 @@ def load(
 ) -> Network:
     """Create and initialise a network; arguments as in `create`.
 
-    Without `c_name` it gets one that the session has not used. Raises `NetworkError` for what the
-    client API refuses, `TransportError` for a model that cannot be hosted.
+    `c_name` defaults to a name that is new in the session. Raises `NetworkError` for a refusal of
+    the client API, `TransportError` for a model that cannot be hosted.
     """
     name = c_name or f"network_{session.new_id()}"
     answer = calls.create_message(session, model, name, options, **source)
@@ -216,7 +218,7 @@ def load(
 
 
 def array_of(message: pb.NamedArray) -> Array:
-    """Return the array that a message holds."""
+    """Return a message's array."""
     if message.dtype == "bfloat16":
         import ml_dtypes
 

@@ -17,8 +17,8 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 # TensorProto.DataType in int32_data: one element per number, and its NumPy type.
 _IN_INT32 = {2: "u1", 3: "i1", 4: "<u2", 5: "<i2", 6: "<i4", 9: "u1", 10: "<u2", 16: "<u2",
              17: "u1", 18: "u1", 19: "u1", 20: "u1"}  # fmt: skip
-# In fields of their own: the field, and its NumPy type.
-_IN_OTHERS = {1: ("float_data", "<f4"), 7: ("int64_data", "<i8"), 11: ("double_data", "<f8"),
+# TensorProto.DataType in a field of its own: the field, and its NumPy type.
+_IN_OWN_FIELD = {1: ("float_data", "<f4"), 7: ("int64_data", "<i8"), 11: ("double_data", "<f8"),
               12: ("uint64_data", "<u4"), 13: ("uint64_data", "<u8")}  # fmt: skip
 _STORED = {"float_data": "<f4", "double_data": "<f8", "uint64_data": "u8"}
 _TENSOR = {
@@ -35,7 +35,7 @@ _TENSOR = {
 
 @cache
 def _model_class() -> Any:
-    """Return a message class with those fields of ModelProto that lead to the weights."""
+    """Return a message class with the fields of ModelProto on the path to the weights."""
     file = descriptor_pb2.FileDescriptorProto(
         name="onnx_weights.proto", package="onnx_weights", syntax="proto3"
     )
@@ -61,23 +61,23 @@ def _elements(tensor: Any) -> bytes:
         return bytes(tensor.raw_data)
     if tensor.data_type in _IN_INT32:
         field, kind = "int32_data", _IN_INT32[tensor.data_type]
-    elif tensor.data_type in _IN_OTHERS:
-        field, kind = _IN_OTHERS[tensor.data_type]
+    elif tensor.data_type in _IN_OWN_FIELD:
+        field, kind = _IN_OWN_FIELD[tensor.data_type]
     else:
         raise ValueError(f"weight {tensor.name}: element type {tensor.data_type} is not known")
     stored = _STORED.get(field, "i8")
     return np.array(getattr(tensor, field), stored).astype(kind).tobytes()
 
 
-def weights_of(model: bytes, told: pb.NetworkReport) -> Iterator[bytes]:
-    """Yield the bytes of each tensor that a network's report tells; ValueError where they differ.
+def weights_of(model: bytes, report: pb.NetworkReport) -> Iterator[bytes]:
+    """Yield the bytes of each weight in a network's report; ValueError where the file differs.
 
-    `model` is the ONNX file that the network was made from.
+    `model` is the contents of the network's ONNX file.
     """
     tensors = _model_class().FromString(model).graph.initializer
-    for tensor, one in zip(tensors, told.weights, strict=True):
+    for tensor, weight in zip(tensors, report.weights, strict=True):
         data = _elements(tensor)
-        if tensor.name != one.name or len(data) != one.nbytes:
-            got = f"{len(data)} bytes of {tensor.name}"
-            raise ValueError(f"weight {one.name}: {got}, expected {one.nbytes} bytes")
+        if tensor.name != weight.name or len(data) != weight.nbytes:
+            text = f"{len(data)} bytes of {tensor.name}"
+            raise ValueError(f"weight {weight.name}: {text}, expected {weight.nbytes} bytes")
         yield data

@@ -10,7 +10,7 @@ from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.execute import check_outcome, report_outputs
 from nnpa_server.accelerator.seams import CallPath, Result, Sticks, Tensors
 from nnpa_server.faults import Faults, WrittenAnyway, attend, faults_of
-from nnpa_server.rpc.codec import Answered
+from nnpa_server.rpc.codec import Response
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 
@@ -32,7 +32,7 @@ def _attend(path: CallPath) -> None:
     """Name the gRPC call that operations belong to."""
     plain = path.run
 
-    def run(session: Session, steps: Sequence[Step], context: Context) -> Answered:
+    def run(session: Session, steps: Sequence[Step], context: Context) -> Response:
         attend(session, context)
         return plain(session, steps, context)
 

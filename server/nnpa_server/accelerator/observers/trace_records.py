@@ -30,7 +30,7 @@ from nnpa_server.accelerator.observers.trace_contents import (
 from nnpa_server.accelerator.options import model_name
 from nnpa_server.accelerator.seams import Answer, CallPath, RunStep
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception
-from nnpa_server.rpc.codec import Answered, Listed
+from nnpa_server.rpc.codec import Response, WireRequest
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.traces import Trace, Traces
@@ -307,7 +307,7 @@ def _record_calls(path: CallPath, tracing: Tracing) -> None:
     def decode(session: Session, request: Request) -> Sequence[Step]:
         if traced(session) is None:
             return plain_decode(session, request)
-        message = request.message if isinstance(request, Listed) else request
+        message = request.message if isinstance(request, WireRequest) else request
         assert isinstance(message, ExecuteRequest)
         call = Recorded(tracing, pb.TracedCall(), message)
         with ExitStack() as stack:
@@ -316,7 +316,7 @@ def _record_calls(path: CallPath, tracing: Tracing) -> None:
             stack.pop_all()
         return steps
 
-    def run(session: Session, steps: Sequence[Step], context: Context) -> Answered:
+    def run(session: Session, steps: Sequence[Step], context: Context) -> Response:
         call = tracing.call
         with ExitStack() as stack:
             if call is not None:

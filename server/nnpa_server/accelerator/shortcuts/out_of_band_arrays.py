@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.seams import CallPath, Decode
 from nnpa_server.errors import invalid
-from nnpa_server.rpc.codec import Listed
+from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
 
 
@@ -18,7 +18,7 @@ def wrap(path: CallPath, _session: Session) -> None:
 def _with_arrays(plain: Decode) -> Decode:
     def decode(session: Session, request: Request) -> Sequence[Step]:
         steps = plain(session, request)
-        if not isinstance(request, Listed) or not request.arrays:
+        if not isinstance(request, WireRequest) or not request.arrays:
             return steps
         whole = list(steps)
         for index, arrays in request.arrays.items():

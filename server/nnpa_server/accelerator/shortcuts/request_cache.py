@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.seams import CallPath, Decode
 from nnpa_server.accelerator.shortcuts.step_memo import with_memo
-from nnpa_server.rpc.codec import Listed
+from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
 
 _MAX_STEPS = 4096  # of all lists of a session; a step is up to 2 KiB
@@ -41,7 +41,7 @@ class RequestCache:
 
     def __call__(self, session: Session, request: Request) -> Sequence[Step]:
         """Return the steps of a list, decoded or cached."""
-        raw = request.raw if isinstance(request, Listed) else b""
+        raw = request.raw if isinstance(request, WireRequest) else b""
         entry = self._entries.get(raw)
         if entry is not None and entry.ids <= session.tensors.keys():
             if not entry.is_repeated:

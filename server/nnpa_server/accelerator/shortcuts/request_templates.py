@@ -17,7 +17,7 @@ from nnpa_server.accelerator.decode import Request, Step, attach_shared
 from nnpa_server.accelerator.operation_specs import ARMS
 from nnpa_server.accelerator.seams import CallPath, Decode
 from nnpa_server.accelerator.shortcuts.step_memo import with_memo
-from nnpa_server.rpc.codec import Listed
+from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
 
 _OPERATIONS = accelerator_pb2.ExecuteRequest.OPERATIONS_FIELD_NUMBER
@@ -121,7 +121,7 @@ class TemplateDecoder:
 
     def __call__(self, session: Session, request: Request) -> Sequence[Step]:
         """Return the steps of a list, by its template or decoded."""
-        if not isinstance(request, Listed) or not request.raw:
+        if not isinstance(request, WireRequest) or not request.raw:
             return self.plain(session, request)
         raw = request.raw
         template = self.templates.find(raw)

@@ -7,9 +7,10 @@ Source: "DLFloat: A 16-b Floating Point Format" (ARITH 2019) for the encoding an
 
 from collections.abc import Callable
 from fractions import Fraction
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -86,7 +87,10 @@ def fp16_bits(code: int) -> int:
 
 
 def _compiled(function: Compiled) -> Compiled:
-    return cast(Compiled, numba.njit(nogil=True, cache=True)(function))
+    """Compile a function, or return it as it is where Numba is not installed: same integers."""
+    if find_spec("numba") is None:
+        return function
+    return cast(Compiled, import_module("numba").njit(nogil=True, cache=True)(function))
 
 
 @_compiled

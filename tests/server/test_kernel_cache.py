@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llvmlite.binding
 import pytest
 from nnpa_server.tuning.kernel_cache import choose
+
+llvmlite = pytest.importorskip("llvmlite.binding", reason="no Numba here: no kernels to cache")
 
 COMPILE = """
 import os, sys
@@ -74,7 +75,7 @@ def test_kernels_for_other_processors_are_left_alone(
 ) -> None:
     """A cache for features that this processor lacks is not used, and that is said in one line."""
     host = {"avx2": True, "fma": False}
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: host)
+    monkeypatch.setattr(llvmlite, "get_host_cpu_features", lambda: host)
     environment = {
         "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": "+avx2,+fma",

@@ -46,6 +46,7 @@ def pair(folder: Path) -> Generator[Pair]:
         yield Pair(*sides)
 
 
+@pytest.mark.shortcut
 def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Answers, errors and tensors are the same, and every operation is OK once and fails once."""
     met: Met = Counter()

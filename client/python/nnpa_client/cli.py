@@ -151,47 +151,47 @@ def _demo_table(reports: list[demo.Report]) -> Table:
     table.add_column("", no_wrap=True)
     for report in reports:
         table.add_column(report.display_name, no_wrap=True)
-    for found in zip(*(report.networks for report in reports), strict=True):
+    for results in zip(*(report.networks for report in reports), strict=True):
         table.add_section()
-        table.add_row(f"[bold]{found[0].title}[/bold]")
+        table.add_row(f"[bold]{results[0].title}[/bold]")
         for heading, cell in _DEMO_ROWS:
-            table.add_row(f"  {heading}", *(cell(one) for one in found))
-        for place in range(len(found[0].slowest)):
-            heading = "  slowest, ms" if place == 0 else ""
-            table.add_row(heading, *(_slow(one.slowest[place]) for one in found))
+            table.add_row(f"  {heading}", *(cell(result) for result in results))
+        for rank in range(len(results[0].slowest)):
+            heading = "  slowest, ms" if rank == 0 else ""
+            table.add_row(heading, *(_slow(result.slowest[rank]) for result in results))
     table.add_section()
     table.add_row(f"[bold]{reports[0].model.title}[/bold]")
     for heading, model_cell in _MODEL_ROWS:
         table.add_row(f"  {heading}", *(model_cell(report.model) for report in reports))
     table.add_section()
-    table.add_row("as promised", *("yes" if one.as_promised else "NO" for one in reports))
+    table.add_row("as promised", *("yes" if report.as_promised else "NO" for report in reports))
     return table
 
 
-def _slow(one: demo.OperationTime) -> str:
-    return f"{one.milliseconds:.1f} {one.function} {one.purpose}"
+def _slow(operation: demo.OperationTime) -> str:
+    return f"{operation.milliseconds:.1f} {operation.function} {operation.purpose}"
 
 
 _DEMO_ROWS: tuple[tuple[str, Callable[[demo.NetworkReport], str]], ...] = (
-    ("your data, FP32", lambda one: f"{_times(one.shape)}: {one.dense_bytes} B"),
-    ("sticks, DLFLOAT16", lambda one: f"{_times(one.stick_shape)}: {one.stick_bytes} B"),
-    ("accuracy", lambda one: f"{one.accuracy:.2%}"),
-    ("accuracy in FP32", lambda one: f"{one.reference_accuracy:.2%}"),
-    ("answers as in FP32", lambda one: f"{one.same_answers} of {one.digits}"),
-    ("likelihoods off by", lambda one: f"{one.worst_difference:.2g}"),
-    ("range violations", lambda one: str(one.violations)),
-    ("calls in one list", lambda one: f"{one.calls} in {one.round_trip_ms:.1f} ms"),
+    ("your data, FP32", lambda result: f"{_times(result.shape)}: {result.dense_bytes} B"),
+    ("sticks, DLFLOAT16", lambda result: f"{_times(result.stick_shape)}: {result.stick_bytes} B"),
+    ("accuracy", lambda result: f"{result.accuracy:.2%}"),
+    ("accuracy in FP32", lambda result: f"{result.reference_accuracy:.2%}"),
+    ("answers as in FP32", lambda result: f"{result.same_answers} of {result.digits}"),
+    ("likelihoods off by", lambda result: f"{result.worst_difference:.2g}"),
+    ("range violations", lambda result: str(result.violations)),
+    ("calls in one list", lambda result: f"{result.calls} in {result.round_trip_ms:.1f} ms"),
 )
 
 _MODEL_ROWS: tuple[tuple[str, Callable[[demo.ModelReport], str]], ...] = (
-    ("your data, FP32", lambda one: _times(one.shape)),
-    ("nodes", lambda one: f"{one.on_accelerator} NNPA, {one.on_host} host"),
-    ("accuracy", lambda one: f"{one.accuracy:.2%}"),
-    ("accuracy in FP32", lambda one: f"{one.reference_accuracy:.2%}"),
-    ("answers as in FP32", lambda one: f"{one.same_answers} of {one.digits}"),
-    ("likelihoods off by", lambda one: f"{one.worst_difference:.2g}"),
-    ("range violations", lambda one: str(one.violations)),
-    ("one ModelInfer", lambda one: f"{one.round_trip_ms:.1f} ms"),
+    ("your data, FP32", lambda result: _times(result.shape)),
+    ("nodes", lambda result: f"{result.on_accelerator} NNPA, {result.on_host} host"),
+    ("accuracy", lambda result: f"{result.accuracy:.2%}"),
+    ("accuracy in FP32", lambda result: f"{result.reference_accuracy:.2%}"),
+    ("answers as in FP32", lambda result: f"{result.same_answers} of {result.digits}"),
+    ("likelihoods off by", lambda result: f"{result.worst_difference:.2g}"),
+    ("range violations", lambda result: str(result.violations)),
+    ("one ModelInfer", lambda result: f"{result.round_trip_ms:.1f} ms"),
 )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's address, and what it takes to be let in.
+    """A server's address and credentials.
 
     `target` is "host:port" or "unix:/path". With `tls_ca` the connection is encrypted; with
     `tls_cert` and `tls_key` the client shows a certificate. `token` is sent with every call.
@@ -34,8 +34,8 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
-            given = "tls_cert" if self.tls_key is None else "tls_key"
-            raise ValueError(f"{given}: given alone, tls_cert and tls_key go together")
+            field = "tls_cert" if self.tls_key is None else "tls_key"
+            raise ValueError(f"{field}: given alone, tls_cert and tls_key go together")
         if self.tls_cert is not None and self.tls_ca is None:
             raise ValueError("tls_ca: not given, tls_cert needs it")
         is_path = self.target.startswith("unix:") and len(self.target) > len("unix:")
@@ -56,32 +56,32 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Where this process is recorded: the server's address, and the trace's name there."""
+    """The server that records this process, and the trace's name there."""
 
     target: str
     trace: str
 
 
 def recorder(environment: Mapping[str, str] | None = None) -> Recorder | None:
-    """Return where this process is recorded, None if it is not."""
+    """Return the recorder of this process, None if it has none."""
     environ = os.environ if environment is None else environment
     target, trace = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_TRACE", "")
     return Recorder(target, trace) if target and trace else None
 
 
 @dataclass(frozen=True, slots=True)
-class Breaking:
-    """Where what this process does is to break: the server's address, and the file of rules."""
+class FaultSettings:
+    """The server on which this process meets faults, and the file of fault rules."""
 
     target: str
     rules: Path
 
 
-def breaking(environment: Mapping[str, str] | None = None) -> Breaking | None:
-    """Return where this process is to meet faults, None if it is not."""
+def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSettings | None:
+    """Return the fault settings of this process, None if it has none."""
     environ = os.environ if environment is None else environment
     target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
-    return Breaking(target, Path(rules)) if target and rules else None
+    return FaultSettings(target, Path(rules)) if target and rules else None
 
 
 def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tuple[str, ...]:
@@ -103,8 +103,8 @@ def program_environment(target: str, trace: str, library: Path | None) -> dict[s
     """
     chosen = environment_with({"ZDNN_SERVER": target, "ZDNN_TRACE": trace})
     if library is not None:
-        known = chosen.get("LD_LIBRARY_PATH", "")
-        chosen["LD_LIBRARY_PATH"] = f"{library}:{known}" if known else str(library)
+        search_path = chosen.get("LD_LIBRARY_PATH", "")
+        chosen["LD_LIBRARY_PATH"] = f"{library}:{search_path}" if search_path else str(library)
     return chosen
 
 

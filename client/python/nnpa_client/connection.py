@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to get to a server: a shared one by its address, or a private one."""
+"""Connections to servers: shared ones by address, private ones started here."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -11,7 +11,7 @@ from nnpa_client._methods import LIST_MACHINES
 from nnpa_client._server import PrivateServer
 from nnpa_client._shortcuts import left_out, with_shortcuts
 from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.config import breaking, endpoint, plain_shortcuts, recorder
+from nnpa_client.config import endpoint, fault_settings, plain_shortcuts, recorder
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -23,7 +23,7 @@ from nnpa_client.session import Session
 
 
 class Reach(NamedTuple):
-    """Where a server is, how to be let in, and how long to wait, seconds."""
+    """A server's address, credentials and timeouts (seconds); no target: a private server."""
 
     target: str | None
     tls_ca: str | PathLike[str] | None
@@ -37,7 +37,7 @@ class Reach(NamedTuple):
 
 
 def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
-    """Return a connection, and the private server that was started when no target is given."""
+    """Return a connection, and the private server started for it when no target is given."""
     plain = plain_shortcuts() if reach.plain is None else reach.plain
     if reach.target is not None:
         if reach.allow_faults:
@@ -60,7 +60,7 @@ def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
     return with_shortcuts(grpc, plain), server
 
 
-def give_up(transport: Transport, server: PrivateServer | None) -> None:
+def close_connection(transport: Transport, server: PrivateServer | None) -> None:
     """Close a connection, and end its private server."""
     transport.close()
     if server is not None:
@@ -110,10 +110,10 @@ def connect(
     program that `nnpa trace record` or `nnpa faults` runs gets their server instead of a private
     one. Raises `TransportError`.
     """
-    known, broken = recorder(), breaking()
-    named = known or broken
-    if named is not None and target is None and not allow_faults:
-        target = named.target
+    recording, faulty = recorder(), fault_settings()
+    chosen = recording or faulty
+    if chosen is not None and target is None and not allow_faults:
+        target = chosen.target
     reach = Reach(
         target, tls_ca, tls_cert, tls_key, token, timeout, connect_timeout, allow_faults, plain
     )
@@ -132,15 +132,15 @@ def connect(
             jitter_seed=jitter_seed,
             accumulate=accumulate,
             sanitize=sanitize or None,
-            trace=known.trace if known is not None and known.target == target else None,
+            trace=recording.trace if recording is not None and recording.target == target else None,
         )
-        if broken is not None and broken.target == target:
+        if faulty is not None and faulty.target == target:
             from nnpa_client.faults import read_rules  # seldom needed
 
-            options.fault_rules.extend(read_rules(broken.rules))
+            options.fault_rules.extend(read_rules(faulty.rules))
         return Session(transport, options, server)
     except BaseException:
-        give_up(transport, server)
+        close_connection(transport, server)
         raise
 
 
@@ -166,4 +166,4 @@ def list_machines(
                 return machines
             request.page_token = page.next_page_token
     finally:
-        give_up(transport, server)
+        close_connection(transport, server)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local functions of zDNN: descriptors, sizes, limits, versions. They ask nobody.
+"""Local functions of zDNN: descriptors, sizes, limits, versions. They call no server.
 
 Descriptors are `zdnn_tensor_desc` as the wire carries it: fields layout, format, type, dim4 to
 dim1, which a program may read and write as in C.
@@ -64,7 +64,7 @@ Dims = tuple[int, int, int, int]
 
 _SIZES = ("dim4", "dim3", "dim2", "dim1")
 _FLOATS = (FP32, FP16, BFLOAT)
-# Where the dims (d4, d3, d2, d1) of a layout go; 4DS is apart, its directions share dim1.
+# The transformed dims of a layout from its dims (d4, d3, d2, d1).
 _PLAIN: Mapping[int, Callable[[int, int, int, int], Dims]] = MappingProxyType(
     {
         ZDNN_1D: lambda _d4, _d3, _d2, d1: (1, 1, 1, d1),
@@ -76,7 +76,8 @@ _PLAIN: Mapping[int, Callable[[int, int, int, int], Dims]] = MappingProxyType(
         ZDNN_NHWC: lambda d4, d3, d2, d1: (d4, d3, d2, d1),
     }
 )
-_OTHER: Mapping[int, Callable[[int, int, int, int], Dims]] = MappingProxyType(
+# Layouts that no quantized tensor has; the directions of 4DS share dim1.
+_NOT_QUANTIZED: Mapping[int, Callable[[int, int, int, int], Dims]] = MappingProxyType(
     {
         ZDNN_NCHW: lambda n, channels, h, w: (n, h, w, channels),
         ZDNN_HWCK: lambda h, w, channels, k: (h, w, channels, k),
@@ -133,7 +134,7 @@ def generate_transformed_desc(
     """
     op = "generate_transformed_desc"
     layout = pre_tfrmd_desc.layout
-    place = _PLAIN.get(layout) or _OTHER.get(layout)
+    place = _PLAIN.get(layout) or _NOT_QUANTIZED.get(layout)
     if place is None:
         _refuse(Status.ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", layout, "a plain one", 1)
     target = TensorDesc() if tfrmd_desc is None else tfrmd_desc
@@ -215,13 +216,13 @@ def generate_transformed_desc_concatenated(
 def _concatenated_rows(op: str, pre: TensorDesc, usage: int, halves: bool) -> tuple[int, int]:
     """Return dim4 and dim2 of a concatenated tensor, after the checks of usage and layout."""
     if usage in (c.USAGE_BIASES, c.USAGE_HIDDEN_BIASES):
-        wanted, name, stack, rows = ZDNN_2DS, "ZDNN_2DS", pre.dim2, 1
+        layout, name, stack, rows = ZDNN_2DS, "ZDNN_2DS", pre.dim2, 1
     else:
-        wanted, name, stack, rows = ZDNN_3DS, "ZDNN_3DS", pre.dim3, pre.dim2
+        layout, name, stack, rows = ZDNN_3DS, "ZDNN_3DS", pre.dim3, pre.dim2
         if usage not in (c.USAGE_WEIGHTS, c.USAGE_HIDDEN_WEIGHTS):
             status = Status.ZDNN_INVALID_CONCAT_INFO
             _refuse(status, op, "info", f"usage 0x{usage:X}", "a USAGE_ number", 3)
-    if pre.layout != wanted:
+    if pre.layout != layout:
         _refuse(Status.ZDNN_INVALID_LAYOUT, op, "pre_tfrmd_desc.layout", pre.layout, name, 3)
     return stack, 2 * _padded(rows // 2) & UINT32_MAX if halves else rows
 

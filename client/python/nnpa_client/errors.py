@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, and how it says so.
+"""Exceptions and warnings of the package.
 
     NnpaError                 everything that this package raises on purpose
       ZdnnError               the accelerator or the library answered with an error status
@@ -26,7 +26,7 @@ from nnpa_client.status import as_status, get_status_message, status_name
 class NnpaError(Exception):
     """Anything that this package raises on purpose.
 
-    `reports` is what the sanitizer found and nobody has been told of yet.
+    `reports` are those of the sanitizer that no warning has carried yet.
     """
 
     reports: Sequence[SanitizerReport] = ()
@@ -223,9 +223,9 @@ def explain_violation(violation: RangeViolation) -> str:
 def _sentence(error: ZdnnError) -> str:
     place = "" if error.operation_index is None else f"operation {error.operation_index}, "
     refusal = error.refusal
-    told = "" if refusal is None else refusal.text
-    text = f"{place}zdnn_{error.op}: {told or error.message}"
-    if refusal is not None and not told:
+    explanation = "" if refusal is None else refusal.text
+    text = f"{place}zdnn_{error.op}: {explanation or error.message}"
+    if refusal is not None and not explanation:
         text += f" {_refusal_text(refusal)}"
     if error.violation is not None:
         text += explain_violation(error.violation)
@@ -241,13 +241,13 @@ def _precheck_hint(status: int) -> str:
 
 
 def renumbered(error: NnpaError, before: int) -> NnpaError:
-    """Return the error with `before` operations, which the caller did not ask for, not counted."""
+    """Subtract `before`, the operations that the client itself put first, from the indices."""
     if not before or not isinstance(error, TransportError | ProgramCheck):
         return error
 
     def shift(text: str) -> str:
         return re.sub(
-            r"operations\[(\d+)\]", lambda found: f"operations[{int(found[1]) - before}]", text
+            r"operations\[(\d+)\]", lambda match: f"operations[{int(match[1]) - before}]", text
         )
 
     metadata = {key: shift(value) for key, value in error.metadata.items()}

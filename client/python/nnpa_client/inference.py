@@ -51,13 +51,13 @@ def _pool() -> descriptor_pool.DescriptorPool:
 @cache
 def _message(name: str) -> Any:
     """Return the class of a message of the protocol."""
-    found = _pool().FindMessageTypeByName(f"inference.{name}")
-    return message_factory.GetMessageClass(found)
+    descriptor = _pool().FindMessageTypeByName(f"inference.{name}")
+    return message_factory.GetMessageClass(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a model answered: outputs by name, how many operations met a range violation."""
+    """A model's outputs by name, and how many operations met a range violation."""
 
     outputs: Mapping[str, npt.NDArray[Any]]
     range_violations: int
@@ -101,7 +101,7 @@ class ModelClient:
         self._call("RepositoryModelUnload", request)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return what the server tells of a model: its machine, where its nodes run."""
+        """Return the server's properties of a model: its machine, where its nodes run."""
         request = _message("ModelMetadataRequest")(name=name)
         return dict(self._call("ModelMetadata", request).properties)
 
@@ -117,13 +117,13 @@ class ModelClient:
             request.raw_input_contents.append(dense.tobytes())
         response = self._call("ModelInfer", request)
         outputs = {
-            one.name: np.frombuffer(raw, _DTYPES[one.datatype]).reshape(one.shape)
-            for one, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+            tensor.name: np.frombuffer(raw, _DTYPES[tensor.datatype]).reshape(tensor.shape)
+            for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
         }
         return Inferred(outputs, response.parameters["nnpa_range_violations"].int64_param)
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._channel.close()
 
     def __enter__(self) -> Self:

@@ -10,12 +10,12 @@ _PACKAGE = "nnpa_libzdnn"
 
 
 def prefix() -> Path | None:
-    """Return the folder with include/ and lib/ of the wheel nnpa-libzdnn, None where it is not."""
+    """Return the folder with include/ and lib/ of the wheel nnpa-libzdnn, None without it."""
     try:
-        found: Path = importlib.import_module(_PACKAGE).PREFIX
+        path: Path = importlib.import_module(_PACKAGE).PREFIX
     except ModuleNotFoundError:
         return None
-    return found
+    return path
 
 
 def cflags(where: Path) -> str:

@@ -130,7 +130,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """The resource name; who knows it has the session."""
+        """The resource name, which is a secret: it gives access to the session."""
         return self._message.name
 
     @property
@@ -145,7 +145,7 @@ class Session:
 
     @property
     def machine(self) -> Machine:
-        """The machine that the session runs on, with what NNPA-QAF says of it."""
+        """The machine that the session runs on, with its NNPA-QAF query result."""
         return self._message.machine
 
     @property
@@ -160,7 +160,7 @@ class Session:
 
     @property
     def reports(self) -> Sequence[SanitizerReport]:
-        """What `connect(sanitize=True)` has found so far; see `SanitizerWarning`."""
+        """The reports of `connect(sanitize=True)` so far; see `SanitizerWarning`."""
         return () if self._guest.watch is None else tuple(self._guest.watch.reports)
 
     @property
@@ -336,8 +336,8 @@ class Session:
         """
         from nnpa_client.faults import Faults, make_rule  # which need this class
 
-        made = [make_rule(operation, rule)] if rule or operation is not None else []
-        return Faults(self, [*rules, *made])
+        keyword_rules = [make_rule(operation, rule)] if rule or operation is not None else []
+        return Faults(self, [*rules, *keyword_rules])
 
     def trace(
         self, path: "TracePath", contents: bool = False, max_bytes: int = 0

@@ -24,18 +24,18 @@ from nnpa_client.availability import LIBRARIES, Answer, Host, Verdict, find_host
 __all__ = ["check", "functions_of", "symbols"]
 
 NOT_AS_PROMISED = 1
-_SHOWN = ("telum1", "telum2", "z15")
+_DEFAULT_MACHINES = ("telum1", "telum2", "z15")
 _PREFIX = "zdnn_"
 _ELF_MAGIC = b"\x7fELF"
 
 
 class NothingToCheck(ValueError):
-    """An input has no zDNN function in it; the text says why that may be."""
+    """An input names no zDNN function; the text gives the likely reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is to be said of one function: its verdict on each machine, by name."""
+    """A function, the version that introduced it, and its verdicts by machine name."""
 
     name: str
     since: str
@@ -43,12 +43,12 @@ class Row:
 
 
 def symbols(source: str, program: bytes) -> tuple[set[str], set[str]]:
-    """Return the zdnn_ symbols that an ELF file wants from elsewhere, and those it defines.
+    """Return the zdnn_ symbols that an ELF file imports, and those it defines.
 
     Any machine, byte order and kind: program, shared library, object file. Raises NothingToCheck
     when the file is damaged.
     """
-    wanted: set[str] = set()
+    imported: set[str] = set()
     defined: set[str] = set()
     try:
         for section in ELFFile(BytesIO(program)).iter_sections():
@@ -57,10 +57,10 @@ def symbols(source: str, program: bytes) -> tuple[set[str], set[str]]:
                     name = str(symbol.name).partition("@")[0]  # less a symbol version
                     if name.startswith(_PREFIX):
                         undefined = symbol["st_shndx"] == "SHN_UNDEF"
-                        (wanted if undefined else defined).add(name)
+                        (imported if undefined else defined).add(name)
     except (ELFError, ValueError, LookupError, OverflowError) as error:
         raise NothingToCheck(f"{source}: damaged ELF file: {error}") from error
-    return wanted, defined
+    return imported, defined
 
 
 def functions_of(source: str, content: bytes) -> list[str]:
@@ -69,32 +69,32 @@ def functions_of(source: str, content: bytes) -> list[str]:
     A list is words between blanks, commas or line ends, "zdnn_" optional; "#" begins a comment.
     """
     if content.startswith(_ELF_MAGIC):
-        wanted, defined = symbols(source, content)
-        if not wanted:
+        imported, defined = symbols(source, content)
+        if not imported:
             why = "linked statically, so it brings its own" if defined else "no zdnn_ symbol at all"
             raise NothingToCheck(f"{source}: uses no zDNN function from a library ({why})")
-        return sorted(name.removeprefix(_PREFIX) for name in wanted)
+        return sorted(name.removeprefix(_PREFIX) for name in imported)
     try:
         text = content.decode()
     except UnicodeDecodeError:
         raise NothingToCheck(f"{source}: neither an ELF file nor a text") from None
     words = re.split(r"[\s,]+", re.sub(r"#.*", "", text))
     names = sorted({word.removeprefix(_PREFIX) for word in words if word})
-    strange = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
-    if strange or not names:
-        problem = f"{strange[0]!r} is no function name" if strange else "names no function"
+    invalid = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
+    if invalid or not names:
+        problem = f"{invalid[0]!r} is no function name" if invalid else "names no function"
         raise NothingToCheck(f"{source}: {problem}")
     return names
 
 
 def rows(names: Iterable[str], hosts: Sequence[Host], library: str) -> list[Row]:
-    """Judge each function on each machine."""
-    found: list[Row] = []
+    """Return the verdicts of each function on each machine."""
+    judged: list[Row] = []
     for name in names:
-        known = availability.FUNCTIONS.get(name)
+        function = availability.FUNCTIONS.get(name)
         verdicts = {host.name: availability.verdict(name, host, library) for host in hosts}
-        found.append(Row(name, known.since if known else "", verdicts))
-    return found
+        judged.append(Row(name, function.since if function else "", verdicts))
+    return judged
 
 
 def _read(sources: Sequence[str]) -> list[str]:
@@ -127,7 +127,7 @@ def check(sources: tuple[str, ...], machines: tuple[str, ...], library: str, as_
     Exit codes: 0 ok, 1 a function does not run on a machine that --machine names, 2 usage.
     """
     try:
-        hosts = [find_host(name) for name in machines or _SHOWN]
+        hosts = [find_host(name) for name in machines or _DEFAULT_MACHINES]
         judged = rows(_read(sources), hosts, library)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -183,13 +183,13 @@ def _answers(row: Row, hosts: Sequence[Host]) -> list[str]:
 
 
 def _reasons(judged: Sequence[Row]) -> dict[str, list[str]]:
-    """Return who shares each reason, machines named with it."""
-    places: dict[tuple[str, str], list[str]] = {}
+    """Group functions by the machines they cannot use and the reason."""
+    machines_by_reason: dict[tuple[str, str], list[str]] = {}
     for row in judged:
         for machine, verdict in row.verdicts.items():
             if verdict.reason:
-                places.setdefault((row.name, verdict.reason), []).append(machine)
+                machines_by_reason.setdefault((row.name, verdict.reason), []).append(machine)
     grouped: dict[str, list[str]] = {}
-    for (name, reason), machines in places.items():
+    for (name, reason), machines in machines_by_reason.items():
         grouped.setdefault(f"on {', '.join(machines)}: {reason}", []).append(name)
     return grouped

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa conformance`: what two machines answered to the same vectors, compared bit by bit.
+"""`nnpa conformance`: compare two machines' answers to the same vectors bit by bit.
 
 Answers are JSON lines as `zdnn-testee` writes them; `client/README.md`, "Testee", is their format.
 """
@@ -29,8 +29,8 @@ DIFFERENT = 1
 NOT_A_NUMBER = "not a number"
 _BUCKETS = ((0, "0"), (1, "1"), (2, "2"), (4, "3-4"), (16, "5-16"))
 _BEYOND = ">16"
-_OTHERS = ("value", "range", "fp_flags", "result", "failed")
-_STATES = ("is_transformed", "buffer_size", "rec_scale", "offset")
+_STEP_KEYS = ("value", "range", "fp_flags", "result", "failed")
+_TENSOR_KEYS = ("is_transformed", "buffer_size", "rec_scale", "offset")
 _COLUMNS = 132  # what the table takes
 _NINF = 0x7FFF  # of either sign; source: zDNN API Reference 1.2.0, "Data types", DLFLOAT16
 _INFINITE32 = 0x7F800000  # IEEE 754, binary32
@@ -38,7 +38,7 @@ _INFINITE32 = 0x7F800000  # IEEE 754, binary32
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two answers part: `place` is step and operand, or step and key."""
+    """A difference between two answers: `place` is step and operand, or step and key."""
 
     vector: str
     place: str
@@ -48,10 +48,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One function's vectors: how many cases both answered, and where the answers part.
+    """One function's vectors: how many cases both answered, and how the answers differ.
 
-    `elements` counts cells of sticks and of user arrays, `ulps` how far apart how many of them
-    are, in units of the last place; `worst` is the largest such distance.
+    `elements` counts cells of sticks and of user arrays; `ulps` is their histogram by distance in
+    units of the last place, `worst` the largest distance.
     """
 
     function: str
@@ -72,7 +72,7 @@ class Report:
 
 def read_answers(path: Path) -> dict[Key, Answer]:
     """Read answers; ValueError names file, line, and what is wrong with it."""
-    found: dict[Key, Answer] = {}
+    answers: dict[Key, Answer] = {}
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         where = f"{path.name}, line {number}"
         try:
@@ -85,10 +85,10 @@ def read_answers(path: Path) -> dict[Key, Answer]:
         if not isinstance(function, str):
             raise ValueError(f"{where}: no answer, `file` is missing")
         key = (function, str(answer["name"]))
-        if key in found:
+        if key in answers:
             raise ValueError(f"{where}: {function}/{answer['name']} is answered twice")
-        found[key] = answer
-    return found
+        answers[key] = answer
+    return answers
 
 
 def compare(ours: Mapping[Key, Answer], theirs: Mapping[Key, Answer]) -> list[Report]:
@@ -101,11 +101,11 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
     keys = [key for key in sorted({*ours, *theirs}) if key[0] == function]
     pairs = {key[1]: (ours.get(key), theirs.get(key)) for key in keys}
     cases = {
-        name: (mine, yours)
-        for name, (mine, yours) in pairs.items()
-        if mine and yours and "skipped" not in mine and "skipped" not in yours
+        name: (our, their)
+        for name, (our, their) in pairs.items()
+        if our and their and "skipped" not in our and "skipped" not in their
     }
-    parts = [part for name, (mine, yours) in cases.items() for part in _case(name, mine, yours)]
+    parts = [part for name, (our, their) in cases.items() for part in _case(name, our, their)]
     counts: Counter[str] = sum((part.ulps for part in parts), Counter())
     firsts = [part.first for part in parts if part.first is not None]
     return Report(
@@ -113,7 +113,7 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
         cases=len(cases),
         not_compared=len(pairs) - len(cases),
         statuses=tuple(status for part in parts for status in part.statuses),
-        others=tuple(one for part in parts for one in part.others),
+        others=tuple(difference for part in parts for difference in part.fields),
         elements=sum(counts.values()),
         ulps={name: counts[name] for name in (*(b[1] for b in _BUCKETS), _BEYOND, NOT_A_NUMBER)},
         worst=max((part.worst for part in parts), default=0),
@@ -123,38 +123,38 @@ def _function(function: str, ours: Mapping[Key, Answer], theirs: Mapping[Key, An
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one step, or one array of it, contributes to a report."""
+    """The contribution of a step, or of one of its arrays, to a report."""
 
     statuses: tuple[Difference, ...] = ()
-    others: tuple[Difference, ...] = ()
+    fields: tuple[Difference, ...] = ()
     ulps: Counter[str] = field(default_factory=Counter[str])
     worst: int = 0
     first: Difference | None = None
 
 
-def _case(name: str, mine: Answer, yours: Answer) -> Iterator[_Part]:
+def _case(name: str, ours: Answer, theirs: Answer) -> Iterator[_Part]:
     """Yield the parts of one vector; an answer without steps is one step itself."""
-    ours, theirs = mine.get("steps", [mine]), yours.get("steps", [yours])
-    if len(ours) != len(theirs):
-        parted = Difference(name, "steps", str(len(ours)), str(len(theirs)))
-        yield _Part(others=(parted,))
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        yield from _step(name, f"step {number}", one, other)
+    our_steps, their_steps = ours.get("steps", [ours]), theirs.get("steps", [theirs])
+    if len(our_steps) != len(their_steps):
+        counts = (str(len(our_steps)), str(len(their_steps)))
+        yield _Part(fields=(Difference(name, "steps", *counts),))
+    for number, pair in enumerate(zip(our_steps, their_steps, strict=False)):
+        yield from _step(name, f"step {number}", *pair)
 
 
-def _step(name: str, where: str, one: Answer, other: Answer) -> Iterator[_Part]:
-    if _status(one) != _status(other):
-        parted = Difference(name, where, _status(one), _status(other))
-        yield _Part(statuses=(parted,))
-    yield _Part(others=tuple(_unequal(name, where, one, other, _OTHERS)))
-    if "data_out" in one or "data_out" in other:
-        yield _words(name, f"{where} data_out", one.get("data_out"), other.get("data_out"), False)
-    mine, yours = one.get("outputs", {}), other.get("outputs", {})
-    for operand in sorted({*mine, *yours}):
-        left, right = mine.get(operand) or {}, yours.get(operand) or {}
+def _step(name: str, where: str, ours: Answer, theirs: Answer) -> Iterator[_Part]:
+    if _status(ours) != _status(theirs):
+        difference = Difference(name, where, _status(ours), _status(theirs))
+        yield _Part(statuses=(difference,))
+    yield _Part(fields=tuple(_unequal(name, where, ours, theirs, _STEP_KEYS)))
+    if "data_out" in ours or "data_out" in theirs:
+        yield _words(name, f"{where} data_out", ours.get("data_out"), theirs.get("data_out"), False)
+    our_outputs, their_outputs = ours.get("outputs", {}), theirs.get("outputs", {})
+    for operand in sorted({*our_outputs, *their_outputs}):
+        our_tensor, their_tensor = our_outputs.get(operand) or {}, their_outputs.get(operand) or {}
         place = f"{where} {operand}"
-        yield _Part(others=tuple(_unequal(name, place, left, right, _STATES)))
-        yield _words(name, place, left.get("memory"), right.get("memory"), True)
+        yield _Part(fields=tuple(_unequal(name, place, our_tensor, their_tensor, _TENSOR_KEYS)))
+        yield _words(name, place, our_tensor.get("memory"), their_tensor.get("memory"), True)
 
 
 def _status(step: Answer) -> str:
@@ -164,39 +164,41 @@ def _status(step: Answer) -> str:
 
 
 def _unequal(
-    name: str, where: str, one: Answer, other: Answer, keys: Sequence[str]
+    name: str, where: str, ours: Answer, theirs: Answer, keys: Sequence[str]
 ) -> Iterator[Difference]:
     for key in keys:
-        if one.get(key) != other.get(key):
-            yield Difference(name, f"{where} {key}", str(one.get(key)), str(other.get(key)))
+        if ours.get(key) != theirs.get(key):
+            yield Difference(name, f"{where} {key}", str(ours.get(key)), str(theirs.get(key)))
 
 
-def _words(name: str, where: str, one: str | None, other: str | None, sticks: bool) -> _Part:
-    """Compare two texts of words, element by element."""
-    if one is None or other is None:
-        if one == other:
+def _words(name: str, where: str, ours: str | None, theirs: str | None, sticks: bool) -> _Part:
+    """Compare two texts of hexadecimal words element by element."""
+    if ours is None or theirs is None:
+        if ours == theirs:
             return _Part()
-        present = ("none" if text is None else "present" for text in (one, other))
-        return _Part(others=(Difference(name, where, *present),))
-    (mine, width), (yours, theirs) = _spelled(one), _spelled(other)
-    if mine.size != yours.size or width != theirs:
-        sizes = (f"{mine.size} words of {width} digits", f"{yours.size} words of {theirs} digits")
-        return _Part(others=(Difference(name, where, *sizes),))
-    distance = np.abs(_ordinals(mine, width, sticks) - _ordinals(yours, width, sticks))
-    parted = mine != yours
-    strange = parted & (_strange(mine, width, sticks) | _strange(yours, width, sticks))
+        present = ("none" if text is None else "present" for text in (ours, theirs))
+        return _Part(fields=(Difference(name, where, *present),))
+    (our_words, width), (their_words, their_width) = _parse_words(ours), _parse_words(theirs)
+    if our_words.size != their_words.size or width != their_width:
+        pairs = ((our_words, width), (their_words, their_width))
+        sizes = (f"{words.size} words of {digits} digits" for words, digits in pairs)
+        return _Part(fields=(Difference(name, where, *sizes),))
+    distance = np.abs(_ordinals(our_words, width, sticks) - _ordinals(their_words, width, sticks))
+    differs = our_words != their_words
+    numberless = _not_numbers(our_words, width, sticks) | _not_numbers(their_words, width, sticks)
+    not_numbers = differs & numberless
     first = None
-    if parted.any():
-        at = int(np.flatnonzero(parted)[0])
-        bits = (f"{int(mine[at]):0{width}X}", f"{int(yours[at]):0{width}X}")
+    if differs.any():
+        at = int(np.flatnonzero(differs)[0])
+        bits = (f"{int(our_words[at]):0{width}X}", f"{int(their_words[at]):0{width}X}")
         first = Difference(name, f"{where}[{at}]", *bits)
-    counted = distance[~strange]
-    worst = int(counted.max(initial=0))
-    return _Part(ulps=_histogram(counted, int(strange.sum())), worst=worst, first=first)
+    distances = distance[~not_numbers]
+    worst = int(distances.max(initial=0))
+    return _Part(ulps=_histogram(distances, int(not_numbers.sum())), worst=worst, first=first)
 
 
-def _spelled(text: str) -> tuple[npt.NDArray[np.int64], int]:
-    """Return words as numbers, and the digits of one; ValueError for what is no text of words."""
+def _parse_words(text: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the words of a text as numbers, and the digits of each; raise ValueError."""
     tokens = [token.partition("*") for token in text.split()]
     widths = {len(word) for word, _, _ in tokens}
     if len(widths) > 1:
@@ -218,26 +220,26 @@ def _ordinals(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.NDA
     return np.where(words & sign, -magnitude, magnitude)
 
 
-def _strange(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.NDArray[np.bool_]:
-    """Tell which words are no numbers."""
+def _not_numbers(words: npt.NDArray[np.int64], width: int, sticks: bool) -> npt.NDArray[np.bool_]:
+    """Mark the words that are not numbers."""
     if sticks and width == 4:
-        magnitude, least = words & _NINF, _NINF
+        magnitude, limit = words & _NINF, _NINF
     elif not sticks and width == 8:
-        magnitude, least = words & 0x7FFFFFFF, _INFINITE32
+        magnitude, limit = words & 0x7FFFFFFF, _INFINITE32
     else:
-        magnitude, least = words, 1 << 62
-    strange: npt.NDArray[np.bool_] = magnitude >= least
-    return strange
+        magnitude, limit = words, 1 << 62
+    not_numbers: npt.NDArray[np.bool_] = magnitude >= limit
+    return not_numbers
 
 
-def _histogram(distance: npt.NDArray[np.int64], strange: int) -> Counter[str]:
+def _histogram(distance: npt.NDArray[np.int64], not_numbers: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     below = -1
     for limit, name in _BUCKETS:
         counts[name] = int(((distance > below) & (distance <= limit)).sum())
         below = limit
     counts[_BEYOND] = int((distance > below).sum())
-    counts[NOT_A_NUMBER] = strange
+    counts[NOT_A_NUMBER] = not_numbers
     return counts
 
 
@@ -263,8 +265,8 @@ def diff(ours: Path, theirs: Path, as_json: bool) -> None:
     if not any(report.cases for report in reports):
         raise click.UsageError(f"{ours.name} and {theirs.name} have no answered vector in common")
     if as_json:
-        told = [{**asdict(report), "equal": report.equal} for report in reports]
-        click.echo(json.dumps(told, indent=2))
+        documents = [{**asdict(report), "equal": report.equal} for report in reports]
+        click.echo(json.dumps(documents, indent=2))
     else:
         _print(reports)
     sys.exit(0 if all(report.equal for report in reports) else DIFFERENT)
@@ -280,16 +282,17 @@ def _print(reports: Sequence[Report]) -> None:
     for report in reports:
         numbers = (report.cases, report.not_compared, len(report.statuses), len(report.others))
         ulps = (*report.ulps.values(), report.worst)
-        cells = (str(one) for one in (*numbers, report.elements, *ulps))
+        cells = (str(number) for number in (*numbers, report.elements, *ulps))
         table.add_row(report.function, *cells, style=None if report.equal else "bold")
     console.print(table)
     for report in reports:
         first = (report.first,) if report.first else ()
-        for kind, found in (("status", report.statuses), ("", report.others), ("bits", first)):
-            for one in found:
+        kinds = (("status", report.statuses), ("", report.others), ("bits", first))
+        for kind, differences in kinds:
+            for difference in differences:
                 click.echo(
-                    f"{report.function}/{one.vector} {one.place} {kind}: "
-                    f"ours {one.ours}, theirs {one.theirs}"
+                    f"{report.function}/{difference.vector} {difference.place} {kind}: "
+                    f"ours {difference.ours}, theirs {difference.theirs}"
                 )
 
 
@@ -309,10 +312,10 @@ def run_vectors(files: tuple[str, ...], target: str | None, out: Any) -> None:
     try:
         address = target or (server.target if server else "")
         command = [str(where / "bin/zdnn-testee"), "--server", address, *files]
-        ended = subprocess.run(command, capture_output=True, check=False)
+        completed = subprocess.run(command, capture_output=True, check=False)
     finally:
         if server is not None:
             server.stop()
-    if ended.returncode:
-        raise click.ClickException(ended.stderr.decode(errors="replace")[-2000:])
-    out.write(ended.stdout)
+    if completed.returncode:
+        raise click.ClickException(completed.stderr.decode(errors="replace")[-2000:])
+    out.write(completed.stdout)

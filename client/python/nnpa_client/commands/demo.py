@@ -30,7 +30,7 @@ MACHINES = ("telum1", "telum2")
 PROMISED = {"cnn": 0.97, "lstm": 0.95}
 # How much of FP32's accuracy DLFLOAT16 may cost.
 TOLERATED_LOSS = 0.01
-# Times are the median, of operations the least, of so many rounds.
+# Reported times are the median of this many rounds; for single operations, the minimum.
 ROUNDS = 5
 _REPEATS = 3
 _SLOWEST = 3
@@ -47,7 +47,7 @@ class OperationTime:
 
 @dataclass(frozen=True, slots=True)
 class NetworkReport:
-    """What a network did on one machine.
+    """Results of a network on one machine.
 
     Shapes and bytes are of its input, in FP32 and as sticks. `accuracy` and `reference_accuracy`
     (NumPy FP32) are shares of `digits`; `same_answers` counts digits that both read alike;
@@ -74,14 +74,14 @@ class NetworkReport:
 
     @property
     def as_promised(self) -> bool:
-        """Tell whether the accuracy is, for itself and next to that of FP32."""
+        """Whether the accuracy is high enough, absolutely and relative to FP32."""
         kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
         return kept and self.accuracy >= PROMISED[self.network]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What the ONNX file did on one machine, hosted by the server.
+    """Results of the ONNX file on one machine, hosted by the server.
 
     `shape` is that of all digits in one request; `on_accelerator` and `on_host` count nodes of the
     model by where they ran. The rest is as in NetworkReport.
@@ -101,14 +101,14 @@ class ModelReport:
 
     @property
     def as_promised(self) -> bool:
-        """Tell whether the accuracy is, for itself and next to that of FP32."""
+        """Whether the accuracy is high enough, absolutely and relative to FP32."""
         kept = self.accuracy >= self.reference_accuracy - TOLERATED_LOSS
         return kept and self.accuracy >= PROMISED["cnn"]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo found on one machine."""
+    """Results of the demo on one machine."""
 
     machine: str
     display_name: str
@@ -134,16 +134,16 @@ def run(target: str | None = None) -> list[Report]:
     with connect(target) as first, ModelClient(first.target) as models:
         for machine in MACHINES:
             with connect(first.target, machine) as session:
-                found = tuple(_report(session, network, digits) for network in NETWORKS)
+                networks = tuple(_report(session, network, digits) for network in NETWORKS)
                 name = session.machine.display_name
             model = _hosted(models, machine, digits)
-            promised = model.as_promised and all(one.as_promised for one in found)
-            reports.append(Report(machine, name, promised, found, model))
+            promised = model.as_promised and all(network.as_promised for network in networks)
+            reports.append(Report(machine, name, promised, networks, model))
     return reports
 
 
 def _hosted(models: ModelClient, machine: str, digits: Digits) -> ModelReport:
-    """Have the server host the ONNX file for a machine, and read all digits in each request."""
+    """Host the ONNX file on the server for a machine, and read all digits in each request."""
     name, images = f"demo-{secrets.token_hex(4)}", digits.images[:, None]
     models.load(name, onnx_cnn(), machine)
     try:
@@ -155,9 +155,9 @@ def _hosted(models: ModelClient, machine: str, digits: Digits) -> ModelReport:
             times.append(1000 * (time.perf_counter() - start))
     finally:
         models.unload(name)
-    (network,) = (one for one in NETWORKS if one.name == "cnn")
+    (cnn,) = (network for network in NETWORKS if network.name == "cnn")
     likelihoods = _likelihoods(answer.outputs["logits"])
-    expected = _likelihoods(network.reference(digits.images))
+    expected = _likelihoods(cnn.reference(digits.images))
     answers, reference = likelihoods.argmax(axis=1), expected.argmax(axis=1)
     return ModelReport(
         "the same, ONNX hosted",
@@ -179,24 +179,24 @@ def _report(session: Session, network: Network, digits: Digits) -> NetworkReport
     with session.pipeline():
         layers = network.load(session, len(digits.labels))
     rounds = [_infer(session, network, layers, data) for _ in range(1 + ROUNDS)][1:]
-    one = rounds[-1]
+    latest = rounds[-1]
     expected = _likelihoods(network.reference(digits.images))
-    answers, reference = one.likelihoods.argmax(axis=1), expected.argmax(axis=1)
+    answers, reference = latest.likelihoods.argmax(axis=1), expected.argmax(axis=1)
     return NetworkReport(
         network.name,
         network.title,
         len(digits.labels),
         data.shape,
         data.nbytes,
-        one.stick_shape,
-        one.stick_bytes,
-        one.calls,
+        latest.stick_shape,
+        latest.stick_bytes,
+        latest.calls,
         float((answers == digits.labels).mean()),
         float((reference == digits.labels).mean()),
         int((answers == reference).sum()),
-        float(np.abs(one.likelihoods - expected).max()),
-        one.violations,
-        median(one.round_trip_ms for one in rounds),
+        float(np.abs(latest.likelihoods - expected).max()),
+        latest.violations,
+        median(inference.round_trip_ms for inference in rounds),
         _slowest(session, network, layers, data),
     )
 
@@ -229,7 +229,7 @@ def _infer(session: Session, network: Network, layers: Sequence[Layer], data: Fl
 def _slowest(
     session: Session, network: Network, layers: Sequence[Layer], data: Floats
 ) -> tuple[OperationTime, ...]:
-    """Time each operation by lists of nothing else."""
+    """Return the slowest operations, each timed in a list of its own repetitions."""
     times: list[OperationTime] = []
     x = session.ztensor(data, network.layout)
     with warnings.catch_warnings():
@@ -238,7 +238,7 @@ def _slowest(
             milliseconds = min(_time(session, layer, x) for _ in range(ROUNDS))
             times.append(OperationTime(layer.function, layer.purpose, milliseconds))
             x = layer.run(x)
-    ordered = sorted(times, key=lambda one: one.milliseconds, reverse=True)
+    ordered = sorted(times, key=lambda operation: operation.milliseconds, reverse=True)
     return tuple(ordered[:_SLOWEST])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands end: exit codes, and the exceptions that become one."""
+"""Exit codes of commands, and the exceptions that they stand for."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -34,7 +34,7 @@ class RefusedByAccelerator(click.ClickException):
 
 
 def reported(action: Callable[[], Answer]) -> Answer:
-    """Return what the action returns; turn errors into exit codes."""
+    """Run an action; turn its errors into exit codes."""
     try:
         return action()
     except TransportError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa faults`: rules looked at, programs run under them, and swept."""
+"""`nnpa faults`: check rules, run programs under them, sweep a program's calls."""
 
 import json
 import signal
@@ -44,9 +44,9 @@ def check(rules: Path) -> None:
     """Have a private server read the RULES; exit code 2 says that it refuses them."""
 
     def read() -> int:
-        wanted = read_rules(rules)
-        with connect(allow_faults=True) as session, session.faults(rules=wanted):
-            return len(wanted)
+        parsed = read_rules(rules)
+        with connect(allow_faults=True) as session, session.faults(rules=parsed):
+            return len(parsed)
 
     click.echo(f"{rules}: {reported(read)} rules")
 
@@ -76,18 +76,18 @@ def _print_marked(marked: Sequence[Marked]) -> None:
     table = Table(box=box.SIMPLE, title=f"{len(marked)} faults injected", title_justify="left")
     for heading in ("session", "call", "operation", "rule", "effect", "detail"):
         table.add_column(heading)
-    for one in marked:
+    for mark in marked:
         table.add_row(
-            one.session, str(one.call), one.operation, str(one.rule), one.effect, one.detail
+            mark.session, str(mark.call), mark.operation, str(mark.rule), mark.effect, mark.detail
         )
     Console(stderr=True).print(table)
 
 
 def _status(_context: click.Context, _option: click.Parameter, names: Sequence[str]) -> list[int]:
-    known = {status.name for status in STATUSES}
+    choices = {status.name for status in STATUSES}
     for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r}, must be one of {', '.join(sorted(known))}")
+        if name not in choices:
+            raise click.BadParameter(f"{name!r}, must be one of {', '.join(sorted(choices))}")
     return [Status[name] for name in names] or list(STATUSES)
 
 
@@ -113,25 +113,25 @@ def run_sweep(
     try:
         with click.progressbar(length=1, file=sys.stderr, label="runs") as bar:
 
-            def told(done: int, total: int) -> None:
+            def show_progress(done: int, total: int) -> None:
                 bar.length = total
                 bar.update(done - bar.pos)
 
-            found = sweep(program, statuses, timeout, machine, told=told)
+            swept = sweep(program, statuses, timeout, machine, told=show_progress)
     except Unusable as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{program[0]}: {error.strerror}") from error
     if as_json:
-        click.echo(json.dumps(as_data(program, found), indent=2))
+        click.echo(json.dumps(as_data(program, swept), indent=2))
     else:
-        Console().print(matrix(found))
-    if not all(trial.is_fine for trial in found.trials):
+        Console().print(matrix(swept))
+    if not all(trial.is_fine for trial in swept.trials):
         sys.exit(NOT_AS_PROMISED)
 
 
-def as_data(program: Sequence[str], found: Sweep) -> dict[str, object]:
-    """Return a sweep as JSON has it."""
+def as_data(program: Sequence[str], swept: Sweep) -> dict[str, object]:
+    """Return the JSON document of a sweep."""
     runs = [
         {
             "call": trial.site.call,
@@ -142,15 +142,15 @@ def as_data(program: Sequence[str], found: Sweep) -> dict[str, object]:
             "signal": _signal(trial.code),
             "seconds": round(trial.seconds, 3),
         }
-        for trial in found.trials
+        for trial in swept.trials
     ]
-    calls = [{"call": site.call, "operation": site.operation} for site in found.sites]
+    calls = [{"call": site.call, "operation": site.operation} for site in swept.sites]
     return {
         "program": list(program),
-        "steady_output": found.steady,
+        "steady_output": swept.steady,
         "calls": calls,
         "runs": runs,
-        "counts": found.counts(),
+        "counts": swept.counts(),
     }
 
 
@@ -158,26 +158,28 @@ def _signal(code: int | None) -> str | None:
     return signal.Signals(-code).name if code is not None and code < 0 else None
 
 
-def matrix(found: Sweep) -> Table:
+def matrix(swept: Sweep) -> Table:
     """Return a sweep as a table: a row for each call, a column for each class of statuses."""
-    told = ", ".join(f"{count} {name}" for name, count in found.counts().items() if count)
-    table = Table(box=box.SIMPLE, title=f"{len(found.trials)} runs: {told}", title_justify="left")
+    summary = ", ".join(f"{count} {name}" for name, count in swept.counts().items() if count)
+    title = f"{len(swept.trials)} runs: {summary}"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
     table.add_column("call", justify="right")
     table.add_column("function")
-    classes = [one for one in _CLASSES if any(run.status >> 16 == one for run in found.trials)]
-    for one in classes:
-        table.add_column(_CLASSES[one])
-    for site in found.sites:
-        cells = [_cell(found.trials, site, one) for one in classes]
+    severities = {trial.status >> 16 for trial in swept.trials}
+    classes = [number for number in _CLASSES if number in severities]
+    for number in classes:
+        table.add_column(_CLASSES[number])
+    for site in swept.sites:
+        cells = [_cell(swept.trials, site, number) for number in classes]
         table.add_row(str(site.call), f"zdnn_{site.operation}", *cells)
     return table
 
 
 def _cell(trials: Sequence[Trial], site: Site, kind: int) -> str:
-    """Return what came of the statuses of a class at one call: "handled", "9 handled, 1 hung"."""
-    found = [trial for trial in trials if trial.site == site and trial.status >> 16 == kind]
-    counts = Counter(one.verdict for one in found)
-    fine = all(one.is_fine for one in found)
+    """Return the verdicts of a class of statuses at a call: "handled", "9 handled, 1 hung"."""
+    injected = [trial for trial in trials if trial.site == site and trial.status >> 16 == kind]
+    counts = Counter(trial.verdict for trial in injected)
+    fine = all(trial.is_fine for trial in injected)
     parts = [
         (verdict, verdict if len(counts) == 1 else f"{counts[verdict]} {verdict}")
         for verdict in VERDICTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa network`: what the machine makes of an ONNX model, and how good it is."""
+"""`nnpa network`: host an ONNX model on a machine, and measure it."""
 
 import json
 import re
@@ -74,22 +74,22 @@ def _hosting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _loaded(
-    model: Path, target: str | None, machine: str, c_name: str = "network", **given: Any
+    model: Path, target: str | None, machine: str, c_name: str = "network", **options: Any
 ) -> Generator[Network]:
     with (
         connect(target, machine) as session,
-        session.load(model, c_name=c_name, options=_options(**given)) as net,
+        session.load(model, c_name=c_name, options=_options(**options)) as net,
     ):
         yield net
 
 
-def _options(strict: bool, shapes: tuple[str, ...], **given: Any) -> Options:
-    return Options(strict_placement=strict, shapes=dict(map(_shape, shapes)), **given)
+def _options(strict: bool, shapes: tuple[str, ...], **options: Any) -> Options:
+    return Options(strict_placement=strict, shapes=dict(map(_shape, shapes)), **options)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, equals, dims = text.rpartition("=")
-    if not equals or not all(one.isdecimal() for one in dims.split(",")):
+    if not equals or not all(dim.isdecimal() for dim in dims.split(",")):
         raise ValueError(f"--shape: {text!r}, expected NAME=D,D,..")
     return name, tuple(map(int, dims.split(",")))
 
@@ -112,13 +112,13 @@ def analyze(model: Path, as_json: bool, **hosting: Any) -> None:
     if as_json:
         click.echo(json.dumps(analysis.as_json(report, version("nnpa")), indent=2))
         return
-    ends = (("in", net.inputs), ("out", net.outputs))
-    ports = {
-        f"onnx {kind} {one.name}": f"{one.dtype}{list(one.shape)}"
-        for kind, end in ends
-        for one in end
+    directions = (("in", net.inputs), ("out", net.outputs))
+    types = {
+        f"onnx {direction} {port.name}": f"{port.dtype}{list(port.shape)}"
+        for direction, ports in directions
+        for port in ports
     }
-    for line in analysis.header(report, model.name, ports):
+    for line in analysis.header(report, model.name, types):
         click.echo(line)
     console = _console()
     console.print(analysis.layers(report))
@@ -126,7 +126,7 @@ def analyze(model: Path, as_json: bool, **hosting: Any) -> None:
 
 
 def _console() -> Console:
-    """Return where tables go; into a file or pipe they have room."""
+    """Return the console for tables: as wide as the terminal, wider for a file or pipe."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
@@ -135,11 +135,11 @@ def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Any]:
     feeds: dict[str, Any] = {}
     for text in pairs:
         name, _, path = text.rpartition("=")
-        found = np.load(Path(path), allow_pickle=False)
-        if isinstance(found, Mapping):
-            feeds.update(found)
+        stored = np.load(Path(path), allow_pickle=False)
+        if isinstance(stored, Mapping):
+            feeds.update(stored)
         else:
-            feeds[name or net.inputs[0].name] = found
+            feeds[name or net.inputs[0].name] = stored
     return feeds
 
 
@@ -168,14 +168,14 @@ def run_model(
     if output is not None:
         arrays: Any = dict(result.outputs)
         np.savez(output, **arrays)
-    told = {name: _summary(one) for name, one in result.outputs.items()}
+    summaries = {name: _summary(array) for name, array in result.outputs.items()}
     broken = [f"{violation.node}: {violation.function}" for violation in result.violations]
     if as_json:
         nans, calls = dict(result.nans), dict(result.calls)
-        facts = {"outputs": told, "nans": nans, "violations": broken, "calls": calls}
+        facts = {"outputs": summaries, "nans": nans, "violations": broken, "calls": calls}
         click.echo(json.dumps(facts, indent=2))
         return
-    for name, text in told.items():
+    for name, text in summaries.items():
         click.echo(f"{name}: {text}, {result.nans.get(name, 0)} NaN")
     click.echo("calls: " + ", ".join(f"{name} {n}" for name, n in sorted(result.calls.items())))
     for text in broken:
@@ -192,13 +192,13 @@ def _summary(array: Any) -> str:
 
 def _samples(path: Path, net: Network) -> list[pb.Sample]:
     """Read a .npz whose arrays have the samples as an additional first axis."""
-    with np.load(path, allow_pickle=False) as found:
-        arrays = {name: found[name] for name in found.files}
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
     counts = {len(array) for array in arrays.values()}
     if len(counts) != 1:
         raise ValueError(f"{path.name}: {sorted(counts)} samples, expected as many of each input")
     return [
-        pb.Sample(inputs=net.named_arrays({name: one[at] for name, one in arrays.items()}))
+        pb.Sample(inputs=net.named_arrays({name: array[at] for name, array in arrays.items()}))
         for at in range(counts.pop())
     ]
 
@@ -234,15 +234,16 @@ def validate(
 
     def ask() -> pb.MeasureAccuracyResponse:
         with _loaded(model, **hosting) as net:
-            given = [] if data is None else _samples(data, net)
-            return net.measure_accuracy(given, made_up=samples, seed=seed, html=html is not None)
+            recorded = [] if data is None else _samples(data, net)
+            return net.measure_accuracy(recorded, made_up=samples, seed=seed, html=html is not None)
 
     answer = reported(ask)
     if html is not None:
         html.write_text(answer.html, encoding="utf-8")
     click.echo(answer.json if as_json else answer.text, nl=False)
     runs = [entry for entry in json.loads(answer.json)["runs"] if entry["saturate"]]
-    worst = max((one["l2r"] or 0.0 for run in runs for one in run["outputs"]), default=0.0)
+    l2r_errors = (output["l2r"] or 0.0 for run in runs for output in run["outputs"])
+    worst = max(l2r_errors, default=0.0)
     if max_l2r is not None and worst > max_l2r:
         click.echo(f"L2R is {worst:.3g}, must be at most {max_l2r:g}.", err=True)
         sys.exit(NOT_AS_PROMISED)
@@ -300,7 +301,7 @@ def _probe_table(rows: list[dict[str, Any]]) -> Table:
 @click.option("--allocate-inputs", is_flag=True, help="Inputs lie in the activations.")
 @click.option("--allocate-outputs", is_flag=True, help="Outputs lie in the activations.")
 @click.option("--split-weights", is_flag=True, help="One array per weight.")
-def generate(model: Path, name: str, output: Path, **given: Any) -> None:
+def generate(model: Path, name: str, output: Path, **hosting: Any) -> None:
     """Write C for a model: <name>.h, .c, _data.h, _data.c, _config.h.
 
     The C is that of X-CUBE-AI's generator, with its C-defines; linked with libnnpa_network it runs
@@ -313,9 +314,9 @@ def generate(model: Path, name: str, output: Path, **given: Any) -> None:
     def ask() -> dict[str, str]:
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
-        places = {one: value for one, value in given.items() if one not in ("target", "machine")}
-        with _loaded(model, c_name=name, **given) as net:
-            return generated(net, model.read_bytes(), model.name, _options(**places))
+        options = {key: hosting[key] for key in hosting if key not in ("target", "machine")}
+        with _loaded(model, c_name=name, **hosting) as net:
+            return generated(net, model.read_bytes(), model.name, _options(**options))
 
     files = reported(ask)
     output.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa token`: a new bearer token, and what the server's operator keeps of it."""
+"""`nnpa token`: make a bearer token, and the digest that the server's operator keeps."""
 
 import hashlib
 import re
@@ -23,6 +23,6 @@ def token(name: str) -> None:
     """
     if _NAME.fullmatch(name) is None:
         raise click.UsageError(f"NAME is {name[:80]!r}, must be 1 to 64 of A-Z a-z 0-9 . _ -")
-    made = secrets.token_urlsafe(_TOKEN_BYTES)
-    click.echo(made)
-    click.echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(made.encode()).hexdigest()}"')
+    secret = secrets.token_urlsafe(_TOKEN_BYTES)
+    click.echo(secret)
+    click.echo(f'\n[tokens."{name}"]\nsha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"')

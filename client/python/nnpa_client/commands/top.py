@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa top`: what a server does right now, from the metrics that it offers.
+"""`nnpa top`: show a server's current load from its metrics.
 
 Source of their form: "Exposition formats", https://prometheus.io/docs/instrumenting/.
 """
@@ -47,7 +47,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A server at one moment; rates are since the view before, or 0 in the first."""
+    """A server at one moment; rates are since the previous view, 0 in the first."""
 
     sessions: int
     store_bytes: int
@@ -61,7 +61,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The samples of one scrape by name and labels, and when it was made, monotonic seconds."""
+    """The samples of a scrape by name and labels, and its time in monotonic seconds."""
 
     samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
     when: float = field(default_factory=time.monotonic)
@@ -69,10 +69,10 @@ class Scrape:
     def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return the sums of a metric by some of its labels."""
         sums: Counter[tuple[str, ...]] = Counter()
-        for (found, pairs), value in self.samples.items():
-            if found == name:
-                known = dict(pairs)
-                sums[tuple(known.get(label, "") for label in labels)] += int(value)
+        for (metric, pairs), value in self.samples.items():
+            if metric == name:
+                label_values = dict(pairs)
+                sums[tuple(label_values.get(label, "") for label in labels)] += int(value)
         return sums
 
     def seconds(self, op: str) -> float:
@@ -82,7 +82,7 @@ class Scrape:
 
 
 def read_metrics(text: str) -> Scrape:
-    """Return the samples of a text in Prometheus' format."""
+    """Parse a text in Prometheus' exposition format."""
     try:
         from prometheus_client.parser import text_string_to_metric_families as parse
     except ImportError as error:
@@ -97,7 +97,7 @@ def read_metrics(text: str) -> Scrape:
 
 
 def look(now: Scrape, before: Scrape | None) -> View:
-    """Return what a scrape says, with rates since the one before."""
+    """Return the view of a scrape, with rates since the previous scrape."""
     elapsed = now.when - before.when if before else 0.0
 
     def rate(name: str, labels: tuple[str, ...], key: tuple[str, ...]) -> float:
@@ -138,7 +138,11 @@ def _operations(now: Scrape, before: Scrape | None, elapsed: float) -> tuple[Ope
         )
         for (op, machine), total in now.by(name, *labels).items()
     ]
-    return tuple(sorted(rows, key=lambda one: (-one.per_second, -one.total, one.op, one.machine)))
+    return tuple(sorted(rows, key=_by_rate))
+
+
+def _by_rate(row: OperationRow) -> tuple[float, int, str, str]:
+    return (-row.per_second, -row.total, row.op, row.machine)
 
 
 def show(view: View) -> Group:
@@ -168,8 +172,8 @@ def show(view: View) -> Group:
 
 
 def _counts(title: str, counts: Mapping[str, int]) -> str:
-    told = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    return f"{title}: " + (", ".join(f"{name} {count}" for name, count in told) or "none")
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return f"{title}: " + (", ".join(f"{name} {counts[name]}" for name in names) or "none")
 
 
 def fetch(url: str, ca: Path | None) -> Scrape:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nnpa trace`: record programs, look at what they did, run it again, compare it."""
+"""`nnpa trace`: record programs, show, replay, compare and lint their traces."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.config import default_target
-from nnpa_client.connection import Reach, give_up, open_transport
+from nnpa_client.connection import Reach, close_connection, open_transport
 from nnpa_client.trace.diff import Comparison
 from nnpa_client.trace.diff import diff as compare
 from nnpa_client.trace.history import Trace, read
@@ -24,7 +24,7 @@ from nnpa_client.trace.show import as_data, headings, timeline, told_differences
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 _CONNECT_SECONDS = 10.0
-_WIDTH = 1000  # characters of a line that goes into a file, at most
+_WIDTH = 1000  # maximum line length in a file, characters
 _target = click.option(
     "--target", help="Server, host:port or unix:/path; else ZDNN_SERVER, else a private one."
 )
@@ -45,14 +45,14 @@ def _reach(target: str | None) -> Reach:
 
 
 def _console() -> Console:
-    """Return where tables go: as wide as the terminal, or wide enough for a file."""
+    """Return the console for tables: as wide as the terminal, wider for a file."""
     console = Console()
     return console if console.is_terminal else Console(width=_WIDTH)
 
 
 def _read(path: Path) -> Trace:
-    found: Trace = reported(lambda: read(path))
-    return found
+    recorded: Trace = reported(lambda: read(path))
+    return recorded
 
 
 @trace.command(epilog="The exit code is the program's, 128 and the number for a signal; 3 server "
@@ -82,18 +82,20 @@ def record(
         finally:
             recording.stop()
     finally:
-        give_up(transport, server)
-    found = recording.read()
-    click.echo(f"{output}: {_extent(found)}", err=True)
-    sys.exit(code if found.sessions else code or NOT_AS_PROMISED)
+        close_connection(transport, server)
+    recorded = recording.read()
+    click.echo(f"{output}: {_extent(recorded)}", err=True)
+    sys.exit(code if recorded.sessions else code or NOT_AS_PROMISED)
 
 
-def _extent(found: Trace) -> str:
-    if not found.sessions:
+def _extent(recorded: Trace) -> str:
+    if not recorded.sessions:
         return "no session was recorded: does the program use ZDNN_SERVER, or connect()?"
-    made = sum(not operation.is_housekeeping for operation in found.operations)
-    text = f"{len(found.sessions)} sessions, {len(found.calls)} calls, {made} operations"
-    return f"{text}, {found.ending}" if found.ending else text
+    operations = sum(not operation.is_housekeeping for operation in recorded.operations)
+    text = (
+        f"{len(recorded.sessions)} sessions, {len(recorded.calls)} calls, {operations} operations"
+    )
+    return f"{text}, {recorded.ending}" if recorded.ending else text
 
 
 @trace.command(epilog=EXIT_CODES)
@@ -102,11 +104,11 @@ def _extent(found: Trace) -> str:
 @_json
 def show(file: Path, everything: bool, as_json: bool) -> None:
     """Show what a trace has: a line per operation."""
-    found = _read(file)
+    recorded = _read(file)
     if as_json:
-        click.echo(json.dumps(as_data(found), indent=2))
+        click.echo(json.dumps(as_data(recorded), indent=2))
     else:
-        _console().print(timeline(found, everything))
+        _console().print(timeline(recorded, everything))
 
 
 @trace.command(epilog=EXIT_CODES)
@@ -130,10 +132,12 @@ def replay(
     recorded = _read(file)
     transport, server = reported(lambda: open_transport(_reach(target)))
     try:
-        found, again = reported(lambda: play(recorded, transport, output, machine, library, ulp))
+        comparison, replayed = reported(
+            lambda: play(recorded, transport, output, machine, library, ulp)
+        )
     finally:
-        give_up(transport, server)
-    _tell(recorded, again, found, as_json)
+        close_connection(transport, server)
+    _print_comparison(recorded, replayed, comparison, as_json)
 
 
 @trace.command(epilog=EXIT_CODES)
@@ -144,7 +148,7 @@ def replay(
 def diff(left: Path, right: Path, ulp: int, as_json: bool) -> None:
     """Compare two traces; exit code 1 if they differ."""
     ours, theirs = _read(left), _read(right)
-    _tell(ours, theirs, compare(ours, theirs, ulp), as_json)
+    _print_comparison(ours, theirs, compare(ours, theirs, ulp), as_json)
 
 
 @trace.command("lint", epilog=EXIT_CODES)
@@ -178,14 +182,16 @@ def lint_command(
         sys.exit(NOT_AS_PROMISED)
 
 
-def _tell(left: Trace, right: Trace, found: Comparison, as_json: bool) -> None:
+def _print_comparison(left: Trace, right: Trace, comparison: Comparison, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(found) | {"equal": found.is_equal}, indent=2))
+        click.echo(
+            json.dumps(dataclasses.asdict(comparison) | {"equal": comparison.is_equal}, indent=2)
+        )
     else:
         console = _console()
-        for title, one in (("left", left), ("right", right)):
-            for line in headings(one):
-                console.print(f"{title}:", line)
-        console.print(told_differences(found))
-    if not found.is_equal:
+        for side, recorded in (("left", left), ("right", right)):
+            for line in headings(recorded):
+                console.print(f"{side}:", line)
+        console.print(told_differences(comparison))
+    if not comparison.is_equal:
         sys.exit(NOT_AS_PROMISED)

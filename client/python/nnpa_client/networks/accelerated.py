@@ -18,7 +18,7 @@ Run = Callable[[Ztensor], Ztensor]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One zDNN operation of a network: the function, what it works on, and how to call it."""
+    """A zDNN operation of a network: C function, purpose, and a function that runs it."""
 
     function: str
     purpose: str

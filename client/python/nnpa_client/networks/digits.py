@@ -38,14 +38,14 @@ def held_out() -> Digits:
 def weights(network: str) -> Mapping[str, Floats]:
     """Return the weights of "cnn" or "lstm" by name, FP32."""
     prefix = f"{network}_"
-    found = {
+    trained = {
         name.removeprefix(prefix): array.astype(np.float32)
         for name, array in _arrays().items()
         if name.startswith(prefix)
     }
-    if not found:
+    if not trained:
         raise ValueError(f"network: {network!r}, expected 'cnn' or 'lstm'")
-    return MappingProxyType(found)
+    return MappingProxyType(trained)
 
 
 def onnx_cnn() -> bytes:

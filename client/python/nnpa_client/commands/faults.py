@@ -117,7 +117,7 @@ def run_sweep(
                 bar.length = total
                 bar.update(done - bar.pos)
 
-            found = sweep(program, statuses, timeout, machine, told=told)
+            found = sweep(program, statuses, timeout, machine, progress=told)
     except Unusable as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:

@@ -122,7 +122,7 @@ def test_what_cannot_be_swept(program: str, tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="ends with 1"):
         sweep(["false"], (ERROR,))
     with pytest.raises(Unusable, match="does not end within"):
-        sweep(["sleep", "60"], (ERROR,), timeout=0.3, patience=0.3)
+        sweep(["sleep", "60"], (ERROR,), timeout=0.3, first_timeout=0.3)
     assert _nnpa("sweep", "--", str(tmp_path / "absent")).returncode == 2
     assert _nnpa("sweep", "--status", "ZDNN_NO", "--", program).returncode == 2
 

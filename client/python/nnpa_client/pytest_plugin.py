@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: an emulated Telum as fixtures. Installed with the package, no conftest needed.
+"""The pytest plugin: fixtures for an emulated Telum. Installed with the package, without conftest.
 
     def test_sum(nnpa, nnpa_session):
         a = nnpa_session.ztensor(np.array([[1, 2]], np.float32))
         assert nnpa.zdnn.add(a, a).numpy().tolist() == [[2.0, 4.0]]
 
-It is loaded into every run of pytest, so it imports nothing heavy before a fixture is used, and
-starts nothing before a test asks for it. `-p no:nnpa` leaves it out.
+pytest loads it into every run, so it imports heavy modules only in fixtures, and starts a server
+only for a test that uses one. `-p no:nnpa` disables it.
 """
 
 import re
@@ -30,7 +30,7 @@ _SHARED: "pytest.StashKey[SharedServer]" = pytest.StashKey()
 _PLACE: "pytest.StashKey[Place]" = pytest.StashKey()
 _LOG_START = pytest.StashKey[tuple[int, str]]()
 _DOOR = "nnpa_door"
-_DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # those of nnpa_client.connect
+_DEFAULTS = {"nnpa_machine": "telum2", "nnpa_library": "1.2.0"}  # as in nnpa_client.connect
 _LOG_TIMEOUT = 5.0  # seconds; nnpa-server writes a line of its log about 0.1 s after the call
 _LOG_LINES = 200
 _LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, and misused ztensors a failure if they are looked for."""
+    """Register the mark, and turn sanitizer warnings into failures with --nnpa-sanitize."""
     if config.getoption("--nnpa-sanitize"):
         config.addinivalue_line("filterwarnings", "error::nnpa_client.SanitizerWarning")
     config.addinivalue_line(
@@ -83,58 +83,58 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker process of pytest-xdist where to ask for the one server of this run."""
+    """Pass a worker process of pytest-xdist the address that hands out the run's shared server."""
     from nnpa_client._shared_server import SharedServer
 
     stash = node.config.stash
     if _SHARED not in stash:
-        stash[_SHARED] = SharedServer(lambda: _started(node.config))
+        stash[_SHARED] = SharedServer(lambda: _start_server(node.config))
     node.workerinput[_DOOR] = stash[_SHARED].door
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the server that worker processes have shared."""
+    """Stop the server that worker processes share."""
     if (shared := config.stash.get(_SHARED, None)) is not None:
         shared.stop()
 
 
-def _started(config: pytest.Config) -> "PrivateServer":
+def _start_server(config: pytest.Config) -> "PrivateServer":
     from nnpa_client._server import PrivateServer
 
     return PrivateServer(config.getoption("--nnpa-listen"), config.getini("nnpa_server_flags"))
 
 
 def _marked(node: pytest.Item) -> dict[str, Any]:
-    """Return what the marks of a test say; a function's wins over its class's and module's."""
-    said: dict[str, Any] = {}
+    """Return the keywords of a test's marks; a function's override its class's and module's."""
+    keywords: dict[str, Any] = {}
     for mark in node.iter_markers("nnpa"):
         if mark.args:
             raise pytest.UsageError(f"{node.nodeid}: mark nnpa takes keywords, not {mark.args!r}")
-        said = {**mark.kwargs, **said}
-    return said
+        keywords = {**mark.kwargs, **keywords}
+    return keywords
 
 
-def _wanted(node: pytest.Item, fixture: str) -> list[Any]:
-    """Return the machines, or versions, that a test is to run on."""
-    said = _marked(node).get(fixture.removeprefix("nnpa_"))
-    if said is None:
+def _choices(node: pytest.Item, fixture: str) -> list[Any]:
+    """Return the machines, or versions, that a test runs on."""
+    marked = _marked(node).get(fixture.removeprefix("nnpa_"))
+    if marked is None:
         option: str | None = node.config.getoption(f"--{fixture.replace('_', '-')}")
         return (option or _DEFAULTS[fixture]).split(",")
-    return list(said) if isinstance(said, list | tuple) else [said]
+    return list(marked) if isinstance(marked, list | tuple) else [marked]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have a test that uses a machine run on each of those that are wanted."""
-    given = {
+    """Run a test that uses a machine on each of its machines and versions."""
+    parametrized = {
         name.strip()
         for mark in metafunc.definition.iter_markers("parametrize")
         for name in (mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0])
     }
     for fixture in _DEFAULTS:
-        if fixture in metafunc.fixturenames and fixture not in given:
-            wanted = _wanted(metafunc.definition, fixture)
-            if len(wanted) > 1:
-                metafunc.parametrize(fixture, wanted, indirect=True)
+        if fixture in metafunc.fixturenames and fixture not in parametrized:
+            choices = _choices(metafunc.definition, fixture)
+            if len(choices) > 1:
+                metafunc.parametrize(fixture, choices, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +153,7 @@ def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
         except OSError:
             place = None  # a worker on another host than the controller
     if place is None:
-        server = _started(config)
+        server = _start_server(config)
         place = Place(server.target, server.log)
     config.stash[_PLACE] = place
     yield place
@@ -163,14 +163,14 @@ def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
 
 @pytest.fixture
 def nnpa_machine(request: pytest.FixtureRequest) -> Any:
-    """The machine of this test: a name, or the MachineSpec that its mark has."""
-    return getattr(request, "param", None) or _wanted(request.node, "nnpa_machine")[0]
+    """The machine of this test: a name, or the MachineSpec of its mark."""
+    return getattr(request, "param", None) or _choices(request.node, "nnpa_machine")[0]
 
 
 @pytest.fixture
 def nnpa_library(request: pytest.FixtureRequest) -> str:
     """The version of zDNN of this test."""
-    version: str = getattr(request, "param", None) or _wanted(request.node, "nnpa_library")[0]
+    version: str = getattr(request, "param", None) or _choices(request.node, "nnpa_library")[0]
     return version
 
 
@@ -178,7 +178,7 @@ def nnpa_library(request: pytest.FixtureRequest) -> str:
 def nnpa_session(
     request: pytest.FixtureRequest, nnpa_server: "Place", nnpa_machine: Any, nnpa_library: str
 ) -> "Iterator[Session]":
-    """A session of this test's own on its machine, entered; it ends with the test."""
+    """An entered session on the test's machine, of its own; it ends with the test."""
     from nnpa_client import connect
 
     options: dict[str, Any] = _marked(request.node)
@@ -205,10 +205,10 @@ def nnpa_environment(
     nnpa_library: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Mapping[str, str]:
-    """The environment of C programs, set for this test: what is set is returned, too.
+    """The environment variables of C programs, set for this test and returned.
 
-    Processes that the test starts inherit it, and libzdnn loaded into this one reads it at load and
-    in every `zdnn_init`. A program check becomes a status, so that no process dies of it.
+    Processes that the test starts inherit them; libzdnn in this process reads them when it is
+    loaded and in every `zdnn_init`. A program check becomes a status instead of a signal.
     """
     if not isinstance(nnpa_machine, str):
         raise pytest.UsageError(f"machine: {nnpa_machine!r}, a C program takes a name")
@@ -224,15 +224,15 @@ def nnpa_environment(
         variables["ZDNN_SANITIZE"] = "1"
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    if (where := prefix()) is not None:
-        variables["LD_LIBRARY_PATH"] = str(where / "lib")
+    if (installation := prefix()) is not None:
+        variables["LD_LIBRARY_PATH"] = str(installation / "lib")
         monkeypatch.setenv("LD_LIBRARY_PATH", variables["LD_LIBRARY_PATH"], prepend=":")
     return variables
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note where the log of this test begins."""
+    """Record the offset and time at which the log of this test begins."""
     place = item.config.stash.get(_PLACE, None)
     if place is not None and place.log is not None and place.log.exists():
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -240,39 +240,39 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _logged(log: Path, offset: int, since: str) -> Iterator[str]:
-    """Yield the lines behind an offset that are not older, and what follows each of them."""
+    """Yield log lines after an offset that are not older than `since`, with continuation lines."""
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode(errors="replace").splitlines()
-    belongs = True
+    is_recent = True
     for line in lines:
-        if (found := _LOG_TIME.search(line)) is not None:
-            belongs = found[0] >= since
-        if belongs:
+        if (timestamp := _LOG_TIME.search(line)) is not None:
+            is_recent = timestamp[0] >= since
+        if is_recent:
             yield line
 
 
 def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]:
-    """Return `_logged` when it has the lines of all calls so far.
+    """Return `_logged` once it has the lines of all calls so far.
 
-    Lines stand in the order of the calls: those before a last call are there when its own is.
+    Lines are in the order of calls: once the log has the line of a marker call, it has all before.
     """
     import grpc
     from nnpa.zdnn.v1.accelerator_pb2 import GetSessionRequest
     from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
-    last, deadline = secrets.token_hex(8), time.monotonic() + _LOG_TIMEOUT
+    marker, deadline = secrets.token_hex(8), time.monotonic() + _LOG_TIMEOUT
     with grpc.insecure_channel(target) as channel:
         request = GetSessionRequest(name="sessions/none")
-        metadata = (("x-request-id", last),)
+        metadata = (("x-request-id", marker),)
         ask = AcceleratorServiceStub(channel).GetSession
         answer = ask.future(request, timeout=_LOG_TIMEOUT, metadata=metadata).code()
     while True:
         lines = list(_logged(log, offset, since))
-        others = [line for line in lines if last not in line]
-        is_whole = len(others) < len(lines) or answer is grpc.StatusCode.UNAVAILABLE
-        if is_whole or time.monotonic() > deadline:
-            return others
+        earlier = [line for line in lines if marker not in line]
+        is_complete = len(earlier) < len(lines) or answer is grpc.StatusCode.UNAVAILABLE
+        if is_complete or time.monotonic() > deadline:
+            return earlier
         time.sleep(0.02)
 
 
@@ -280,7 +280,7 @@ def _logged_so_far(target: str, log: Path, offset: int, since: str) -> list[str]
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach what the server has logged meanwhile to the report of a test that failed."""
+    """Attach the server's log of the test to the report of a failed one."""
     report = yield
     place = item.config.stash.get(_PLACE, None)
     uses = "nnpa_server" in getattr(item, "fixturenames", ())

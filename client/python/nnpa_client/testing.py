@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assertions for tests of what an accelerator computes, and of what it was asked for."""
+"""Test assertions: on values that an accelerator computes, and on operations that it runs."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from nnpa_client._ulp import codes_of, distances
 from nnpa_client.ztensor import Ztensor
 
 if TYPE_CHECKING:
-    from nnpa_client.trace import Trace, TracePath
+    from nnpa_client.trace import Trace, TracedOperation, TracePath
 
 Values = Ztensor | npt.ArrayLike
 
@@ -21,36 +21,36 @@ def assert_ulp(a: Values, b: Values, n: int) -> None:
     """Assert that `a` and `b` are at most `n` units in the last place of DLFLOAT16 apart.
 
     `a` and `b` are ztensors or arrays of one shape. Values that no DLFLOAT16 code has are rounded
-    first, once, to nearest and ties away, as the machine does. Codes are counted as they follow
-    each other on the number line: 0 means the same codes, but for the sign of zero. NINF, which
-    stands for infinities and what is not a number, is near nothing but NINF. Raises AssertionError
-    that names the first element, its values, bits and distance; ValueError where `n` is negative.
+    first, once, to nearest and ties away, as the machine does. Distances count codes along the
+    number line: 0 means the same codes, except for the sign of zero. NINF, which represents
+    infinities and NaN, is equal to NINF only. Raises AssertionError that names the first element,
+    its values, bits and distance; ValueError for a negative `n`.
     """
     __tracebackhide__ = True
     if n < 0:
         raise ValueError(f"n: {n}, expected at least 0")
-    ours, theirs = _values(a), _values(b)
-    if ours.shape != theirs.shape:
-        raise AssertionError(f"shapes differ: {ours.shape} and {theirs.shape}")
-    mine, yours = codes_of(ours), codes_of(theirs)
-    distance, strange = distances(mine, yours)
-    far = strange | (distance > n)
+    a_values, b_values = _values(a), _values(b)
+    if a_values.shape != b_values.shape:
+        raise AssertionError(f"shapes differ: {a_values.shape} and {b_values.shape}")
+    a_codes, b_codes = codes_of(a_values), codes_of(b_values)
+    distance, has_one_ninf = distances(a_codes, b_codes)
+    far = has_one_ninf | (distance > n)
     if not far.any():
         return
     at = tuple(int(index) for index in np.argwhere(far)[0])
-    apart = "no number of" if strange[at] else str(distance[at])
-    finite = distance[~strange]
+    ulps = "no number of" if has_one_ninf[at] else str(distance[at])
+    finite = distance[~has_one_ninf]
     worst = int(finite.max()) if finite.size else 0
     raise AssertionError(
-        f"element {list(at)}: {ours[at]!s} (0x{mine[at]:04X}) and {theirs[at]!s} "
-        f"(0x{yours[at]:04X}) are {apart} ulp apart, at most {n} expected; "
+        f"element {list(at)}: {a_values[at]!s} (0x{a_codes[at]:04X}) and {b_values[at]!s} "
+        f"(0x{b_codes[at]:04X}) are {ulps} ulp apart, at most {n} expected; "
         f"{int(far.sum())} of {far.size} elements are, by {worst} ulp at most"
-        f"{f', {int(strange.sum())} with NINF on one side' if strange.any() else ''}"
+        f"{f', {int(has_one_ninf.sum())} with NINF on one side' if has_one_ninf.any() else ''}"
     )
 
 
 def _values(values: Values) -> npt.NDArray[np.float64]:
-    """Return values as float64, which holds those of all of zDNN's types exactly."""
+    """Return values as float64, which represents all of zDNN's types exactly."""
     array: npt.NDArray[Any] = values.numpy() if isinstance(values, Ztensor) else np.asarray(values)
     return array.astype(np.float64)
 
@@ -59,28 +59,35 @@ def assert_called(trace: "Trace | TracePath", operations: Sequence[str]) -> None
     """Assert that a program called these operations, in this order, and that none fell back.
 
     `trace` is a trace or its file. `operations` are names of zDNN's functions, with or without
-    "zdnn_": those that compute must be all that the trace has, functions of other kinds are looked
-    at where `operations` names them. None fell back if each answered ZDNN_OK or a warning: whatever
-    a program does instead of a refused call, the accelerator did not do it. Raises AssertionError
-    that names the first operation that is another, is missing, is too many, or was refused;
-    ValueError for a name that is no function's.
+    "zdnn_": all functions of the trace that compute, in order; functions that do not compute are
+    compared only where `operations` names them. An operation fell back if it answered neither
+    ZDNN_OK nor a warning: the accelerator did not compute its result. Raises AssertionError that
+    names the first operation that differs, is missing, is superfluous, or was refused; ValueError
+    for a name of no function.
     """
     __tracebackhide__ = True
     from nnpa_client.trace import COMPUTING, FUNCTIONS, Trace, read
 
-    wanted = [operation.removeprefix("zdnn_") for operation in operations]
-    unknown = sorted(set(wanted) - FUNCTIONS)
+    expected = [operation.removeprefix("zdnn_") for operation in operations]
+    unknown = sorted(set(expected) - FUNCTIONS)
     if unknown:
         raise ValueError(f"operations: {unknown[0]!r}, expected names of zDNN's functions")
-    found = trace if isinstance(trace, Trace) else read(trace)
-    if found.ending:
-        raise AssertionError(f"the trace is not complete: {found.ending}")
-    kinds = COMPUTING | set(wanted)
-    made = [one for one in found.operations if one.name in kinds and not one.is_housekeeping]
-    for place, (name, one) in enumerate(zip_longest(wanted, made)):
-        told = "nothing" if one is None else f"zdnn_{one.name} (operation {one.index} of the trace)"
-        if one is None or name != one.name:
-            expected = "nothing more" if name is None else f"zdnn_{name}"
-            raise AssertionError(f"call {place}: {told}, expected {expected}")
-        if not one.is_valid:
-            raise AssertionError(f"call {place}: {told} fell back, it answered {one.status}")
+    recorded = trace if isinstance(trace, Trace) else read(trace)
+    if recorded.ending:
+        raise AssertionError(f"the trace is not complete: {recorded.ending}")
+    names = COMPUTING | set(expected)
+    calls = [
+        call for call in recorded.operations if call.name in names and not call.is_housekeeping
+    ]
+    for place, (name, call) in enumerate(zip_longest(expected, calls)):
+        if call is None or name != call.name:
+            right = "nothing more" if name is None else f"zdnn_{name}"
+            raise AssertionError(f"call {place}: {_describe(call)}, expected {right}")
+        if not call.is_valid:
+            raise AssertionError(
+                f"call {place}: {_describe(call)} fell back, it answered {call.status}"
+            )
+
+
+def _describe(call: "TracedOperation | None") -> str:
+    return "nothing" if call is None else f"zdnn_{call.name} (operation {call.index} of the trace)"

@@ -117,7 +117,7 @@ def run_sweep(
                 bar.length = total
                 bar.update(done - bar.pos)
 
-            swept = sweep(program, statuses, timeout, machine, told=show_progress)
+            swept = sweep(program, statuses, timeout, machine, progress=show_progress)
     except Unusable as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:

@@ -19,7 +19,7 @@ from nnpa_client.trace.history import Trace, read
 from nnpa_client.trace.lint import RULES, Budget, lint
 from nnpa_client.trace.record import Recording, run_program
 from nnpa_client.trace.replay import replay as play
-from nnpa_client.trace.show import as_data, headings, timeline, told_differences, told_report
+from nnpa_client.trace.show import as_data, headings, render_comparison, render_report, timeline
 
 _TRACE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
@@ -177,7 +177,7 @@ def lint_command(
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report) | {"clean": report.is_clean}, indent=2))
     else:
-        _console().print(told_report(report))
+        _console().print(render_report(report))
     if not report.is_clean:
         sys.exit(NOT_AS_PROMISED)
 
@@ -192,6 +192,6 @@ def _print_comparison(left: Trace, right: Trace, comparison: Comparison, as_json
         for side, recorded in (("left", left), ("right", right)):
             for line in headings(recorded):
                 console.print(f"{side}:", line)
-        console.print(told_differences(comparison))
+        console.print(render_comparison(comparison))
     if not comparison.is_equal:
         sys.exit(NOT_AS_PROMISED)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults: how a program behaves when the accelerator does not.
+"""Fault injection: how a program behaves when the accelerator fails.
 
     with connect(allow_faults=True) as session:
         with session.faults(zdnn.conv2d, status=zdnn.ZDNN_EXCEEDS_MDIS, nth=3) as faults:
             ...                                    # the third zdnn.conv2d raises ZdnnError
         print(faults.injected)
 
-Rules are those of the wire contract, `FaultRule` in nnpa/zdnn/v1/fault.proto, and the server alone
-says what they mean. It takes them only if it was started with --allow-faults.
+Rules are `FaultRule` messages of the wire contract, nnpa/zdnn/v1/fault.proto, which defines what
+they mean. A server accepts them only if it was started with --allow-faults.
 """
 
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule, InjectedFault

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that hold for a block of Python."""
+"""Fault rules of a session, for the duration of a `with` block."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from nnpa_client.errors import NnpaError
 
 
 def set_rules(session: OpenSession, rules: Sequence[FaultRule]) -> None:
-    """Replace the fault rules of a session; those that stay in their place go on counting."""
+    """Replace the fault rules of a session; rules at an unchanged index keep their counts."""
     request = UpdateSessionRequest(session=WireSession(name=session.name, fault_rules=rules))
     request.update_mask.paths.append("fault_rules")
     session.transport.unary(UPDATE_SESSION, request)
@@ -21,9 +21,9 @@ def set_rules(session: OpenSession, rules: Sequence[FaultRule]) -> None:
 
 
 class Faults:
-    """A context manager: its rules join those of the session, and leave with the block.
+    """A context manager that adds rules to those of the session, and removes them at its end.
 
-    Blocks nest; the counts of rules that were there before go on.
+    Blocks nest; earlier rules keep their counts.
     """
 
     def __init__(self, session: OpenSession, rules: Sequence[FaultRule]) -> None:
@@ -51,7 +51,7 @@ class Faults:
             self._leave(quietly=exception is not None)
 
     def _run_queued(self) -> None:
-        """Run what a pipeline has queued: an empty list of operations comes after it."""
+        """Flush the pipeline's queue, by an empty list of operations behind it."""
         self._session.execute(())
 
     def _leave(self, quietly: bool) -> None:
@@ -66,13 +66,16 @@ class Faults:
 
     def _fetch(self) -> list[InjectedFault]:
         first = len(self._before)
-        mine = range(first, first + len(self._rules))
-        faults = self._session.status().injected_faults
-        return [fault for fault in faults if fault.sequence > self._sequence and fault.rule in mine]
+        own_rules = range(first, first + len(self._rules))
+        return [
+            fault
+            for fault in self._session.status().injected_faults
+            if fault.sequence > self._sequence and fault.rule in own_rules
+        ]
 
     @property
     def injected(self) -> list[InjectedFault]:
-        """What the rules of this block have injected, in order; at most the last 1000."""
+        """The faults that the rules of this block injected, in order; at most the last 1000."""
         if self._open:
             self._injected = self._fetch()
         return list(self._injected)

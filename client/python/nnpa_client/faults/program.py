@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs under fault rules: started, watched, ended, and what the server's log says of them."""
+"""Run programs under fault rules, and read the injected faults from the server's log."""
 
 import contextlib
 import json
@@ -19,8 +19,8 @@ from nnpa.zdnn.v1.fault_pb2 import FaultRule
 from nnpa_client._server import PrivateServer
 from nnpa_client.config import environment_with
 
-# A program that crashes or is killed leaves its session behind, until that expires: there may be
-# many of them, and none keeps much.
+# A program that crashes or is killed leaves its session behind until that expires: permit many
+# sessions with small caches.
 FLAGS = (
     *("--allow-faults", "--log-format", "json", "--log-level", "warning"),
     *("--max-sessions", "100000", "--max-session-cache", "16MiB"),
@@ -30,7 +30,7 @@ _LOGGER = "nnpa.fault"
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A fault as the server's log has it; `session` is what logs call the session."""
+    """An injected fault in the server's log; `session` is the session's name in logs."""
 
     session: str
     call: int
@@ -42,9 +42,9 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a run of a program came to.
+    """The outcome of a program's run.
 
-    `code` is its exit code, negative for a signal, None for a program that did not end in time.
+    `code` is the exit code, negative for a signal, None for a program that did not end in time.
     """
 
     code: int | None
@@ -55,15 +55,15 @@ class Ended:
 
 
 class FaultServer:
-    """A private server that allows faults, and reads its own log.
+    """A private server that allows faults, and whose log is read.
 
-    A session ends that nobody uses for `idle` seconds.
+    Sessions expire that are not used for `idle` seconds.
     """
 
     def __init__(self, idle: float = 900.0) -> None:
         self._server = PrivateServer(flags=(*FLAGS, "--idle-timeout", f"{idle:.3f}s"))
-        self._read = 0
-        self._old: set[str] = set()
+        self._log_offset = 0
+        self._past_sessions: set[str] = set()
 
     @property
     def target(self) -> str:
@@ -71,15 +71,16 @@ class FaultServer:
         return self._server.target
 
     def marked(self) -> tuple[Marked, ...]:
-        """Return the faults that were logged since the last look, of sessions begun since then."""
+        """Return the faults logged since the last call, of sessions that began since then."""
         with self._server.log.open("rb") as log:
-            log.seek(self._read)
-            lines = log.read()
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._read += len(whole)
-        found = [_marked(line) for line in whole.splitlines()]
-        new = tuple(one for one in found if one is not None and one.session not in self._old)
-        self._old |= {one.session for one in new}
+            log.seek(self._log_offset)
+            text = log.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._log_offset += len(complete)
+        faults = [_parse_fault(line) for line in complete.splitlines()]
+        past = self._past_sessions
+        new = tuple(fault for fault in faults if fault is not None and fault.session not in past)
+        past |= {fault.session for fault in new}
         return new
 
     def stop(self) -> None:
@@ -87,25 +88,25 @@ class FaultServer:
         self._server.stop()
 
 
-def _marked(line: bytes) -> Marked | None:
+def _parse_fault(line: bytes) -> Marked | None:
     try:
-        facts: dict[str, Any] = json.loads(line)
+        fields: dict[str, Any] = json.loads(line)
     except ValueError:
-        return None  # what a thread's end prints, say
-    if facts.get("logger") != _LOGGER:
+        return None  # not a log record: a traceback, for example
+    if fields.get("logger") != _LOGGER:
         return None
-    return Marked(**{name: facts[name] for name in Marked.__slots__})
+    return Marked(**{name: fields[name] for name in Marked.__slots__})
 
 
 def write_rules(path: Path, rules: Sequence[FaultRule]) -> None:
-    """Write a file of rules, as JSON, which is YAML."""
-    told = [MessageToDict(rule, preserving_proto_field_name=True) for rule in rules]
-    for rule in told:
-        rule.update({name: int(rule[name]) for name in _WIDE if name in rule})
-    path.write_text(json.dumps({"rules": told}), encoding="utf-8")
+    """Write a rules file, as JSON, which is YAML."""
+    documents = [MessageToDict(rule, preserving_proto_field_name=True) for rule in rules]
+    for document in documents:
+        document.update({name: int(document[name]) for name in _INT64_FIELDS if name in document})
+    path.write_text(json.dumps({"rules": documents}), encoding="utf-8")
 
 
-_WIDE = ("call", "nth", "every", "seed")  # 64-bit numbers, which protobuf's JSON has as texts
+_INT64_FIELDS = ("call", "nth", "every", "seed")  # strings in protobuf's JSON
 
 
 def run(
@@ -113,16 +114,16 @@ def run(
     command: Sequence[str],
     rules: Sequence[FaultRule],
     timeout: float,
-    more: Mapping[str, str],
+    variables: Mapping[str, str],
 ) -> Ended:
-    """Run a program under rules, for at most `timeout` seconds; its processes end with it.
+    """Run a program under rules, for at most `timeout` seconds; then kill its process group.
 
-    `more` is what its environment has besides. Raises OSError for a program that cannot be started.
+    `variables` are added to its environment. Raises OSError for a program that cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="nnpa-") as folder:
         path, output, errors = (Path(folder) / name for name in ("rules.json", "out", "err"))
         write_rules(path, rules)
-        chosen = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path), **more}
+        added = {"ZDNN_SERVER": server.target, "ZDNN_FAULTS": str(path), **variables}
         started = time.monotonic()
         with output.open("wb") as out, errors.open("wb") as err:
             process = subprocess.Popen(
@@ -130,7 +131,7 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=environment_with(chosen),
+                env=environment_with(added),
                 start_new_session=True,
             )
             code = _wait(process, timeout)

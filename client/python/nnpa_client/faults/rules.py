@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault rules from Python's words, and from a file.
+"""Fault rules from Python keywords, and from a file.
 
-What a rule means is the server's business: here only its form is looked at.
+Only their form is checked here; the server alone defines what they mean.
 """
 
 import json
@@ -15,12 +15,12 @@ from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
 
 from nnpa_client.status import Status
 
-MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _SCHEMA = "faults.schema.json"
 
 
 class Rule(TypedDict, total=False):
-    """The fields of `FaultRule` but its operation, in Python's words.
+    """The fields of `FaultRule` except its operation, in Python types.
 
     `status` is a `Status`, a number or a name, `delay` seconds or a FaultDelay, `move` the name of
     a machine or a FaultMove.
@@ -45,18 +45,17 @@ class Rule(TypedDict, total=False):
 
 
 def make_rule(operation: Callable[..., object] | str | None, words: Mapping[str, Any]) -> FaultRule:
-    """Return the rule that keywords ask for.
+    """Return the rule that keywords describe.
 
     `operation` is a function of `nnpa_client.zdnn`, the name of a zDNN function, or None for any.
-    Raises ValueError for a field that there is not, or a value that it cannot have.
+    Raises ValueError for an unknown field or a value that the field does not take.
     """
     rule = FaultRule(operation=_name(operation))
     for field, value in words.items():
-        known = FaultRule.DESCRIPTOR.fields_by_name
-        if field not in known or field == "operation":
+        if field not in FaultRule.DESCRIPTOR.fields_by_name or field == "operation":
             raise ValueError(f"{field}: unknown, expected one of {_fields()}")
         try:
-            _put(rule, field, value)
+            _set_field(rule, field, value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{field}: {value!r}, {error}") from error
     return rule
@@ -73,7 +72,7 @@ def _name(operation: Callable[..., object] | str | None) -> str:
     return f"zdnn_{name}"
 
 
-def _put(rule: FaultRule, field: str, value: Any) -> None:
+def _set_field(rule: FaultRule, field: str, value: Any) -> None:
     match field, value:
         case "status", int():
             rule.status = status_text(value)
@@ -90,20 +89,20 @@ def _put(rule: FaultRule, field: str, value: Any) -> None:
 
 
 def status_text(status: int) -> str:
-    """Return a status as rules have it: zDNN's name, else the number."""
+    """Return a status as text for rules: zDNN's name, else the number."""
     return Status(status).name if status in set(Status) else f"0x{status:08X}"
 
 
 def read_rules(path: Path) -> list[FaultRule]:
     """Return the rules of a YAML file, whose form `schema` describes.
 
-    Raises ValueError, which names the file and the place, for anything else than rules.
+    Raises ValueError, which names the file and the rule, for a file of another form.
     """
     from yaml import YAMLError, safe_load  # 30 ms, and only needed here
 
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise ValueError(f"{path}: {size} bytes, at most {MOST_BYTES}")
+    if size > _MAX_BYTES:
+        raise ValueError(f"{path}: {size} bytes, at most {_MAX_BYTES}")
     try:
         document: Any = safe_load(path.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as error:
@@ -132,5 +131,5 @@ def _read(rule: Any, place: str) -> FaultRule:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a rules file."""
     text = files("nnpa_client.faults").joinpath(_SCHEMA).read_text(encoding="utf-8")
-    read: dict[str, Any] = json.loads(text)
-    return read
+    document: dict[str, Any] = json.loads(text)
+    return document

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two traces side by side: where statuses part, where values do, and by how much.
+"""Compare two traces: where statuses differ, where values differ, and by how much.
 
-Operations are compared in the order in which each session made them, first session with first;
-what a client did for itself is left out. Values can be compared wherever both traces have them:
-equal digests are equal values, and contents tell by how much others differ.
+The first session of a trace is compared with the first of the other, the second with the second,
+each operation by operation. Housekeeping operations are left out. Values are compared where both
+traces recorded them: equal digests mean equal values, and contents give the distance.
 """
 
 import itertools
@@ -24,8 +24,8 @@ from nnpa_client.trace.history import Trace, TracedOperation
 from nnpa_client.trace.values import (
     ValueDifference,
     array_elements,
-    difference,
     stick_elements,
+    value_difference,
 )
 
 Kind = Literal["operation", "status", "answer", "flags", "values"]
@@ -33,15 +33,15 @@ Kind = Literal["operation", "status", "answer", "flags", "values"]
 _BY_CONTENTS = frozenset(
     (Status.ZDNN_OK, Status.ZDNN_ELEMENT_RANGE_VIOLATION, Status.ZDNN_CONVERT_FAILURE)
 )
-_RETRIED = "CACHE_MISS"  # a client's own affair: it makes the call again
+_RETRIED = "CACHE_MISS"  # the client repeats such a call by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two traces part: the operation's index in the left one, its name, what differs.
+    """A difference of two traces: the operation's index in the left one, its name, what differs.
 
-    `left` and `right` are what each has; `values` how far an output, `operand`, is apart where the
-    contents are known.
+    `left` and `right` are the two sides as text; `values` is the distance of the output `operand`,
+    where both traces recorded its contents.
     """
 
     session: int
@@ -56,10 +56,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
-    `statuses` and `values` count what was compared, `unknown` outputs whose values one of the
-    traces does not have, `by_contents` statuses that depend on what tensors hold and differ.
+    `statuses` and `values` count what was compared, `unknown` the outputs whose values a trace
+    does not have, `by_contents` the differing statuses that depend on the contents of tensors.
     """
 
     differences: tuple[Difference, ...]
@@ -75,7 +75,7 @@ class Comparison:
 
     def first(self, *kinds: Kind) -> Difference | None:
         """Return the first difference of these kinds."""
-        return next((one for one in self.differences if one.kind in kinds), None)
+        return next((entry for entry in self.differences if entry.kind in kinds), None)
 
 
 @dataclass(slots=True)
@@ -89,35 +89,38 @@ class _Counts:
 def diff(left: Trace, right: Trace, ulp: int = 0, with_values: bool = True) -> Comparison:
     """Compare two traces; values up to `ulp` units in the last place of DLFLOAT16 apart are equal.
 
-    Without `with_values` inputs were not the same: values, and statuses that depend on them, are
-    counted and not compared.
+    Without `with_values`, for traces of different inputs, values and the statuses that depend on
+    them are counted but not compared.
     """
-    counts, found = _Counts(), list[Difference]()
-    ours, theirs = _by_session(left), _by_session(right)
-    for mine, yours in itertools.zip_longest(ours, theirs, fillvalue=()):
-        for a, b in itertools.zip_longest(mine, yours):
+    counts, differences = _Counts(), list[Difference]()
+    sessions = itertools.zip_longest(_by_session(left), _by_session(right), fillvalue=())
+    for left_operations, right_operations in sessions:
+        for a, b in itertools.zip_longest(left_operations, right_operations):
             if a is None or b is None or a.name != b.name:
-                found.append(_parting(a, b))
+                differences.append(_sequence_difference(a, b))
                 break
-            found += _compare(left, right, a, b, counts, ulp if with_values else None)
+            differences += _compare(left, right, a, b, counts, ulp if with_values else None)
     return Comparison(
-        tuple(found), counts.statuses, counts.values, counts.unknown, counts.by_contents
+        tuple(differences), counts.statuses, counts.values, counts.unknown, counts.by_contents
     )
 
 
 def _by_session(trace: Trace) -> list[tuple[TracedOperation, ...]]:
-    made: dict[int, list[TracedOperation]] = {}
+    sessions: dict[int, list[TracedOperation]] = {}
     for operation in trace.operations:
         if not operation.is_housekeeping and operation.failure != _RETRIED:
-            made.setdefault(operation.session, []).append(operation)
-    return [tuple(made[number]) for number in sorted(made)]
+            sessions.setdefault(operation.session, []).append(operation)
+    return [tuple(sessions[number]) for number in sorted(sessions)]
 
 
-def _parting(left: TracedOperation | None, right: TracedOperation | None) -> Difference:
-    there = left or right
-    assert there is not None
-    mine, yours = (f"zdnn_{one.name}" if one else "no operation" for one in (left, right))
-    return Difference(there.session, there.index, there.name, "operation", mine, yours)
+def _sequence_difference(left: TracedOperation | None, right: TracedOperation | None) -> Difference:
+    operation = left or right
+    assert operation is not None
+    left_name, right_name = (
+        f"zdnn_{side.name}" if side else "no operation" for side in (left, right)
+    )
+    index, name = operation.index, operation.name
+    return Difference(operation.session, index, name, "operation", left_name, right_name)
 
 
 def _compare(
@@ -128,23 +131,24 @@ def _compare(
     counts: _Counts,
     ulp: int | None,
 ) -> Iterator[Difference]:
-    def told(kind: Kind, mine: str, yours: str, operand: str = "") -> Difference:
-        return Difference(a.session, a.index, a.name, kind, mine, yours, operand)
+    def difference(kind: Kind, left_text: str, right_text: str) -> Difference:
+        return Difference(a.session, a.index, a.name, kind, left_text, right_text)
 
     if ulp is None and a.status != b.status and _both_by_contents(a, b):
         counts.by_contents += 1
     else:
         counts.statuses += 1
         if a.status != b.status:
-            yield told("status", a.status, b.status)
+            yield difference("status", a.status, b.status)
     if ulp is None:
         counts.unknown += len(_outputs(a))
         return
-    if (mine := _answer(a.result)) != (yours := _answer(b.result)) and a.status == b.status:
-        yield told("answer", mine, yours)
-    flags = [one.fp_flags if one else 0 for one in (a.result, b.result)]
+    answers = _answer(a.result), _answer(b.result)
+    if answers[0] != answers[1] and a.status == b.status:
+        yield difference("answer", *answers)
+    flags = [result.fp_flags if result else 0 for result in (a.result, b.result)]
     if flags[0] != flags[1]:
-        yield told("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
+        yield difference("flags", f"0x{flags[0]:02X}", f"0x{flags[1]:02X}")
     yield from _compare_outputs(left, right, a, b, counts, ulp)
 
 
@@ -156,12 +160,13 @@ def _compare_outputs(
     counts: _Counts,
     ulp: int,
 ) -> Iterator[Difference]:
-    others = _outputs(b)
+    right_outputs = _outputs(b)
     for key, output in _outputs(a).items():
-        found = _values(left, right, (a, output), (b, others.get(key)), counts, ulp)
-        if found is not None:
-            sizes = f"{output.size} bytes", f"{others[key].size} bytes"
-            yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], found[0])
+        pair = (a, output), (b, right_outputs.get(key))
+        mismatch = _compare_values(left, right, *pair, counts, ulp)
+        if mismatch is not None:
+            sizes = f"{output.size} bytes", f"{right_outputs[key].size} bytes"
+            yield Difference(a.session, a.index, a.name, "values", *sizes, key[1], mismatch[0])
 
 
 def _both_by_contents(a: TracedOperation, b: TracedOperation) -> bool:
@@ -170,7 +175,7 @@ def _both_by_contents(a: TracedOperation, b: TracedOperation) -> bool:
 
 
 def _answer(result: OperationResult | None) -> str:
-    """Return what a function returned that is no tensor, as text."""
+    """Return a function's scalar answer as text, empty if it has none."""
     if result is None:
         return ""
     match result.WhichOneof("value"):
@@ -184,46 +189,48 @@ def _answer(result: OperationResult | None) -> str:
             return ""
 
 
-def _outputs(one: TracedOperation) -> dict[tuple[int, str], TracedContents]:
-    kept = one.having(CONTENTS_ROLE_ARRAY_OUT, CONTENTS_ROLE_STICKS_OUT)
-    return {(int(output.role), output.operand): output for output in kept}
+def _outputs(operation: TracedOperation) -> dict[tuple[int, str], TracedContents]:
+    outputs = operation.having(CONTENTS_ROLE_ARRAY_OUT, CONTENTS_ROLE_STICKS_OUT)
+    return {(int(output.role), output.operand): output for output in outputs}
 
 
-def _values(
+def _compare_values(
     left: Trace,
     right: Trace,
-    mine: tuple[TracedOperation, TracedContents],
-    yours: tuple[TracedOperation, TracedContents | None],
+    left_output: tuple[TracedOperation, TracedContents],
+    right_output: tuple[TracedOperation, TracedContents | None],
     counts: _Counts,
     ulp: int,
 ) -> tuple[ValueDifference | None] | None:
-    """Return how an output differs: None if it does not, a tuple of None if nobody knows how."""
-    (a, ours), (b, theirs) = mine, yours
-    if theirs is None:
+    """Return how an output differs: None if equal, a tuple of None if the distance is unknown."""
+    (a, a_contents), (b, b_contents) = left_output, right_output
+    if b_contents is None:
         counts.unknown += 1
         return None
     counts.values += 1
-    if (ours.size, ours.digest) == (theirs.size, theirs.digest):
+    if (a_contents.size, a_contents.digest) == (b_contents.size, b_contents.digest):
         return None
-    first, second = left.bytes_of(ours), right.bytes_of(theirs)
-    is_array = ours.role == CONTENTS_ROLE_ARRAY_OUT
+    a_bytes, b_bytes = left.bytes_of(a_contents), right.bytes_of(b_contents)
+    is_array = a_contents.role == CONTENTS_ROLE_ARRAY_OUT
     elements = array_elements if is_array else stick_elements
-    structure = _structure(a, ours, is_array)
-    if first is None or second is None or ours.size != theirs.size:
+    structure = _structure(a, a_contents, is_array)
+    if a_bytes is None or b_bytes is None or a_contents.size != b_contents.size:
         return (None,)
-    one = elements(first, structure)
-    other = elements(second, _structure(b, theirs, is_array))
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+    a_array = elements(a_bytes, structure)
+    b_array = elements(b_bytes, _structure(b, b_contents, is_array))
+    if (a_array.shape, a_array.dtype) != (b_array.shape, b_array.dtype):
         return (None,)
-    found = difference(one, other, not is_array and _is_dlfloat(structure))
-    if found is None or (found.ulp is not None and found.ulp <= ulp):
+    distance = value_difference(a_array, b_array, not is_array and _is_dlfloat(structure))
+    if distance is None or (distance.ulp is not None and distance.ulp <= ulp):
         return None
-    return (found,)
+    return (distance,)
 
 
-def _structure(one: TracedOperation, contents: TracedContents, is_array: bool) -> Ztensor | None:
+def _structure(
+    operation: TracedOperation, contents: TracedContents, is_array: bool
+) -> Ztensor | None:
     name = "ztensor" if is_array else contents.operand
-    return next((operand.structure for operand in one.operands if operand.name == name), None)
+    return next((operand.structure for operand in operation.operands if operand.name == name), None)
 
 
 def _is_dlfloat(structure: Ztensor | None) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of traces: eight bytes, then records in zlib format; see nnpa/zdnn/v1/trace.proto.
+"""Trace files: a magic number, then zlib-compressed records; see nnpa/zdnn/v1/trace.proto.
 
-A file that was cut anywhere is read up to there.
+A truncated file is read up to its last complete record.
 """
 
 import time
@@ -17,8 +17,8 @@ from nnpa.zdnn.v1.trace_pb2 import TraceRecord
 TracePath: TypeAlias = str | PathLike[str]
 
 MAGIC = b"NNPATRC1"
-_LEVEL = 1  # of zlib: a program waits for nothing else
-_FLUSH_SECONDS = 0.5  # after which what was written can be read, whatever happens
+_LEVEL = 1  # of zlib: fastest, as the recorded program runs meanwhile
+_FLUSH_SECONDS = 0.5  # between flushes: a crash loses no more than this
 _READ_BYTES = 1 << 20
 # Sources: the largest message of a server, --max-message, with its answer; the largest trace.
 _MAX_RECORD_BYTES = 1 << 30
@@ -26,7 +26,7 @@ _MAX_BYTES = 5 << 30
 
 
 class TraceWriter:
-    """A file that is written while a trace comes in."""
+    """A trace file that is written while its records arrive."""
 
     def __init__(self, path: TracePath) -> None:
         self._file = Path(path).open("wb")  # noqa: SIM115 - closed by close()
@@ -36,7 +36,7 @@ class TraceWriter:
         self._flushed = time.monotonic()
 
     def write(self, records: bytes) -> None:
-        """Add bytes of records; now and then they reach the file for good."""
+        """Append bytes of records; flush the file every half second."""
         if records:
             self._file.write(self._zlib.compress(records))
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
@@ -45,51 +45,51 @@ class TraceWriter:
             self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write what is left and close the file. May be repeated."""
+        """Write the rest and close the file. May be repeated."""
         if not self._file.closed:
             self._file.write(self._zlib.flush())
             self._file.close()
 
 
 def read_records(path: TracePath) -> Iterator[TraceRecord]:
-    """Yield the records of a file, as far as they are whole.
+    """Yield the complete records of a file.
 
-    Raises ValueError for a file that is no trace, or one that unpacks to more than any server
-    records; OSError where there is none.
+    Raises ValueError for a file that is no trace, or that decompresses to more than any server
+    records; OSError for a file that cannot be opened.
     """
     with Path(path).open("rb") as file:
         start = file.read(len(MAGIC))
         if start != MAGIC:
             raise ValueError(f"{path}: begins with {start!r}, expected {MAGIC!r}: not a trace")
         pending = bytearray()
-        for unpacked in _unpacked(iter(lambda: file.read(_READ_BYTES), b""), path):
+        for unpacked in _decompressed(iter(lambda: file.read(_READ_BYTES), b""), path):
             pending += unpacked
-            yield from _whole(pending, path)
+            yield from _take_records(pending, path)
 
 
-def _unpacked(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
-    """Yield unpacked bytes, up to the first that cannot be."""
-    unpacker, total = zlib.decompressobj(), 0
+def _decompressed(parts: Iterator[bytes], path: TracePath) -> Iterator[bytes]:
+    """Yield decompressed bytes, up to the first corrupt part."""
+    decompressor, total = zlib.decompressobj(), 0
     for part in parts:
         packed = part
         while packed:
             try:
-                unpacked = unpacker.decompress(packed, _READ_BYTES)
+                unpacked = decompressor.decompress(packed, _READ_BYTES)
             except zlib.error:
                 return
             total += len(unpacked)
             if total > _MAX_BYTES:
                 raise ValueError(f"{path}: more than {_MAX_BYTES} bytes of records")
             yield unpacked
-            packed = unpacker.unconsumed_tail
+            packed = decompressor.unconsumed_tail
 
 
-def _whole(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
-    """Yield the whole records at the front, and remove them."""
+def _take_records(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
+    """Yield the complete records at the front of a buffer, and remove them."""
     done = 0
     with memoryview(pending) as view:
-        while (found := _head(view, done)) is not None:
-            size, start = found
+        while (head := _record_head(view, done)) is not None:
+            size, start = head
             if size > _MAX_RECORD_BYTES:
                 raise ValueError(f"{path}: a record of {size} bytes, at most {_MAX_RECORD_BYTES}")
             if start + size > len(view):
@@ -103,8 +103,8 @@ def _whole(pending: bytearray, path: TracePath) -> Iterator[TraceRecord]:
     del pending[:done]
 
 
-def _head(view: memoryview, position: int) -> tuple[int, int] | None:
-    """Return the size of the record at a position, and where it starts; None if that is cut."""
+def _record_head(view: memoryview, position: int) -> tuple[int, int] | None:
+    """Decode a record's size, a varint; return it and its end, None if it is incomplete."""
     size = 0
     for shift in range(0, 70, 7):
         if position >= len(view):

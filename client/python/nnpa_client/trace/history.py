@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace tells: sessions, calls, operations with their operands, answers and contents."""
+"""A trace in memory: sessions, calls, operations with their operands, answers and contents."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ _COMPUTING = range(20, 90)  # arms of operations; source: nnpa/zdnn/v1/operation
 _ARMS = operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 COMPUTING = frozenset(arm.name for arm in _ARMS if arm.number in _COMPUTING)
 """Functions that compute on ztensors, by their names without prefix."""
-FUNCTIONS = frozenset(one.name for one in _ARMS)
+FUNCTIONS = frozenset(arm.name for arm in _ARMS)
 """All functions that a trace can have, by their names without prefix."""
 WRITE, READ = "write sticks", "read sticks"
-"""What calls are named that move the contents of a buffer and are no function of zDNN."""
+"""Names of calls that move the contents of a buffer and are no function of zDNN."""
 _ENDS = {
     "TRACE_END_REASON_TOO_LARGE": "cut: it would have become larger than it may",
     "TRACE_END_REASON_TOO_SLOW": "cut: it was not written as fast as the program ran",
@@ -41,7 +41,7 @@ _ENDS = {
 class Operand:
     """A ztensor of an operation: its C parameter name, its id in the session or 0, its structure.
 
-    An output's structure is as the operation left it. None where the trace does not know it.
+    An output's structure is that after the operation. None where the trace does not have it.
     """
 
     name: str
@@ -87,7 +87,7 @@ class TracedOperation:
 
     @property
     def is_housekeeping(self) -> bool:
-        """Whether a client made the call for itself: the program did not."""
+        """Whether the client made the call by itself, without the program."""
         return self.message.housekeeping or self.name in (WRITE, READ)
 
     def having(self, *roles: ContentsRole.ValueType) -> tuple[TracedContents, ...]:
@@ -129,21 +129,21 @@ class Trace:
     @cached_property
     def sessions(self) -> Mapping[int, accelerator_pb2.Session]:
         """The options that each session began with, by its number."""
-        found: dict[int, accelerator_pb2.Session] = {}
+        options: dict[int, accelerator_pb2.Session] = {}
         for event in self.events:
             if not isinstance(event, Call):
-                found.setdefault(*event)
-        return found
+                options.setdefault(*event)
+        return options
 
     def bytes_of(self, contents: TracedContents) -> bytes | None:
         """Return contents; None where the trace does not have them."""
-        held = self.pieces.get(contents.digest, b"")
-        return held if len(held) == contents.size else None
+        recorded = self.pieces.get(contents.digest, b"")
+        return recorded if len(recorded) == contents.size else None
 
 
 @dataclass(slots=True)
-class _Reading:
-    """What is known at a point of a trace."""
+class _Reader:
+    """The state of sessions at a point of a trace, while it is read."""
 
     results: dict[int, list[OperationResult]] = field(
         default_factory=dict[int, list[OperationResult]]
@@ -161,31 +161,32 @@ class _Reading:
         for info in record.tensors:
             self.tensors[record.session, info.id] = info.ztensor
         number, self.calls = self.calls, self.calls + 1
-        answers = [results[one] if one < len(results) else None for one in record.results]
+        answers = [results[index] if index < len(results) else None for index in record.results]
         messages = list(record.operations) or [operation_pb2.Operation()]
         operations: list[TracedOperation] = []
-        started = record.start_ns
-        for place, message in enumerate(messages):
-            result = answers[place] if place < len(answers) else None
-            took = record.durations_ns[place] if place < len(record.durations_ns) else 0
-            one = self._operation(number, record, place, message, result, started, took)
-            operations.append(one)
-            started += took
+        start = record.start_ns
+        for position, message in enumerate(messages):
+            result = answers[position] if position < len(answers) else None
+            duration = record.durations_ns[position] if position < len(record.durations_ns) else 0
+            operations.append(
+                self._operation(number, record, position, message, result, start, duration)
+            )
+            start += duration
         return Call(number, record, tuple(operations))
 
     def _operation(
         self,
         call: int,
         record: TracedCall,
-        place: int,
+        position: int,
         message: operation_pb2.Operation,
         result: OperationResult | None,
-        started: int,
-        took: int,
+        start: int,
+        duration: int,
     ) -> TracedOperation:
         index, self.operations = self.operations, self.operations + 1
         name = message.WhichOneof("operation") or _stream_name(record)
-        failed = record.HasField("error") and place == len(record.results)
+        failed = record.HasField("error") and position == len(record.results)
         return TracedOperation(
             index,
             call,
@@ -193,10 +194,10 @@ class _Reading:
             name,
             message,
             result,
-            started,
-            took,
+            start,
+            duration,
             tuple(self._operands(record, name, message, result)),
-            tuple(content for content in record.contents if content.operation_index == place),
+            tuple(content for content in record.contents if content.operation_index == position),
             (record.error.reason or record.error.code) if failed else "",
         )
 
@@ -238,20 +239,20 @@ def _references(
     if message.WhichOneof("operation") is None:
         return
     fields: Iterable[tuple[Any, Any]] = getattr(message, name).ListFields()
-    for one, value in fields:
-        if isinstance(value, tensor_pb2.TensorRef):
-            yield one.name, value
+    for descriptor, reference in fields:
+        if isinstance(reference, tensor_pb2.TensorRef):
+            yield descriptor.name, reference
 
 
 def read(path: TracePath) -> Trace:
-    """Read a trace; one that was cut is read up to there, and says so in `ending`.
+    """Read a trace; `ending` of a truncated one says why it is not complete.
 
-    Raises ValueError for a file that is no trace, OSError where there is none.
+    Raises ValueError for a file that is no trace, OSError for a file that cannot be opened.
     """
     start, ending = TraceStart(), "interrupted: it has no end"
     events: list[Call | tuple[int, accelerator_pb2.Session]] = []
     pieces: dict[bytes, bytearray] = {}
-    reading = _Reading()
+    reader = _Reader()
     for record in read_records(path):
         match record.WhichOneof("record"):
             case "start":
@@ -259,22 +260,23 @@ def read(path: TracePath) -> Trace:
             case "session":
                 events.append((record.session.session, record.session.options))
             case "call":
-                events.append(reading.call(record.call))
+                events.append(reader.call(record.call))
             case "bytes":
                 piece = record.bytes
-                held = pieces.setdefault(piece.digest, bytearray())
-                if piece.offset == len(held):
-                    held += piece.piece
+                received = pieces.setdefault(piece.digest, bytearray())
+                if piece.offset == len(received):
+                    received += piece.piece
             case "end":
                 ending = _ending(record)
             case None:
                 continue
-    return Trace(start, tuple(events), {key: bytes(one) for key, one in pieces.items()}, ending)
+    contents = {digest: bytes(received) for digest, received in pieces.items()}
+    return Trace(start, tuple(events), contents, ending)
 
 
 def _ending(record: TraceRecord) -> str:
     if record.end.reason == TRACE_END_REASON_ENDED:
         return ""
-    known = record.end.reason in TraceEndReason.values()
-    name = TraceEndReason.Name(record.end.reason) if known else ""
+    is_defined = record.end.reason in TraceEndReason.values()
+    name = TraceEndReason.Name(record.end.reason) if is_defined else ""
     return _ENDS.get(name, f"cut, for reason {record.end.reason}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording: a trace of a server's becomes a file while the program runs."""
+"""Recording: write a server's trace to a file while the program runs."""
 
 import contextlib
 import subprocess
@@ -21,13 +21,13 @@ from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.format import TracePath, TraceWriter
 from nnpa_client.trace.history import Trace, read
 
-_END_SECONDS = 30.0  # that the end of a trace may take to come
+_END_TIMEOUT = 30.0  # seconds from the end of a trace to its last record
 
 
 class Recording:
-    """A trace on its way into the file `path`; `name` is what sessions join it by.
+    """A trace that is written to the file `path`; sessions join it by its `name`.
 
-    `problem` says, after `stop`, why the file is not complete, None if it is as the server sent it.
+    After `stop`, `problem` says why the file is not complete; None if it is.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class Recording:
             self.problem = error
 
     def stop(self) -> None:
-        """End the trace and close the file, once everything is in it."""
-        unsaid: NnpaError | None = None
+        """End the trace, wait for its last record, and close the file."""
+        failure: NnpaError | None = None
         try:
             self._transport.unary(END_TRACE, EndTraceRequest(trace=self.name))
         except NnpaError as error:
-            unsaid = error  # a server that has gone has ended its traces, too
-        self._thread.join(_END_SECONDS)
+            failure = error  # a server that has stopped has ended its traces, too
+        self._thread.join(_END_TIMEOUT)
         if self._thread.is_alive():
-            self.problem = unsaid or TimeoutError(f"no end within {_END_SECONDS:g} s")
+            self.problem = failure or TimeoutError(f"no end within {_END_TIMEOUT:g} s")
         with contextlib.suppress(OSError):
             self._writer.close()
 
@@ -81,7 +81,7 @@ def record_session(
         try:
             yield recording
         finally:
-            with contextlib.suppress(NnpaError):  # the server may be what the program lost
+            with contextlib.suppress(NnpaError):  # the connection may be lost already
                 _join(session, "")
     finally:
         recording.stop()
@@ -91,8 +91,8 @@ def record_session(
 
 
 def _join(session: OpenSession, name: str) -> None:
-    """Have a session recorded by a trace from here on; by none without a name."""
-    session.update()  # which runs what a pipeline has queued
+    """Record a session in a trace from now on; an empty name ends that."""
+    session.update()  # runs what a pipeline has queued
     request = UpdateSessionRequest(session=SessionOptions(name=session.name, trace=name))
     request.update_mask.paths.append("trace")
     joined = session.transport.unary(UPDATE_SESSION, request)
@@ -103,11 +103,11 @@ def _join(session: OpenSession, name: str) -> None:
 def run_program(recording: Recording, target: str, command: Sequence[str]) -> int:
     """Run a program whose sessions join a recording at a server, and return its exit code.
 
-    That of a program that a signal ended is 128 and the signal's number, as of a shell. Raises
+    As in a shell, it is 128 plus the signal's number for a program that a signal ended. Raises
     OSError for a program that cannot be started.
     """
-    where = prefix()
-    library = None if where is None else where / "lib"
+    installation = prefix()
+    library = None if installation is None else installation / "lib"
     environment = program_environment(target, recording.name, library)
     with subprocess.Popen(command, env=environment) as program:
         code = program.wait()

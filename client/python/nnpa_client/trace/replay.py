@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace run again, call by call, and compared with what it was.
+"""Replay a trace call by call, record the replay, and compare both traces.
 
-Sessions are opened as they were, on another machine or with another library version where that is
-wanted, and what they do is recorded anew: `diff` has the rest. Inputs whose contents the trace does
-not have are ones (zeros where the digest is that of zeros), and values are then not compared.
+Sessions are opened with their recorded options, or with another machine or library version. Inputs
+whose contents the trace does not have are ones (zeros where the digest is that of zeros); values
+are then not compared.
 """
 
 import tempfile
@@ -47,15 +47,15 @@ from nnpa_client.trace.values import is_zeros, neutral_array, neutral_sticks
 
 _CHANGEABLE = ("machine_spec", "precheck", "status_diag", "program_check_action", "log_level",
                "log_module", "numerics", "jitter_seed", "accumulate")  # fmt: skip
-_FIRST_OWN_ID = 1 << 62  # of tensors that stand for inline ones: no client counts so far
-_RETRIED = "CACHE_MISS"  # a client's own affair: it made the call again
-# Codes of errors after which nothing can follow, rather than answers to one call.
-_LOST = frozenset(("UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"))
+_FIRST_OWN_ID = 1 << 62  # of tensors that replace inline ones: above the ids of any client
+_RETRIED = "CACHE_MISS"  # the client repeated such a call by itself
+# Codes of errors that end the connection or the session, not only one call.
+_FATAL_CODES = frozenset(("UNAVAILABLE", "UNAUTHENTICATED", "DEADLINE_EXCEEDED"))
 
 
 @dataclass(slots=True)
 class _Player:
-    """A session of the trace, played again."""
+    """A replayed session of the trace."""
 
     transport: Transport
     trace: Trace
@@ -63,7 +63,7 @@ class _Player:
     next_id: int = _FIRST_OWN_ID
 
     def play(self, call: Call) -> None:
-        """Make a call as it was made; what it answers is in the new trace."""
+        """Repeat a recorded call; its answer is in the new trace."""
         for info in call.record.tensors:
             self._put(info, call)
         operation = call.operations[0]
@@ -78,26 +78,26 @@ class _Player:
                 self._execute(call)
 
     def _execute(self, call: Call) -> None:
-        """Run a list; operations with contents beyond a message's go one by one."""
+        """Run a list; operations with contents too large for a message run one by one."""
         waiting: list[operation_pb2.Operation] = []
         for operation in call.operations:
-            places = _Places(self, operation)
-            message = self._filled(operation, places)
-            if not places.is_needed:
+            tensors = _InlineTensors(self, operation)
+            message = self._filled(operation, tensors)
+            if not tensors.are_too_large:
                 waiting.append(message)
                 continue
             self.run(waiting)
             waiting = []
-            places.make()
+            tensors.create()
             self._run_large(operation, message)
-            places.free()
+            tensors.free()
         self.run(waiting)
 
-    def _run_large(self, one: TracedOperation, message: operation_pb2.Operation) -> None:
+    def _run_large(self, operation: TracedOperation, message: operation_pb2.Operation) -> None:
         limit = self.session.limits.max_inline_bytes
         roles = (CONTENTS_ROLE_ARRAY_IN, CONTENTS_ROLE_ARRAY_OUT)
-        if any(array.size > limit for array in one.having(*roles)):
-            self._stream(one, message)
+        if any(array.size > limit for array in operation.having(*roles)):
+            self._stream(operation, message)
         else:
             self.run([message])
 
@@ -109,39 +109,41 @@ class _Player:
             )
             self.transport.unary(EXECUTE, Request(request))
 
-    def _stream(self, one: TracedOperation, message: operation_pb2.Operation) -> None:
-        if one.name == "transform_origtensor":
+    def _stream(self, operation: TracedOperation, message: operation_pb2.Operation) -> None:
+        if operation.name == "transform_origtensor":
             self._read(accelerator_pb2.ReadTensorRequest(operation=message))
             return
-        arrays = [self.array(one, array) for array in one.having(CONTENTS_ROLE_ARRAY_IN)]
-        getattr(message, one.name).ClearField("data")
+        arrays = [
+            self.array(operation, array) for array in operation.having(CONTENTS_ROLE_ARRAY_IN)
+        ]
+        getattr(message, operation.name).ClearField("data")
         target = accelerator_pb2.WriteArrays(
             operation=message, array_bytes=[len(array) for array in arrays]
         )
         self._send(accelerator_pb2.WriteTensorHeader(arrays=target), arrays)
 
-    def _write(self, one: TracedOperation, write: accelerator_pb2.WriteSticks) -> None:
-        brought = one.having(CONTENTS_ROLE_STICKS_IN)
+    def _write(self, operation: TracedOperation, write: accelerator_pb2.WriteSticks) -> None:
+        recorded = operation.having(CONTENTS_ROLE_STICKS_IN)
         structure = write.new_ztensor if write.HasField("new_ztensor") else None
-        if structure is None and one.operands:
-            structure = one.operands[0].structure
-        sticks = [self.sticks(contents, structure) for contents in brought]
+        if structure is None and operation.operands:
+            structure = operation.operands[0].structure
+        sticks = [self.sticks(contents, structure) for contents in recorded]
         target = accelerator_pb2.WriteSticks()
         target.CopyFrom(write)
         target.total_bytes = sum(map(len, sticks))
         self._send(accelerator_pb2.WriteTensorHeader(sticks=target), sticks)
 
     def _put(self, info: tensor_pb2.ZtensorInfo, call: Call) -> None:
-        """Make a tensor that the session had before the trace knew it."""
-        held = [
+        """Create a tensor that the session had before its recording began."""
+        recorded = [
             self.sticks(content, info.ztensor)
             for content in call.record.contents
             if content.role == CONTENTS_ROLE_STICKS_HELD and content.id == info.id
         ]
-        self.make(info.id, info.ztensor, held[0] if held else b"")
+        self.create(info.id, info.ztensor, recorded[0] if recorded else b"")
 
-    def make(self, number: int, structure: tensor_pb2.Ztensor, sticks: bytes) -> None:
-        """Make a tensor of the session; without sticks they are zeros."""
+    def create(self, number: int, structure: tensor_pb2.Ztensor, sticks: bytes) -> None:
+        """Create a tensor of the session; without sticks it holds zeros."""
         target = accelerator_pb2.WriteSticks(
             id=number, new_ztensor=structure, total_bytes=len(sticks)
         )
@@ -164,82 +166,84 @@ class _Player:
         for _ in self.transport.receive_stream(READ_TENSOR, request):
             pass
 
-    def _filled(self, one: TracedOperation, places: "_Places | None") -> operation_pb2.Operation:
-        """Return an operation with its contents, or with ids in the place of large ones."""
+    def _filled(
+        self, operation: TracedOperation, tensors: "_InlineTensors | None"
+    ) -> operation_pb2.Operation:
+        """Return an operation's message with its contents, or with ids instead of large ones."""
         message = operation_pb2.Operation()
-        message.CopyFrom(one.message)
-        arrays = one.having(CONTENTS_ROLE_ARRAY_IN)
+        message.CopyFrom(operation.message)
+        arrays = operation.having(CONTENTS_ROLE_ARRAY_IN)
         limit = self.session.limits.max_inline_bytes
         if arrays and max(array.size for array in arrays) <= limit:
-            getattr(message, one.name).data.extend(self.array(one, array) for array in arrays)
-        if places is not None:
-            places.fill(message)
+            contents = (self.array(operation, array) for array in arrays)
+            getattr(message, operation.name).data.extend(contents)
+        if tensors is not None:
+            tensors.fill(message)
         return message
 
-    def array(self, one: TracedOperation, contents: TracedContents) -> bytes:
-        """Return a user array, or what stands for it."""
-        structure = one.operands[0].structure if one.operands else None
-        held = self.trace.bytes_of(contents)
-        if held is None:
-            held = bytes(contents.size) if is_zeros(contents) else None
-        return neutral_array(contents.size, structure) if held is None else held
+    def array(self, operation: TracedOperation, contents: TracedContents) -> bytes:
+        """Return a user array, or ones (zeros) where the trace does not have it."""
+        structure = operation.operands[0].structure if operation.operands else None
+        recorded = self.trace.bytes_of(contents)
+        if recorded is None and is_zeros(contents):
+            recorded = bytes(contents.size)
+        return neutral_array(contents.size, structure) if recorded is None else recorded
 
     def sticks(self, contents: TracedContents, structure: tensor_pb2.Ztensor | None) -> bytes:
-        """Return sticks, or what stands for them."""
-        held = self.trace.bytes_of(contents)
-        if held is None:
-            held = bytes(contents.size) if is_zeros(contents) else None
-        return neutral_sticks(contents.size, structure) if held is None else held
+        """Return sticks, or ones (zeros) where the trace does not have them."""
+        recorded = self.trace.bytes_of(contents)
+        if recorded is None and is_zeros(contents):
+            recorded = bytes(contents.size)
+        return neutral_sticks(contents.size, structure) if recorded is None else recorded
 
 
 @dataclass(slots=True)
-class _Places:
-    """Inline tensors of one operation: contents go with it, or large ones into the session first.
+class _InlineTensors:
+    """The inline tensors of an operation: sent with it, or created in the session if too large.
 
-    Only a program that shared memory with the server, or had it remember contents, has any that
-    are too large.
+    Only programs that shared memory with the server, or used its content cache, have large ones.
     """
 
     player: _Player
-    one: TracedOperation
-    is_needed: bool = False
-    _made: list[tuple[int, tensor_pb2.Ztensor, bytes]] = field(
+    operation: TracedOperation
+    are_too_large: bool = False
+    _tensors: list[tuple[int, tensor_pb2.Ztensor, bytes]] = field(
         default_factory=list[tuple[int, tensor_pb2.Ztensor, bytes]]
     )
 
     def fill(self, message: operation_pb2.Operation) -> None:
-        """Put contents into the references of a message, or ids in their place."""
-        one, limit = self.one, self.player.session.limits.max_inline_bytes
-        brought = {each.operand: each for each in one.having(CONTENTS_ROLE_STICKS_IN)}
-        whole = sum(each.size for each in one.contents)
-        self.is_needed = whole > 2 * limit or any(each.size > limit for each in one.contents)
-        for operand in one.operands:
-            arm = getattr(message, one.name) if message.WhichOneof("operation") else None
+        """Put contents into the references of a message, or ids instead of large ones."""
+        operation, limit = self.operation, self.player.session.limits.max_inline_bytes
+        recorded = {sticks.operand: sticks for sticks in operation.having(CONTENTS_ROLE_STICKS_IN)}
+        sizes = [content.size for content in operation.contents]
+        self.are_too_large = sum(sizes) > 2 * limit or any(size > limit for size in sizes)
+        for operand in operation.operands:
+            arm = getattr(message, operation.name) if message.WhichOneof("operation") else None
             reference = getattr(arm, operand.name, None)
             if not isinstance(reference, tensor_pb2.TensorRef):
                 continue
             if not reference.HasField("inline_ztensor"):
                 continue
-            inline, contents = reference.inline_ztensor, brought.get(operand.name)
+            inline, contents = reference.inline_ztensor, recorded.get(operand.name)
             sticks = b"" if contents is None else self.player.sticks(contents, inline)
-            if not self.is_needed:
+            if not self.are_too_large:
                 if contents is not None:
                     inline.sticks = sticks
                 continue
             number, self.player.next_id = self.player.next_id, self.player.next_id + 1
             structure = tensor_pb2.Ztensor()
             structure.CopyFrom(inline)
-            self._made.append((number, structure, sticks))
+            self._tensors.append((number, structure, sticks))
             reference.id = number
 
-    def make(self) -> None:
-        """Make the tensors that stand for inline ones."""
-        for number, structure, sticks in self._made:
-            self.player.make(number, structure, sticks)
+    def create(self) -> None:
+        """Create the tensors that replace inline ones."""
+        for number, structure, sticks in self._tensors:
+            self.player.create(number, structure, sticks)
 
     def free(self) -> None:
-        """Free them."""
-        for number, structure, _ in self._made:
+        """Free the tensors that replaced inline ones."""
+        for number, structure, _ in self._tensors:
             if not structure.null_buffer:
                 free = operation_pb2.FreeZtensorBuffer(ztensor=tensor_pb2.TensorRef(id=number))
                 operation = operation_pb2.Operation(free_ztensor_buffer=free, housekeeping=True)
@@ -254,11 +258,11 @@ def replay(
     library: str | None = None,
     ulp: int = 0,
 ) -> tuple[Comparison, Trace]:
-    """Run a trace again and compare; return the comparison and the new trace.
+    """Replay a trace and compare; return the comparison and the new trace.
 
-    `machine` and `library` are in the place of those of every session. `output` is the file of the
-    new trace, none if it is not to stay. Raises TransportError where the server is lost, or does
-    not take a session.
+    `machine` and `library` replace those of every session. `output` is the file of the new trace;
+    None for a temporary one. Raises TransportError when the connection is lost, or the server
+    refuses a session.
     """
     spec = None
     if machine is not None:
@@ -274,8 +278,8 @@ def replay(
             recording.stop()
         if recording.problem is not None:
             raise recording.problem
-        again = recording.read()
-    return diff(trace, again, ulp, trace.start.contents), again
+        replayed = recording.read()
+    return diff(trace, replayed, ulp, trace.start.contents), replayed
 
 
 def _play(
@@ -310,18 +314,18 @@ def _play_call(players: dict[int, _Player], call: Call) -> None:
     try:
         player.play(call)
     except TransportError as error:
-        if error.code in _LOST:
+        if error.code in _FATAL_CODES:
             raise
     except NnpaError:
-        return  # a program check: the new trace has it
+        return  # a program check, which the new trace records
 
 
 def _options(
     recorded: accelerator_pb2.Session, name: str, spec: MachineSpec | None, library: str | None
 ) -> accelerator_pb2.Session:
-    """Return the options of a session that is played again; its faults are not.
+    """Return the options of a replayed session: the recorded ones without fault rules.
 
-    Nor does it share memory, whose name in a file would be a stranger's choice.
+    Shared memory is left out too: its name comes from a file that is not trusted.
     """
     options = accelerator_pb2.Session()
     options.CopyFrom(recorded)

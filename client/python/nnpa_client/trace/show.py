@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces for people and for programs: a timeline, and the same as plain data."""
+"""Traces as text for people, and as plain data for programs."""
 
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
+from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, Ztensor
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,12 +20,11 @@ _MAX_DIFFERENCES = 20
 
 
 def timeline(trace: Trace, everything: bool = False) -> RenderableType:
-    """Return the table of a trace's operations; housekeeping of clients only with `everything`."""
+    """Return the table of a trace's operations; housekeeping only with `everything`."""
     table = Table(box=box.SIMPLE)
     for heading in ("#", "ms", "call", "operation", "ztensors", "us", "status"):
-        number = heading in ("#", "ms", "call", "us")
-        whole = heading != "ztensors"  # which may take several lines
-        table.add_column(heading, justify="right" if number else "left", no_wrap=whole)
+        justify: JustifyMethod = "right" if heading in ("#", "ms", "call", "us") else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading != "ztensors")
     for operation in trace.operations:
         if everything or not operation.is_housekeeping:
             table.add_row(*_cells(operation), style=None if operation.is_valid else "red")
@@ -32,50 +32,51 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
 
 
 def headings(trace: Trace) -> list[Text]:
-    """Return a line for each session, and what is missing of the trace."""
+    """Return a line for each session, and one that says why a trace is not complete."""
     lines = [
-        Text(f"session {number}: {_where(session)}") for number, session in trace.sessions.items()
+        Text(f"session {number}: {_environment(session)}")
+        for number, session in trace.sessions.items()
     ]
     if trace.ending:
         lines.append(Text(f"This trace is not complete: {trace.ending}.", style="yellow"))
     return lines
 
 
-def _where(options: Any) -> str:
+def _environment(options: Session) -> str:
     machine = options.machine.name.removeprefix("machines/") or "custom machine"
     precheck = ", precheck" if options.precheck else ""
     return f"{machine}, zDNN {options.library_version}{precheck}"
 
 
 def _summary(trace: Trace) -> str:
-    made = sum(not operation.is_housekeeping for operation in trace.operations)
-    took = sum(one.duration_ns for one in trace.operations) / 1e6
+    count = sum(not operation.is_housekeeping for operation in trace.operations)
+    milliseconds = sum(operation.duration_ns for operation in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
     return (
-        f"{made} operations in {len(trace.calls)} calls, {took:.1f} ms on the server, "
+        f"{count} operations in {len(trace.calls)} calls, {milliseconds:.1f} ms on the server, "
         f"{contents} contents"
     )
 
 
-def _cells(one: TracedOperation) -> tuple[str, ...]:
-    flags = one.result.fp_flags if one.result else 0
-    status = one.status.removeprefix("ZDNN_") + (f" flags 0x{flags:02X}" if flags else "")
-    inputs = [shape(each) for each in one.operands if not each.is_output]
-    outputs = [shape(each) for each in one.operands if each.is_output]
+def _cells(operation: TracedOperation) -> tuple[str, ...]:
+    flags = operation.result.fp_flags if operation.result else 0
+    status = operation.status.removeprefix("ZDNN_") + (f" flags 0x{flags:02X}" if flags else "")
+    inputs = [shape(operand) for operand in operation.operands if not operand.is_output]
+    outputs = [shape(operand) for operand in operation.operands if operand.is_output]
     arrow = " > " if outputs else ""
     return (
-        str(one.index),
-        f"{one.start_ns / 1e6:.2f}",
-        str(one.call),
-        one.name,
+        str(operation.index),
+        f"{operation.start_ns / 1e6:.2f}",
+        str(operation.call),
+        operation.name,
         " ".join(inputs) + arrow + " ".join(outputs),
-        f"{one.duration_ns / 1e3:.0f}",
+        f"{operation.duration_ns / 1e3:.0f}",
         status,
     )
 
 
 def shape(operand: Operand) -> str:
-    """Return an operand as "#5 2x3", or without an id "2x3"; "?" where nothing is known of it."""
+    """Return an operand as "#5 2x3", or without an id "2x3"; "?" without a structure."""
     label = f"#{operand.id} " if operand.id else ""
     if operand.structure is None:
         return f"{label}?"
@@ -108,92 +109,100 @@ def as_data(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _operation_data(one: TracedOperation) -> dict[str, Any]:
+def _operation_data(operation: TracedOperation) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "call": one.call,
-        "session": one.session,
-        "operation": one.name,
-        "status": one.status,
-        "valid": one.is_valid,
-        "housekeeping": one.is_housekeeping,
-        "start_ns": one.start_ns,
-        "duration_ns": one.duration_ns,
-        "fp_flags": one.result.fp_flags if one.result else 0,
-        "message": MessageToDict(one.message, preserving_proto_field_name=True),
-        "ztensors": [_operand_data(each) for each in one.operands],
+        "index": operation.index,
+        "call": operation.call,
+        "session": operation.session,
+        "operation": operation.name,
+        "status": operation.status,
+        "valid": operation.is_valid,
+        "housekeeping": operation.is_housekeeping,
+        "start_ns": operation.start_ns,
+        "duration_ns": operation.duration_ns,
+        "fp_flags": operation.result.fp_flags if operation.result else 0,
+        "message": MessageToDict(operation.message, preserving_proto_field_name=True),
+        "ztensors": [_operand_data(operand) for operand in operation.operands],
     }
 
 
-def _operand_data(one: Operand) -> dict[str, Any]:
-    kind = None if one.structure is None else one.structure.transformed_desc.type
-    known = kind is not None and kind in DataTypes.values()
+def _operand_data(operand: Operand) -> dict[str, Any]:
+    kind = None if operand.structure is None else operand.structure.transformed_desc.type
+    is_defined = kind is not None and kind in DataTypes.values()
     return {
-        "operand": one.name,
-        "id": one.id,
-        "output": one.is_output,
-        "shape": None if one.structure is None else list(_sizes(one.structure)),
-        "type": DataTypes.Name(kind) if known and kind is not None else None,
+        "operand": operand.name,
+        "id": operand.id,
+        "output": operand.is_output,
+        "shape": None if operand.structure is None else list(_sizes(operand.structure)),
+        "type": DataTypes.Name(kind) if is_defined and kind is not None else None,
     }
 
 
-def told_differences(found: Comparison) -> RenderableType:
-    """Return what a comparison found: the first differences, what was compared, what was not."""
+def render_comparison(comparison: Comparison) -> RenderableType:
+    """Return a comparison as text: first differences, what was compared, what was not."""
     lines: list[RenderableType] = []
-    if found.is_equal:
+    if comparison.is_equal:
         lines.append(Text("no difference"))
     else:
-        for title, one in (
-            ("status", found.first("status", "operation")),
-            ("values", found.first("values")),
+        for title, difference in (
+            ("status", comparison.first("status", "operation")),
+            ("values", comparison.first("values")),
         ):
-            lines.append(Text(f"first difference in {title}: {sentence(one) if one else 'none'}"))
-        lines.append(_differences(found))
-    lines.append(Text(f"compared: {found.statuses} statuses, {found.values} outputs"))
-    if found.unknown:
-        lines.append(Text(f"not compared: values of {found.unknown} outputs, not in both traces"))
-    if found.by_contents:
+            shown = sentence(difference) if difference else "none"
+            lines.append(Text(f"first difference in {title}: {shown}"))
+        lines.append(_differences(comparison))
+    lines.append(Text(f"compared: {comparison.statuses} statuses, {comparison.values} outputs"))
+    if comparison.unknown:
         lines.append(
-            Text(f"not compared: {found.by_contents} statuses that depend on what tensors hold")
+            Text(f"not compared: values of {comparison.unknown} outputs, not in both traces")
+        )
+    if comparison.by_contents:
+        lines.append(
+            Text(
+                f"not compared: {comparison.by_contents} statuses that depend on what tensors hold"
+            )
         )
     return Group(*lines)
 
 
-def sentence(one: Difference) -> str:
+def sentence(difference: Difference) -> str:
     """Return a difference as one line."""
-    where = f"operation {one.index}, zdnn_{one.name}"
-    if one.kind != "values":
-        return f"{where}: {one.kind} {one.left} and {one.right}"
-    if one.values is None:
-        return f"{where}, {one.operand}: bytes differ ({one.left}, {one.right})"
-    apart = "NINF on one side" if one.values.ulp is None else f"{one.values.ulp} ulp at most"
+    place = f"operation {difference.index}, zdnn_{difference.name}"
+    if difference.kind != "values":
+        return f"{place}: {difference.kind} {difference.left} and {difference.right}"
+    if difference.values is None:
+        return (
+            f"{place}, {difference.operand}: bytes differ ({difference.left}, {difference.right})"
+        )
+    values = difference.values
+    distance = "NINF on one side" if values.ulp is None else f"{values.ulp} ulp at most"
     return (
-        f"{where}, {one.operand}: {one.values.count} of {one.values.size} elements, {apart}, "
-        f"first {list(one.values.at)}: {one.values.left:g} and {one.values.right:g}"
+        f"{place}, {difference.operand}: {values.count} of {values.size} elements, {distance}, "
+        f"first {list(values.at)}: {values.left:g} and {values.right:g}"
     )
 
 
-def _differences(found: Comparison) -> Table:
+def _differences(comparison: Comparison) -> Table:
     table = Table(box=box.SIMPLE)
     for heading in ("#", "operation", "what", "left", "right"):
         table.add_column(heading)
-    for difference in found.differences[:_MAX_DIFFERENCES]:
+    for difference in comparison.differences[:_MAX_DIFFERENCES]:
         left, right = difference.left, difference.right
         if difference.values is not None:
             left, right = f"{difference.values.left:g}", f"{difference.values.right:g}"
         what = f"{difference.kind} {difference.operand}".strip()
         table.add_row(str(difference.index), difference.name, what, left, right)
-    if len(found.differences) > _MAX_DIFFERENCES:
-        more = len(found.differences) - _MAX_DIFFERENCES
+    if len(comparison.differences) > _MAX_DIFFERENCES:
+        more = len(comparison.differences) - _MAX_DIFFERENCES
         table.add_row("", f"and {more} more", "", "", "")
     return table
 
 
-def told_report(found: Report) -> RenderableType:
-    """Return what a lint found, and the totals."""
-    lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in found.findings]
-    lines += [Text(f"budget exceeded: {one}", style="red") for one in found.exceeded]
-    totals = found.totals
+def render_report(report: Report) -> RenderableType:
+    """Return the findings, exceeded budgets and totals of a lint as text."""
+    lines = [Text(f"{finding.rule}: {finding.text}", style="yellow") for finding in report.findings]
+    lines += [Text(f"budget exceeded: {budget}", style="red") for budget in report.exceeded]
+    totals = report.totals
     lines += [
         Text(f"calls: {totals.calls}"),
         Text(f"operations: {totals.operations}"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far recorded contents are apart: user arrays, and sticks by their elements."""
+"""Distances of recorded contents: user arrays, and sticks by their elements."""
 
 import hashlib
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from nnpa_client._wire import DTYPES, dims, layout_shape
 
 _STICK_BYTES, _ROWS = 128, 32  # of one stick, and of one page; source: zDNN API Reference 1.2.0
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
-_PIECE = 1 << 20  # bytes hashed at a time
-_MAX_ZEROS = 1 << 26  # bytes of which it is told whether they are zeros
-_MAX_ONES = 1 << 32  # source: the largest tensor of any machine, NNPA-QAF
+_HASH_BYTES = 1 << 20  # hashed at a time
+_MAX_ZERO_BYTES = 1 << 26  # above which contents are not recognised as zeros
+_MAX_NEUTRAL_BYTES = 1 << 32  # source: the largest tensor of any machine, NNPA-QAF
 _STICK_TYPES: Mapping[int, np.dtype[Any]] = {
     ZDNN_DLFLOAT16: np.dtype("<u2"),
     ZDNN_BINARY_INT8: np.dtype("i1"),
@@ -42,8 +42,8 @@ _STICK_TYPES: Mapping[int, np.dtype[Any]] = {
 class ValueDifference:
     """Two contents that differ: in `count` of `size` elements, by `ulp` at most.
 
-    `at` is the first element's index, `left` and `right` its values. `ulp` counts units in the last
-    place of DLFLOAT16, for integers their difference; None where NINF is on one side only.
+    `at` is the index of the first differing element, `left` and `right` its values. `ulp` counts
+    units in the last place of DLFLOAT16, or integers; None where NINF is on one side only.
     """
 
     count: int
@@ -55,7 +55,7 @@ class ValueDifference:
 
 
 def array_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
-    """Return a user array of a ztensor: its pre-transformed type and, if it fits, its shape."""
+    """Return a user array in its ztensor's pre-transformed type and, if it fits, shape."""
     if structure is None:
         return np.frombuffer(contents, np.uint8)
     pre = structure.pre_transformed_desc
@@ -69,8 +69,7 @@ def array_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[An
 def stick_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
     """Return the elements of sticks by (dim4, dim3, dim2, dim1), without padding.
 
-    DLFLOAT16 comes as codes, uint16. Formats other than 4DFEATURE come as they lie, padding and
-    all.
+    DLFLOAT16 is returned as codes, uint16; formats other than 4DFEATURE are flat, with padding.
     """
     desc = TensorDesc() if structure is None else structure.transformed_desc
     dtype = _STICK_TYPES.get(desc.type, np.dtype(np.uint8))
@@ -90,24 +89,23 @@ def stick_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[An
     return whole[:, :, :dim2, :dim1]
 
 
-def difference(
+def value_difference(
     left: npt.NDArray[Any], right: npt.NDArray[Any], is_codes: bool
 ) -> ValueDifference | None:
-    """Return how two arrays of one shape and type differ, None if they do not.
+    """Compare two arrays of the same shape and type; return None if they are equal.
 
-    `is_codes` says that they are DLFLOAT16 codes.
+    `is_codes` marks arrays of DLFLOAT16 codes.
     """
     if is_codes or left.dtype.kind == "f" or left.dtype == ml_dtypes.bfloat16:
-        ours, theirs = _codes(left, is_codes), _codes(right, is_codes)
-        distance, strange = distances(ours, theirs)
+        distance, has_one_ninf = distances(_codes(left, is_codes), _codes(right, is_codes))
     else:
         distance = np.abs(left.astype(np.int64) - right.astype(np.int64))
-        strange = np.zeros(left.shape, np.bool_)
-    differs = strange | (distance != 0)
+        has_one_ninf = np.zeros(left.shape, np.bool_)
+    differs = has_one_ninf | (distance != 0)
     if not differs.any():
         return None
-    at = tuple(int(one) for one in np.argwhere(differs)[0])
-    worst = None if strange.any() else int(distance.max())
+    at = tuple(int(index) for index in np.argwhere(differs)[0])
+    worst = None if has_one_ninf.any() else int(distance.max())
     return ValueDifference(
         int(differs.sum()),
         left.size,
@@ -123,8 +121,8 @@ def _codes(values: npt.NDArray[Any], is_codes: bool) -> Codes:
 
 
 def _value(values: npt.NDArray[Any], at: tuple[int, ...], is_codes: bool) -> float:
-    one = values[at]
-    return float(values_of(np.asarray(one, np.int64))) if is_codes else float(one)
+    element = values[at]
+    return float(values_of(np.asarray(element, np.int64))) if is_codes else float(element)
 
 
 def stick_bytes_per_element(desc: TensorDesc) -> int:
@@ -133,36 +131,38 @@ def stick_bytes_per_element(desc: TensorDesc) -> int:
 
 
 def is_zeros(contents: TracedContents) -> bool:
-    """Tell from its digest whether a content is all zeros."""
-    return contents.size <= _MAX_ZEROS and contents.digest == zeros_digest(contents.size)
+    """Whether contents are all zeros, by their digest."""
+    return contents.size <= _MAX_ZERO_BYTES and contents.digest == zeros_digest(contents.size)
 
 
 @lru_cache(maxsize=256)
 def zeros_digest(size: int) -> bytes:
-    """Return the digest that traces have of so many zeros."""
+    """Return the digest in traces of `size` zero bytes."""
     whole = hashlib.sha256()
-    for start in range(0, size, _PIECE):
-        whole.update(bytes(min(_PIECE, size - start)))
+    for start in range(0, size, _HASH_BYTES):
+        whole.update(bytes(min(_HASH_BYTES, size - start)))
     return whole.digest()[:_DIGEST_BYTES]
 
 
 def neutral_array(size: int, structure: Ztensor | None) -> bytes:
-    """Return so many bytes of ones, of the pre-transformed type of a ztensor."""
+    """Return `size` bytes of ones in the pre-transformed type of a ztensor."""
     kind = -1 if structure is None else structure.pre_transformed_desc.type
-    return _ones(size, DTYPES.get(kind, np.dtype(np.uint8)), 1)
+    return _filled(size, DTYPES.get(kind, np.dtype(np.uint8)), 1)
 
 
 def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
-    """Return so many bytes of ones, of the transformed type of a ztensor."""
+    """Return `size` bytes of ones in the transformed type of a ztensor."""
     kind = -1 if structure is None else structure.transformed_desc.type
     dtype = _STICK_TYPES.get(kind, np.dtype(np.uint8))
     if structure is not None and structure.byte_order == BYTE_ORDER_BIG_ENDIAN:
         dtype = dtype.newbyteorder(">")
-    return _ones(size, dtype, 31 << 9 if kind == ZDNN_DLFLOAT16 else 1)  # 1.0: bias 31, fraction 0
+    return _filled(
+        size, dtype, 31 << 9 if kind == ZDNN_DLFLOAT16 else 1
+    )  # 1.0: bias 31, fraction 0
 
 
-def _ones(size: int, dtype: np.dtype[Any], one: int) -> bytes:
-    if size > _MAX_ONES:
-        raise ValueError(f"contents: {size} bytes, at most {_MAX_ONES}")
-    whole = np.full(-(-size // dtype.itemsize), one, dtype).tobytes()
+def _filled(size: int, dtype: np.dtype[Any], element: int) -> bytes:
+    if size > _MAX_NEUTRAL_BYTES:
+        raise ValueError(f"contents: {size} bytes, at most {_MAX_NEUTRAL_BYTES}")
+    whole = np.full(-(-size // dtype.itemsize), element, dtype).tobytes()
     return whole[:size]

@@ -24,7 +24,15 @@ BLOCK = Path("emulator/nnpa_emulator/ops/elementwise.py")
 VECTORS = Path("tests/vectors/cbrt.jsonl")
 ORACLE = Path("tests/oracle/elementwise.py")
 EDITS = {CONTRACT, BLOCK, VECTORS, ORACLE}
-PACKAGES = (".", "protos", "protos/gen/python", "emulator", "server", "client/python")
+PACKAGES = (
+    ".",
+    "protos",
+    "protos/gen/python",
+    "protos/python",
+    "emulator",
+    "server",
+    "client/python",
+)
 
 ARM = """    // zdnn_cbrt.
     Cbrt cbrt = 30;

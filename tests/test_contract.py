@@ -278,7 +278,7 @@ def test_one_licence_line(path: Path) -> None:
 
 def test_no_loose_modules_beside_packages() -> None:
     """Folders that land on sys.path hold packages only, no module that could shadow another."""
-    parents = ("server", "emulator", "client/python", "protos/gen/python")
+    parents = ("server", "emulator", "client/python", "protos/gen/python", "protos/python")
     assert not [_name(path) for folder in parents for path in (ROOT / folder).glob("*.py")]
 
 

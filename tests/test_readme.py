@@ -51,7 +51,7 @@ def test_there_are_blocks() -> None:
     }
 
 
-def _documents() -> list[object]:
+def _documents() -> list[str]:
     """Return the documents of the repository; the changelog has one sentence per line."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

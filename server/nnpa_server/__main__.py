@@ -47,8 +47,10 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     return read
 
 
-def _flag(name: str, default: Any, text: str, **details: Any) -> Callable[[Any], Any]:
-    return click.option(name, default=default, help=text, **{"show_default": True, **details})
+def _flag(
+    name: str, default: Any, text: str, *, show_default: bool = True, **details: Any
+) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=show_default, help=text, **details)
 
 
 _SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}

@@ -47,10 +47,8 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     return read
 
 
-def _flag(
-    name: str, default: Any, text: str, *, show_default: bool = True, **details: Any
-) -> Callable[[Any], Any]:
-    return click.option(name, default=default, show_default=show_default, help=text, **details)
+def _flag(name: str, default: Any, text: str, **details: Any) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=True, help=text, **details)
 
 
 _SIZE = {"metavar": "SIZE", "callback": _parsed(parse_size)}
@@ -124,13 +122,12 @@ _COUNT = {"type": click.IntRange(1)}
     metavar="ADDRESS",
     callback=_parsed(parse_metrics),
 )
-@_flag(
+@click.option(
     "--plain",
-    "",
-    "Take shortcuts away, all or these: the same answers, slower.",
+    default="",
+    help="Take shortcuts away, all or these: the same answers, slower.",
     is_flag=False,
     flag_value="all",
-    show_default=False,
     metavar="[=NAME,...]",
     callback=_parsed(parse_plain),
 )

@@ -210,7 +210,7 @@ def test_reshape_and_range(session: Session) -> None:
     dest = session.init_ztensor_with_malloc(pre, zdnn.generate_transformed_desc(pre))
     zdnn.reshape_ztensor(session.ztensor(array), dest)
     np.testing.assert_array_equal(dest.numpy(), array.reshape(3, 8))
-    assert zdnn.getrange_ztensor(dest) == (array.min(), 0.0)
+    assert zdnn.getrange_ztensor(dest) == (float(array.min()), 0.0)
 
 
 def test_saturation_and_flags(open_session: Open) -> None:

@@ -6,6 +6,7 @@ minus mean, as the formula there says.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.oracle import dlfloat
 from tests.oracle.rounding import Codes, Precise, decoded
@@ -41,7 +42,7 @@ def layernorm(
     return np.asarray((a - mean) / np.sqrt(variance + epsilon) * gamma + beta, np.longdouble)
 
 
-def reduced(codes: Codes, greatest: bool) -> tuple[Codes, Codes]:
+def reduced(codes: Codes, greatest: bool) -> tuple[Codes, npt.NDArray[np.int32]]:
     """Return the extreme code of every last axis and its first position; NINF wins, -0 < +0."""
     values = decoded(codes)
     order = np.where(codes == 0x8000, np.longdouble(-(2.0**-60)), values)

@@ -253,5 +253,4 @@ def _time(session: Session, layer: Layer, x: Ztensor) -> float:
 
 def _likelihoods(logits: Floats) -> Floats:
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    likely: Floats = powers / powers.sum(axis=1, keepdims=True)
-    return likely
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)

@@ -72,17 +72,17 @@ def program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
     return work
 
 
-def sequence_of_calls(library: ctypes.CDLL) -> Callable[[], None]:
+def sequence_of_calls(library: ctypes.CDLL, shape: tuple[int, int] = _SMALL) -> Callable[[], None]:
     """Return what makes the operations of `_CHAIN` one after the other, as a C program does."""
     pre, desc = Desc(), Desc()
-    library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), *_SMALL)
+    library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), *shape)
     _checked(library.zdnn_generate_transformed_desc(ctypes.byref(pre), ctypes.byref(desc)))
     tensors = [CZtensor(), CZtensor()]
     for one in tensors:
         made = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
         _checked(library.zdnn_init_ztensor_with_malloc(*made))
     operand, total = (ctypes.byref(tensor) for tensor in tensors)
-    data = np.ones(_SMALL, np.float32)
+    data = np.ones(shape, np.float32)
     _checked(library.zdnn_transform_ztensor(operand, ctypes.c_void_p(data.ctypes.data)))
     functions = [getattr(library, f"zdnn_{name}") for name in _CHAIN]
 

@@ -42,9 +42,9 @@ Scenario: TypeAlias = Callable[[list[str]], AbstractContextManager[Running]]
 
 
 @contextmanager
-def _serving(flags: list[str]) -> Generator[tuple[str, int]]:
-    """Start a server on a Unix socket; yield its address and process."""
-    listen = f"unix:{directory()}/scenario"
+def _serving(flags: list[str], listen: str = "") -> Generator[tuple[str, int]]:
+    """Start a server, on a Unix socket if not elsewhere; yield its address and process."""
+    listen = listen or f"unix:{directory()}/scenario"
     process, address = start("nnpa_server", "--listen", listen, "--shared-memory", *flags)
     try:
         yield address, process.pid
@@ -59,6 +59,31 @@ def small_add(flags: list[str]) -> Generator[Running]:
     with _serving(flags) as (address, server), connect(address) as session:
         a, b, out = (session.ztensor(np.ones(SMALL, np.float32)) for _ in range(3))
         yield Running(median_call(lambda: zdnn.add(a, b, out)), server)
+
+
+@contextmanager
+def small_add_by_tcp(flags: list[str]) -> Generator[Running]:
+    """60 adds of 32x64 by ids, one call each, over HTTP/2 on the loopback."""
+    with _serving(flags, "127.0.0.1:0") as (address, server), connect(address) as session:
+        a, b, out = (session.ztensor(np.ones(SMALL, np.float32)) for _ in range(3))
+        yield Running(median_call(lambda: zdnn.add(a, b, out)), server)
+
+
+@contextmanager
+def one_row_by_weights(flags: list[str]) -> Generator[Running]:
+    """10 lists of 20 products of a row of 1024 and the same weights of 1024x1024."""
+    with _serving(flags) as (address, server), connect(address) as session:
+        row, weights, bias, out = (
+            session.ztensor(np.ones(shape, np.float32))
+            for shape in ((1, 1024), (1024, 1024), (1024,), (1, 1024))
+        )
+
+        def layer() -> None:
+            with session.pipeline():
+                for _ in range(20):
+                    zdnn.matmul_op(row, weights, bias, zdnn.MATMUL_OP_ADDITION, out)
+
+        yield Running(median_call(layer, 10), server)
 
 
 @contextmanager
@@ -83,6 +108,13 @@ def c_program(flags: list[str]) -> Generator[Running]:
 
 
 @contextmanager
+def c_program_of_large_tensors(flags: list[str]) -> Generator[Running]:
+    """100 operations of a C program on 256x1024, their contents cached."""
+    with _serving(flags) as (address, server), using_library(address, "cache") as library:
+        yield Running(sequence_of_calls(library, (256, 1024)), server)
+
+
+@contextmanager
 def c_program_in_shared_memory(flags: list[str]) -> Generator[Running]:
     """A C program that uploads 4 MiB, adds, and downloads, in shared memory."""
     with _serving(flags) as (address, server), using_library(address, "shm") as library:
@@ -93,6 +125,13 @@ def c_program_in_shared_memory(flags: list[str]) -> Generator[Running]:
 def inline_arrays(flags: list[str]) -> Generator[Running]:
     """A list that uploads 4 MiB, adds, and downloads."""
     with _serving(flags) as (address, server), connect(address) as session:
+        yield Running(median_call(adds_in(session, array_of(4 << 20))[", one list"], 5), server)
+
+
+@contextmanager
+def inline_arrays_by_tcp(flags: list[str]) -> Generator[Running]:
+    """A list that uploads 4 MiB, adds, and downloads, over HTTP/2 on the loopback."""
+    with _serving(flags, "127.0.0.1:0") as (address, server), connect(address) as session:
         yield Running(median_call(adds_in(session, array_of(4 << 20))[", one list"], 5), server)
 
 
@@ -120,25 +159,43 @@ def hosted_network(flags: list[str]) -> Generator[Running]:
 @contextmanager
 def model_infer(flags: list[str]) -> Generator[Running]:
     """60 requests for a small sum over the Open Inference Protocol, on a listener of its own."""
+    with _infer(flags, inference.SMALL, 60) as running:
+        yield running
+
+
+@contextmanager
+def model_infer_1_mebibyte(flags: list[str]) -> Generator[Running]:
+    """20 requests for a sum of 1 MiB over the Open Inference Protocol."""
+    with _infer(flags, inference.LARGE[0], 20) as running:
+        yield running
+
+
+@contextmanager
+def _infer(flags: list[str], shape: tuple[int, int], calls: int) -> Generator[Running]:
     folder = directory() / "models"
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
     listen = f"unix:{directory()}/oip"
     own = ["--inference-listen", listen, "--models", str(folder)]
     with _serving([*flags, *own]) as (_, server):
-        infer, message = inference.until_it_answers(listen), inference.message(inference.SMALL)
-        yield Running(median_call(lambda: infer(message)), server)
+        infer, message = inference.until_it_answers(listen), inference.message(shape)
+        yield Running(median_call(lambda: infer(message), calls), server)
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     "small add": small_add,
+    "small add, TCP": small_add_by_tcp,
+    "one row by weights": one_row_by_weights,
     "list of 100 adds": list_of_adds,
     "C program": c_program,
+    "C program, 256x1024": c_program_of_large_tensors,
     "C program, 4 MiB shared": c_program_in_shared_memory,
     "4 MiB inline": inline_arrays,
+    "4 MiB inline, TCP": inline_arrays_by_tcp,
     "start to first add": first_add,
     "hosted CNN": hosted_network,
     "ModelInfer": model_infer,
+    "ModelInfer, 1 MiB": model_infer_1_mebibyte,
 }
 
 

@@ -23,7 +23,6 @@ _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 # What makes the server quicker and changes no answer; `--plain` switches it off.
 SHORTCUTS: Mapping[str, str] = {
-    "request-templates": "lists that differ only in names of cached contents are decoded once",
     "request-cache": "repeated lists are decoded once",
     "out-of-band-arrays": "large arrays pass beside messages",
     "prepared-calls": "repeated calls are checked once",

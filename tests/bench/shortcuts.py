@@ -76,9 +76,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "request-cache", "server", "decode", (f"{_CALLS}/request_cache.py",), "list of 100 adds"
     ),
     Shortcut(
-        "request-templates", "server", "decode", (f"{_CALLS}/request_templates.py",), "C program"
-    ),
-    Shortcut(
         "prepared-calls", "server", "run", (f"{_CALLS}/prepared_calls.py",), "list of 100 adds"
     ),
     Shortcut(

@@ -96,5 +96,5 @@ def test_plain_takes_shortcuts_away() -> None:
 
 def test_plain_refuses_what_is_no_shortcut() -> None:
     """A name that is no shortcut is refused with the list of those that are."""
-    with pytest.raises(ValueError, match="'magic', must be one of request-templates, "):
+    with pytest.raises(ValueError, match="'magic', must be one of request-cache, "):
         parse_plain("warm-up,magic")

@@ -24,7 +24,7 @@ def run_with_new(
         if which == "inline_ztensor":
             place = f"{step.path}.{name}.inline_ztensor"
             operand = Operand(message, place, name not in arm.read, arm.may_leave)
-            tensors[name] = read_operand(session, operand, path.read_structure(step, name))
+            tensors[name] = read_operand(session, operand)
     created = {
         name: number for name, (which, number) in step.references.items() if which == "new_id"
     }

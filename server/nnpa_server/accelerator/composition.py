@@ -5,7 +5,6 @@ hold            take the session for one call
 decode          a list of operations becomes steps
 run             all steps, one after the other
 run_step        one step: operands, call, result
-read_structure  the structure of an inline tensor
 call_function   the emulator computes
 encode_result   an outcome becomes a message
 """
@@ -27,14 +26,12 @@ from nnpa_server.accelerator.shortcuts import (
     out_of_band_arrays,
     prepared_calls,
     request_cache,
-    request_templates,
 )
 from nnpa_server.sessions.store import Session
 
 Wrap = Callable[[CallPath, Session], None]
 # What wraps the plain functions, the innermost first.
 SHORTCUTS: Mapping[str, Wrap] = {
-    "request-templates": request_templates.wrap,
     "request-cache": request_cache.wrap,
     "out-of-band-arrays": out_of_band_arrays.wrap,
     "prepared-calls": prepared_calls.wrap,
@@ -53,7 +50,6 @@ def compose(session: Session, shortcuts: Collection[str]) -> None:
     path = CallPath(
         execute.hold,
         decode,
-        execute.read_step_structure,
         execute.call_function,
         execute.encode_result,
     )

@@ -27,7 +27,7 @@ from nnpa_server.accelerator.encode import (
     place_output,
     put_array,
 )
-from nnpa_server.accelerator.operands import dense_bytes, read_structure, too_large
+from nnpa_server.accelerator.operands import dense_bytes, too_large
 from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.rpc.codec import Array, Response, content_sizes
@@ -101,11 +101,6 @@ def _carried(session: Session, step: Step, answer: Answer, array: Array | None, 
         limit = session.limits.max_message
         raise too_large("results", limit - room + total, limit)
     return total
-
-
-def read_step_structure(step: Step, name: str) -> Ztensor:
-    """Return an inline tensor of a step without its buffer."""
-    return read_structure(step.references[name][1], f"{step.path}.{name}.inline_ztensor")
 
 
 def run_step(path: CallPath, session: Session, step: Step) -> Answer:

@@ -28,7 +28,7 @@ def codec_of(shortcuts: Collection[str]) -> Codec:
     """Return protobuf's own codec, or what wraps it."""
     if "out-of-band-arrays" in shortcuts:
         return Codec(codec.parse, codec.serialize, codec.pieces)
-    if {"request-cache", "request-templates"} & set(shortcuts):
+    if "request-cache" in shortcuts:
         return Codec(_parse_lazily, _serialize, _pieces)
     return PLAIN_CODEC
 

@@ -102,19 +102,6 @@ def read_structure(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
     )
 
 
-def bare(tensor: Ztensor) -> Ztensor:
-    """Return another tensor of the same structure, without a buffer."""
-    return Ztensor(
-        tensor.pre_transformed_desc,
-        tensor.transformed_desc,
-        tensor.buffer_size,
-        None,
-        tensor.is_transformed,
-        tensor.rec_scale,
-        tensor.offset,
-    )
-
-
 class Operand(NamedTuple):
     """An inline tensor of an operation: its message, where that is in the request, its use."""
 
@@ -125,18 +112,18 @@ class Operand(NamedTuple):
     """Whether the operation may end early, its outputs unwritten."""
 
 
-def read_operand(session: Session, operand: Operand, structure: Ztensor) -> Ztensor:
+def read_operand(session: Session, operand: Operand) -> Ztensor:
     """Return an inline tensor; it counts in the quota while its operation runs.
 
-    `structure` is the tensor without a buffer, which stays NULL where the message has no contents,
-    unless the operation only writes the tensor.
+    Its buffer is NULL where the message has no contents, unless the operation only writes it.
     """
     message = operand.message
+    tensor = read_structure(message, operand.path)
     contents = message.WhichOneof("contents")
     if not message.null_buffer and (contents or operand.is_output):
         source = contents or ("sticks_to" if message.HasField("sticks_to") else "new")
-        structure.buffer = _SOURCES[source](session, operand, structure)
-    return structure
+        tensor.buffer = _SOURCES[source](session, operand, tensor)
+    return tensor
 
 
 def _from_cache(session: Session, operand: Operand, tensor: Ztensor) -> Memory | None:

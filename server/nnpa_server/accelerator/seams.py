@@ -32,7 +32,6 @@ Hold: TypeAlias = Callable[[Session, Request, Context], AbstractContextManager[N
 Decode: TypeAlias = Callable[[Session, Request], Sequence[Step]]
 Run: TypeAlias = Callable[[Session, Sequence[Step], Context], Response]
 RunStep: TypeAlias = Callable[[Session, Step], Answer]
-ReadStructure: TypeAlias = Callable[[Step, str], Ztensor]
 CallFunction: TypeAlias = Callable[[Session, Step, Tensors], Outcome]
 EncodeResult: TypeAlias = Callable[[Session, Step, Tensors, Outcome], tuple[Result, Sticks]]
 
@@ -46,7 +45,6 @@ class CallPath:
 
     hold: Hold
     decode: Decode
-    read_structure: ReadStructure
     call_function: CallFunction
     encode_result: EncodeResult
     run_step: RunStep = field(init=False)

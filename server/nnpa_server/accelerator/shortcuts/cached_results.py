@@ -3,26 +3,20 @@
 
 from typing import TypeAlias
 
-from nnpa.zdnn.v1 import operation_pb2
 from nnpa_emulator import OK, Outcome, Ztensor
 from nnpa_emulator.ztensor import TensorDesc
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.encode import cache_output, locate_sticks, place_output
-from nnpa_server.accelerator.execute import answer, describe_ztensor
 from nnpa_server.accelerator.seams import CallPath, EncodeResult, Result, Sticks, Tensors
-from nnpa_server.accelerator.shortcuts.step_memo import StepMemo
-from nnpa_server.rpc.codec import Array
 from nnpa_server.sessions.store import Session
 
 State: TypeAlias = tuple[TensorDesc, TensorDesc, int, bool, bool, float, float]
 _MAX_RESULTS = 4096  # of a session
-_MAX_STEP_RESULTS = 8  # of one step: its outputs are in the same state nearly always
 _NO_STICKS: Sticks = {}
 
 
 def wrap(path: CallPath, _session: Session) -> None:
-    """Cache results: those of inline outputs with their step, others by operation and output."""
+    """Cache the results of operations on tensors of the session."""
     path.encode_result = _Results(path.encode_result)
 
 
@@ -37,12 +31,7 @@ class _Results:
         self, session: Session, step: Step, tensors: Tensors, outcome: Outcome
     ) -> tuple[Result, Sticks]:
         """Return a result that was encoded before, if it says the same."""
-        if outcome is not OK:
-            return self._plain(session, step, tensors, outcome)
-        memo = step.memo
-        if step.references and isinstance(memo, StepMemo) and step.arm.compute:
-            return _encode_inline(session, step, memo, tensors)
-        if step.references or len(step.arm.written) != 1:
+        if outcome is not OK or step.references or len(step.arm.written) != 1:
             return self._plain(session, step, tensors, outcome)
         name = step.arm.written[0]
         key, state = (step.arm.name, step.ids.get(name, step.creates)), _state(tensors[name])
@@ -66,35 +55,3 @@ def _state(tensor: Ztensor) -> State:
         tensor.rec_scale,
         tensor.offset,
     )
-
-
-def _encode_inline(
-    session: Session, step: Step, memo: StepMemo, tensors: Tensors
-) -> tuple[Result, Sticks]:
-    """Return the result of an operation with inline tensors; its sticks go beside it."""
-    states: list[object] = []
-    sticks: dict[int, Array] = {}
-    for index, name in enumerate(step.arm.written):
-        contents = place_output(session, tensors[name], step.references[name][1])
-        if contents is not None:
-            sticks[index] = contents
-        states.append((_state(tensors[name]), contents is None))
-    key = tuple(states)
-    result = memo.results.get(key)
-    if result is None:
-        if len(memo.results) >= _MAX_STEP_RESULTS:
-            memo.results.clear()
-        result = memo.results[key] = _describe(step, tensors, sticks)
-    for name in step.arm.written:
-        cache_output(session, tensors[name], step.references[name][1])
-    return result, sticks
-
-
-def _describe(step: Step, tensors: Tensors, sticks: Sticks) -> operation_pb2.OperationResult:
-    result = answer(OK)
-    for index, name in enumerate(step.arm.written):
-        message = locate_sticks(
-            describe_ztensor(tensors[name]), step.references[name][1], index in sticks
-        )
-        result.outputs.add(operand=name, ztensor=message)
-    return result

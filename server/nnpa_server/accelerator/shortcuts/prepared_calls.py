@@ -3,20 +3,18 @@
 
 from contextlib import suppress
 
-from nnpa_emulator import ALIGNED, OK, Outcome, Ztensor
+from nnpa_emulator import ALIGNED, OK, Outcome
 from nnpa_emulator.prepared import prepare
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.operands import bare
-from nnpa_server.accelerator.seams import CallFunction, CallPath, ReadStructure, Tensors
+from nnpa_server.accelerator.seams import CallFunction, CallPath, Tensors
 from nnpa_server.accelerator.shortcuts.step_memo import StepMemo
 from nnpa_server.sessions.store import Session
 
 
 def wrap(path: CallPath, _session: Session) -> None:
-    """Prepare calls, and keep the structures of inline tensors."""
+    """Prepare the calls of steps that have a memo."""
     path.call_function = _prepare_calls(path.call_function)
-    path.read_structure = _keep_structures(path.read_structure)
 
 
 def _prepare_calls(plain: CallFunction) -> CallFunction:
@@ -36,15 +34,3 @@ def _prepare_calls(plain: CallFunction) -> CallFunction:
         return outcome
 
     return call_function
-
-
-def _keep_structures(plain: ReadStructure) -> ReadStructure:
-    def read_structure(step: Step, name: str) -> Ztensor:
-        memo = step.memo
-        if not isinstance(memo, StepMemo):
-            return plain(step, name)
-        if name not in memo.structures:
-            memo.structures[name] = plain(step, name)
-        return bare(memo.structures[name])
-
-    return read_structure

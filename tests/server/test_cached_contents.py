@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that differ from earlier ones in names of contents alone are answered as if read anew."""
+"""Lists that differ in names of cached contents alone are each answered by their contents."""
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -14,10 +13,8 @@ from hypothesis import strategies as st
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import Status
-from nnpa_server.accelerator import decode as checked
-from nnpa_server.accelerator.shortcuts.request_templates import Template, Templates
 
-from tests.server.wire import Client, Operation, desc, op, pre_desc, refused
+from tests.server.wire import Client, desc, op, pre_desc, refused
 
 CODE = grpc.StatusCode
 Array = npt.NDArray[np.float32]
@@ -70,36 +67,6 @@ class Program:
 def program(client: Client) -> Program:
     """A program in a session of its own."""
     return Program(client)
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """The arms of all operations that are read from their messages."""
-    arms: list[str | None] = []
-    real: Callable[..., Any] = checked.decode_operation
-
-    def counted(ids: Any, operation: Operation, name: str | None, path: str) -> Any:
-        arms.append(name)
-        return real(ids, operation, name, path)
-
-    monkeypatch.setattr(checked, "decode_operation", counted)
-    return arms
-
-
-@pytest.mark.shortcut
-def test_the_third_is_not_read(program: Program, read: list[str | None]) -> None:
-    """From the third of its form on a list is not read, whatever contents it names."""
-    shape = (2, 3)
-    held = [program.up(np.full(shape, value, np.float32)) for value in (1, 2, 3)]
-    read.clear()
-    found: list[float] = []
-    for a, b in itertools.product(held, held):
-        out, result = program.binary("add", a, b, shape)
-        assert result.zdnn_status == 0
-        found.append(float(program.down(out, shape)[0, 0]))
-    assert found == [a + b for a, b in itertools.product((1, 2, 3), (1, 2, 3))]
-    assert read.count("add") == 2
-    assert read.count("transform_origtensor") == 2
 
 
 def test_answers_stay(program: Program) -> None:
@@ -264,25 +231,6 @@ def test_a_field_that_protobuf_skips(program: Program) -> None:
     for _ in range(4):
         answer = call(request.SerializeToString() + tag + b"\x05")
         assert [one.data for one in answer.results] == [array.tobytes()]
-
-
-@pytest.mark.shortcut
-def test_forms_do_not_pile_up() -> None:
-    """However many forms and steps come, few are remembered, and the last one is."""
-    forms, kept = Templates(), list[bytes]()
-    for size in range(1, 600):
-        raw, steps = b"x" * size, list[Any]([None] * (size % 70))
-        forms.expects(size)
-        for number in range(12):
-            fixed = bytes([number]) + raw[1:]
-            forms.keep(size, Template((fixed,), (0,), (), steps))
-            found = forms.find(fixed)
-            assert found is not None
-            assert found.steps is steps
-            kept.append(fixed)
-    steps_kept = [len(found.steps) for one in kept if (found := forms.find(one)) is not None]
-    assert sum(steps_kept) <= 4096
-    assert len(steps_kept) <= 256 * 8
 
 
 def _varint(number: int) -> bytes:

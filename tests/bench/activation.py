@@ -4,9 +4,10 @@
 from typing import Any
 
 import numpy as np
-from nnpa_emulator import FUNCTIONS, MACHINES, Guest, run
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest
 
 from tests.bench.kernels import copying
+from tests.bench.local import repeated
 from tests.bench.report import Figure, ratio, row
 from tests.emulator.operands import blank, tensor
 from tests.oracle.rounding import rounded
@@ -40,7 +41,7 @@ def _share(name: str, dims: Dims, others: dict[str, Dims], **scalars: Any) -> Fi
         arguments[output] = blank(desc.dims, kind=desc.type)
     traffic = sum(arguments[one].sticks.nbytes for one in entry.tensors)
     guest = Guest(MACHINES["telum2"])
-    value = ratio(copying(traffic), lambda: run(guest, name, arguments))
+    value = ratio(copying(traffic), repeated(guest, name, arguments))
     return Figure(f"{name} {'x'.join(str(one) for one in dims)}", value, more=True)
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Ztensor, run, stick
+from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Ztensor, stick
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 from threadpoolctl import threadpool_limits
 
+from tests.bench.local import repeated
 from tests.bench.report import Figure, ratio, row
 
 Singles = npt.NDArray[np.float32]
@@ -45,7 +46,7 @@ def product_on_sticks(
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
     names = {"input_a": tensor(a), "input_b": tensor(b), "input_c": tensor(c)}
     arguments: dict[str, Any] = {**names, "op_type": 0, "output": output}
-    return lambda: run(guest, "matmul_op", arguments)
+    return repeated(guest, "matmul_op", arguments)
 
 
 def share(sizes: Sizes, floor: float | None, moonshot: float | None) -> Figure:
@@ -82,9 +83,11 @@ def dense() -> list[Figure]:
     guest = Guest(MACHINES["telum2"])
     relu: dict[str, Any] = {"input": output, "clipping_value": None, "output": output}
 
+    activate = repeated(guest, "relu", relu)
+
     def on_sticks() -> None:
         multiply()
-        run(guest, "relu", relu)
+        activate()
 
     with threadpool_limits(1):
         found = ratio(lambda: np.maximum(a @ b + c, 0), on_sticks)
@@ -120,5 +123,5 @@ def quantized() -> list[Figure]:
     arguments["output"] = tensor(np.zeros((m, p), np.float32))
     with threadpool_limits(1):
         plain = product_on_sticks(operands((m, n, p)))
-        found = ratio(lambda: run(guest, "quantized_matmul_op", arguments), plain)
+        found = ratio(repeated(guest, "quantized_matmul_op", arguments), plain)
     return [Figure(f"{m}x{n}x{p}", found)]

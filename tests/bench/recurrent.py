@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from nnpa_emulator import MACHINES, Guest, Ztensor, run, stick
+from nnpa_emulator import MACHINES, Guest, Ztensor, stick
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 from onnx import helper
 from threadpoolctl import threadpool_limits
 
+from tests.bench.local import repeated
 from tests.bench.report import Figure, ratio, row
 
 Shape = tuple[int, int, int, int]
@@ -44,7 +45,7 @@ def on_sticks(shape: Shape) -> Callable[[], object]:
         "cf_output": tensor(1, 1, 1, batch, hidden),
     }
     guest = Guest(MACHINES["telum2"])
-    return lambda: run(guest, "lstm", arguments)
+    return repeated(guest, "lstm", arguments)
 
 
 def on_runtime(shape: Shape) -> Callable[[], object]:

@@ -24,6 +24,7 @@ from nnpa_client import Session, connect, zdnn
 from nnpa_emulator import TensorDesc, Ztensor
 
 from tests.bench.echo import OPTIONS, EchoClient
+from tests.bench.local import repeated
 from tests.bench.report import Figure, Work, ratio, row
 from tests.server.wire import Client, Operation, init, load, op
 
@@ -189,9 +190,11 @@ def program(shape: tuple[int, int]) -> tuple[Client, list[Operation], Work]:
         nnpa_emulator.run(guest, "allochelper_ztensor", {"ztensor": tensor})
     arguments = {"input_a": local[0], "input_b": local[1], "output": local[2]}
 
+    add = repeated(guest, "add", arguments)
+
     def alone() -> None:
         for _ in range(N):
-            nnpa_emulator.run(guest, "add", arguments)
+            add()
 
     return client, [op("add", input_a=1, input_b=2, output=3)] * N, alone
 

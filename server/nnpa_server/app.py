@@ -117,7 +117,7 @@ class Server:
                 config, self.repository, self.metrics, self.models_ready, config.shortcuts
             )
         )
-        handlers = open_inference.handlers_of(lambda: self.models.get().service, config.shortcuts)
+        handlers = open_inference.handlers_of(lambda: self.models.get().service)
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )

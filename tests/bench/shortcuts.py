@@ -108,10 +108,6 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"
     ),
-    Shortcut(
-        "out-of-band-arrays", "server", "codec", (f"{_INFERENCE}/raw_views.py",),
-        "ModelInfer, 1 MiB",
-    ),
     Shortcut("compiled-kernels", "server", "kernel", _KERNELS, "hosted CNN"),
     Shortcut(
         "widened-operands", "server", "operand", (f"{_EMULATOR}/widened.py",),

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
-from nnpa_server.open_inference.raw_views import parse
+from nnpa_server.open_inference.messages import parse
 from nnpa_server.rpc import codec as apart
 
 from tests.server.onnx_models import MIB, binary, identity, model, offering, refusal, request

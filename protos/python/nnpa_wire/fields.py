@@ -12,8 +12,6 @@ from google.protobuf.message import DecodeError
 
 BYTES = 2
 """The wire type of length-delimited fields."""
-MAX_FIELDS = 1 << 14
-"""Most fields of a message that `byte_fields` looks through."""
 _VARINT = 0
 _FIXED = {1: 8, 5: 4}
 
@@ -51,7 +49,7 @@ def fields(view: memoryview) -> Iterator[Field]:
         yield Field(tag >> 3, kind, start, value, position)
 
 
-def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
+def _varint(view: memoryview, position: int) -> tuple[int, int]:
     """Return a number and where it ends."""
     number = 0
     for shift in range(0, 70, 7):
@@ -63,31 +61,6 @@ def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
     raise DecodeError("a number that does not end")
-
-
-def byte_fields(data: bytes, numbers: frozenset[int]) -> list[Field]:
-    """Return a message's fields of bytes of these numbers, all below 16.
-
-    Raises DecodeError as `fields` does, and for more than `MAX_FIELDS` fields, each of which takes
-    more memory and time here than it has bytes.
-    """
-    selected = list[Field]()
-    position, end, count = 0, len(data), 0
-    while position < end:
-        count += 1
-        if count > MAX_FIELDS:
-            raise DecodeError(f"more than {MAX_FIELDS} fields")
-        start, tag = position, data[position]
-        if tag & 7 != BYTES or tag >= 0x80:
-            position = start + next(fields(memoryview(data)[start:])).end
-            continue
-        size, value = _varint(data, position + 1)
-        position = value + size
-        if position > end:
-            raise DecodeError("a field goes beyond its message")
-        if tag >> 3 in numbers:
-            selected.append(Field(tag >> 3, BYTES, start, value, position))
-    return selected
 
 
 def varint(number: int) -> bytes:

@@ -4,22 +4,16 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TypeAlias
 
-from nnpa_server.open_inference.messages import PLAIN, Codec, InferRequest
-from nnpa_server.open_inference.raw_views import RAW_VIEWS
+from nnpa_server.open_inference.messages import InferRequest
 from nnpa_server.open_inference.request_cache import RequestCache
 
 if TYPE_CHECKING:  # the rest of the networks is imported by the first call
     from nnpa_server.open_inference.reading import ReadRequest
 
-SHORTCUTS: frozenset[str] = frozenset(("out-of-band-arrays", "request-cache"))
+SHORTCUTS: frozenset[str] = frozenset(("request-cache",))
 """Names of the shortcuts; those of hosted networks have their own list."""
 IsQuick: TypeAlias = Callable[[InferRequest], bool]
 """Tells whether a request is answered so soon that others may wait for it."""
-
-
-def compose_codec(shortcuts: Collection[str]) -> Codec:
-    """Return how messages are parsed and serialized."""
-    return RAW_VIEWS if "out-of-band-arrays" in shortcuts else PLAIN
 
 
 def compose_reader(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the methods of GRPCInferenceService look like on the wire."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
-from nnpa_server.open_inference.composition import SHORTCUTS, compose_codec
+from nnpa_server.open_inference import messages
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.rpc.lazy import make_handler, method_of
 
@@ -26,19 +26,18 @@ _NOT_OFFERED = {
 
 
 def handlers_of(
-    service: Callable[[], "OpenInferenceService"], shortcuts: Collection[str] = SHORTCUTS
+    service: Callable[[], "OpenInferenceService"],
 ) -> dict[str, Any]:
     """Return a service's handlers by method; the service is constructed by the first call."""
     methods: dict[str, Any] = {}
-    codec = compose_codec(shortcuts)
     for name, method in _DESCRIPTOR.methods_by_name.items():
         request: Any = getattr(pb, method.input_type.name)
         response: Any = getattr(pb, method.output_type.name)
         parse, serialize = request.FromString, response.SerializeToString
         if name in ("ModelInfer", "ModelStreamInfer"):
             streams = method.client_streaming
-            serialize = codec.serialize_for_stream if streams else codec.serialize
-            parse = codec.parse
+            serialize = messages.serialize_for_stream if streams else messages.serialize
+            parse = messages.parse
         behaviour = method_of(method, service)
         if name in _NOT_OFFERED:
             behaviour = _refusing(*_NOT_OFFERED[name])

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelInferRequest and ModelInferResponse with their raw contents beside them, parsed plainly."""
+"""ModelInferRequest and ModelInferResponse with their raw contents beside them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
+from google.protobuf.message import DecodeError
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_wire.fields import fields
 
 from nnpa_server.open_inference.tensors import Buffer
+
+MAX_FIELDS = 1 << 14
+"""Most fields of a request."""
+MIN_FIELD_BYTES = 2
+"""A tag and a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +39,15 @@ StreamResponse: TypeAlias = InferResponse | pb.ModelStreamInferResponse
 """An answer, or the error that ends one request of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How requests are read from bytes, and responses and those of streams are written.
-
-    `parse` raises DecodeError.
-    """
-
-    parse: Callable[[bytes], InferRequest]
-    serialize: Callable[[InferResponse], bytes]
-    serialize_for_stream: Callable[[StreamResponse], bytes]
-
-
 def parse(data: bytes) -> InferRequest:
-    """Read a serialised ModelInferRequest; raise DecodeError."""
+    """Read a serialised ModelInferRequest; raise DecodeError, for more fields than any has too.
+
+    Each field takes more memory and time here than it has bytes.
+    """
+    if len(data) > MAX_FIELDS * MIN_FIELD_BYTES:
+        counted = islice(fields(memoryview(data)), MAX_FIELDS + 1)
+        if sum(1 for _ in counted) > MAX_FIELDS:
+            raise DecodeError(f"more than {MAX_FIELDS} fields")
     message = pb.ModelInferRequest.FromString(data)
     raw, identifier = list(message.raw_input_contents), message.id.encode()
     message.ClearField("raw_input_contents")
@@ -69,6 +72,3 @@ def _whole(response: InferResponse) -> pb.ModelInferResponse:
     message.CopyFrom(response.message)
     message.raw_output_contents.extend(map(bytes, response.raw))
     return message
-
-
-PLAIN = Codec(parse, serialize, serialize_for_stream)

@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from nnpa_emulator import stick
+from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
-from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
 Matrix = npt.NDArray[Any]
@@ -111,7 +110,7 @@ def _in_strips(work: _Work) -> int:
     columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
     for first, count in _ranges(window[3], columns):
         key = "panels", window, first, count
-        panels, _ = recall(cells, key, partial(_widen_panels, work.kernel, first, count))
+        panels, _ = operands.dense(cells, key, partial(_widen_panels, work.kernel, first, count))
         for tile in _tiles(sizes, *_cut(sizes, window, work.slide, WINDOWS)):
             largest = max(largest, _correlate(work, tile, panels, first, count))
     return largest
@@ -132,11 +131,11 @@ def _correlate(work: _Work, tile: kernels.Tile, panels: Matrix, first: int, coun
     codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
     size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
     source = scratch("windows", (size,))
-    operands = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
+    arguments = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
     if _scattered(window, work.slide):
-        kernels.windows(*operands, (0, window[0], window[1], 0, window[2]))
+        kernels.windows(*arguments, (0, window[0], window[1], 0, window[2]))
     else:
-        correlation.patch(*operands, (window[0], window[1]))
+        correlation.patch(*arguments, (window[0], window[1]))
     places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
     pages = stick.geometry(work.output.transformed_desc).pages
     bias = work.bias[first : first + count]
@@ -296,7 +295,7 @@ class _Product:
         if key != self._key:
             cells = self._kernel.sticks
             whole = self._kernel.transformed_desc, key
-            self._right, _ = recall(cells, whole, partial(self._widen, *key))
+            self._right, _ = operands.dense(cells, whole, partial(self._widen, *key))
             self._key = key
         return self._right
 

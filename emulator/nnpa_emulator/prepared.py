@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat
+from nnpa_emulator import dlfloat, pipeline
 from nnpa_emulator.arith import region
 from nnpa_emulator.instruction import Arguments
 from nnpa_emulator.kernels import convert, elementwise, planar, sticks
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome, answer
+from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
 from nnpa_emulator.stick import INFINITY, OVERFLOW, Array, Buffer, flat, geometry
 from nnpa_emulator.ztensor import TensorDesc, Ztensor, stick_bytes
 
@@ -52,7 +52,7 @@ class PreparedCall:
             buffer = tensor.buffer
             if tensor.transformed_desc is not desc or buffer is None or buffer.nbytes < size:
                 return None
-        return answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
+        return pipeline.answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
 
 
 def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | None:

@@ -18,12 +18,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import stick
+from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convert, matmul, products
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.scratch import aligned, lasting, scratch
-from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
@@ -100,7 +99,7 @@ class Panel:
             widen = partial(self._widen, place)
             if self.constant:
                 key = self.tensor.transformed_desc, self.dtype.char, place
-                self._block, self._any_ninf = recall(self.tensor.sticks, key, widen)
+                self._block, self._any_ninf = operands.dense(self.tensor.sticks, key, widen)
             else:
                 self._block, self._any_ninf = widen(False)
             self._last = place
@@ -240,7 +239,7 @@ def _panels(input_b: Ztensor, turned: bool) -> Matrices:
         products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
         return panels, False
 
-    return recall(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
+    return operands.dense(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
 
 
 def _multiply_in_order(

@@ -27,6 +27,7 @@ from nnpa_emulator.ztensor import (
     PAGE,
     STICK,
     STICKS_PER_PAGE,
+    Array,
     DataFormats,
     DataLayouts,
     DataTypes,
@@ -37,8 +38,6 @@ from nnpa_emulator.ztensor import (
 
 Buffer: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional stick buffer, whole pages."""
-Array: TypeAlias = npt.NDArray[Any]
-"""Dense user data; its dtype says what it is."""
 Fill: TypeAlias = Callable[
     [convert.Words, Codes, sticks.Dims, sticks.Pages, np.uint32, bool], tuple[np.uint32, np.uint32]
 ]

@@ -254,7 +254,8 @@ def _make_bias(
         status = Status.ZDNN_ALLOCATION_FAILURE
         raise Refused(status, "work area", f"{size} bytes", "allocatable")
     bias = Ztensor(desc, desc, size, memory)
-    require_storage({"input_b": b, "input_c": c})
+    require_storage("input_b", b)
+    require_storage("input_c", c)
     weights = (_INT8, DataFormats.ZDNN_FORMAT_4DWEIGHTS)
     kinds = b.transformed_desc.type, b.transformed_desc.format
     if kinds == weights and c.transformed_desc.format == _FEATURE and _fits(code, a, b, c, y):
@@ -357,13 +358,13 @@ def quantized_matmul_op(
         scales = scales_of(input_a, input_b, input_c, output)
         if not adding and Single(Single(scales.sa * scales.sb) / scales.sc) < 0:
             op_type = _MIRRORED.get(op_type, op_type)
-        arguments: dict[str, Any] = {
-            "input_a": input_a, "input_b": input_b, "input_c": bias, "op_type": op_type,
+        outcome = issue(
+            _OPERATIONS[code], Call(call.guest, alignment),
+            input_a=input_a, input_b=input_b, input_c=bias, op_type=op_type,
             **_parameters(call.guest, scales, adding, on_the_fly),
-            "clip_min": clip_min if on_the_fly else 0, "clip_max": clip_max if on_the_fly else 0,
-            "output": output,
-        }  # fmt: skip
-        outcome = issue(Call(call.guest, alignment), _OPERATIONS[code], arguments)
+            clip_min=clip_min if on_the_fly else 0, clip_max=clip_max if on_the_fly else 0,
+            output=output,
+        )  # fmt: skip
         correcting = scales.zb != 0 and not pre_computed
         passing = correcting or dequantize or not disable_clipping
         if outcome.status == Status.ZDNN_OK and adding and passing:

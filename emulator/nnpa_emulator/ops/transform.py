@@ -126,7 +126,7 @@ def _require_transformable(call: Call, ztensor: Ztensor) -> None:
     require_limits(ztensor.transformed_desc, call.guest, "c2")
     require_buffer(ztensor, call.alignment.buffer_misaligned, "c3")
     require_state(ztensor, "ztensor", False, "c4")
-    require_storage({"ztensor": ztensor})
+    require_storage("ztensor", ztensor)
 
 
 def _require_float_descs(ztensor: Ztensor) -> None:
@@ -332,7 +332,7 @@ def transform_quantized_ztensor(
     require_in(pre.layout, _QUANTIZABLE_LAYOUTS, bad_layout, f"pre_{name}", "c3")
     require_limits(desc, call.guest, "c4")
     _require_quantizable(desc, pre)
-    require_storage({"ztensor": ztensor})
+    require_storage("ztensor", ztensor)
     if pre.type == DataTypes.INT8:
         (array,) = _arrays(data, 1, _elements(desc.dims), pre.type)
         stick.stickify(array, desc, ztensor.sticks)
@@ -430,7 +430,7 @@ def transform_origtensor(call: Call, ztensor: Ztensor) -> Outcome:
     require_limits(desc, call.guest, "c2")
     require_buffer(ztensor, call.alignment.buffer_misaligned, "c3", sized=False)
     require_state(ztensor, "ztensor", True, "c4")
-    require_storage({"ztensor": ztensor})
+    require_storage("ztensor", ztensor)
     if desc.type == DataTypes.ZDNN_BINARY_INT32:
         cells = stick.read_cells(ztensor.sticks, desc)
         return Outcome(value=np.ascontiguousarray(cells[..., 0]))

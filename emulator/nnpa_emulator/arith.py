@@ -8,7 +8,6 @@ is a table over all 65 536 codes: the double precision value of the formula, rou
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
     STICK,
+    Array,
     DataTypes,
     TensorDesc,
     Ztensor,
@@ -105,9 +105,7 @@ def _explain_operand(
     return OperandViolation(name, count, tuple(elements))
 
 
-def explain_source(
-    function: FunctionCode | None, arrays: Mapping[str, npt.NDArray[Any]]
-) -> RangeViolation:
+def explain_source(function: FunctionCode | None, arrays: Mapping[str, Array]) -> RangeViolation:
     """Find the values of user arrays (dim4, dim3, dim2, dim1) that have no DLFLOAT16 number.
 
     BFLOAT arrays are their `uint16` bits.
@@ -129,7 +127,7 @@ def explain_source(
     return RangeViolation(function, tuple(violations))
 
 
-def _single(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _single(array: Array) -> npt.NDArray[np.float32]:
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(invalid="ignore"):

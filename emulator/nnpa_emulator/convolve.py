@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +24,7 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
-from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
-
-Matrix = npt.NDArray[Any]
-"""Dense rows of float32 or float64."""
+from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
 
 WEIGHTS = 1 << 24
 """Most weights at a time: 64 MiB of FP32."""
@@ -116,7 +112,7 @@ def _in_strips(work: _Work) -> int:
     return largest
 
 
-def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Matrix, bool]:
+def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Array, bool]:
     """Widen output channels into panels, into scratch unless they are to last."""
     shape, cells = stick.geometry(kernel.transformed_desc), kernel.sticks.view(np.uint16)
     size = -(-count // CELLS_PER_STICK) * CELLS_PER_STICK * math.prod(shape.dims[:3])
@@ -125,7 +121,7 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
     return dense, False
 
 
-def _correlate(work: _Work, tile: kernels.Tile, panels: Matrix, first: int, count: int) -> int:
+def _correlate(work: _Work, tile: kernels.Tile, panels: Array, first: int, count: int) -> int:
     """Widen what lies under a tile, multiply and store; return the largest magnitude."""
     shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
     codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
@@ -268,16 +264,16 @@ class _Product:
         self._pages = stick.geometry(work.kernel.transformed_desc).pages
         self._slide, self._blocks = work.slide, blocks
         self._key: tuple[object, ...] = ()
-        self._right: Matrix = np.empty(0)
+        self._right: Array = np.empty(0)
 
     @property
     def depth(self) -> int:
         """Columns of a block of the left matrix."""
         return self._blocks.rows * self._sizes[1] * self._blocks.channels
 
-    def sums(self, tile: kernels.Tile, first: int, count: int) -> Matrix:
+    def sums(self, tile: kernels.Tile, first: int, count: int) -> Array:
         """Return the sums of products of a tile, for output channels `first` on."""
-        total: Matrix | None = None
+        total: Array | None = None
         for row, rows in _ranges(self._sizes[0], self._blocks.rows):
             for channel, channels in _ranges(self._sizes[2], self._blocks.channels):
                 part = (row, rows, self._sizes[1], channel, channels)
@@ -286,11 +282,11 @@ class _Product:
         assert total is not None, "a kernel has at least one row and channel"
         return total
 
-    def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
-        target: Matrix = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
+    def _multiply(self, left: Array, right: Array) -> Array:
+        target: Array = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
         return np.dot(left, right, out=target)
 
-    def _weights(self, part: kernels.Part, first: int, count: int) -> Matrix:
+    def _weights(self, part: kernels.Part, first: int, count: int) -> Array:
         key = (part, first, count)
         if key != self._key:
             cells = self._kernel.sticks
@@ -301,7 +297,7 @@ class _Product:
 
     def _widen(
         self, part: kernels.Part, first: int, count: int, lasting: bool
-    ) -> tuple[Matrix, bool]:
+    ) -> tuple[Array, bool]:
         """Widen a block of the right matrix, into scratch unless it is to last."""
         shape = part[1] * part[2] * part[4], count
         dense = aligned(shape) if lasting else scratch("kernel", shape)
@@ -309,7 +305,7 @@ class _Product:
         kernels.weights(cells, words, self._pages, part, first, count)
         return dense.astype(np.float64), False
 
-    def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Matrix:
+    def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Array:
         whole = part[1] == self._sizes[0] and part[4] == self._sizes[2]
         if whole and not _scattered(self._sizes, self._slide):
             return self._copies(tile)
@@ -318,7 +314,7 @@ class _Product:
         kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
         return np.asarray(left, np.float64)
 
-    def _copies(self, tile: kernels.Tile) -> Matrix:
+    def _copies(self, tile: kernels.Tile) -> Array:
         """Copy windows that overlap from a patch, which is widened once."""
         (rows, width, channels, _), counts = self._sizes, (tile[1], tile[3], tile[5])
         strides, shape = _strides(counts, self._sizes, self._slide), self._shape
@@ -327,6 +323,6 @@ class _Product:
         correlation.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
         steps = [patch.itemsize * step for step in (*strides, 1)]
         windows = as_strided(patch, (*counts, rows, width * channels), steps, writeable=False)
-        left: Matrix = scratch("copies", windows.shape, np.float64)
+        left: Array = scratch("copies", windows.shape, np.float64)
         np.copyto(left, windows)
         return left.reshape(-1, rows * width * channels)

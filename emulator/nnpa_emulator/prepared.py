@@ -18,8 +18,8 @@ from nnpa_emulator.kernels import convert, elementwise, planar, sticks
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
 from nnpa_emulator.reference.elementwise import region_of
-from nnpa_emulator.stick import INFINITY, OVERFLOW, Array, Buffer, flat, geometry
-from nnpa_emulator.ztensor import TensorDesc, Ztensor, stick_bytes
+from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
+from nnpa_emulator.ztensor import Array, TensorDesc, Ztensor, stick_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 _WORDS = np.dtype(np.uint32)

@@ -121,7 +121,8 @@ class Product:
     def __init__(
         self, guest: Guest, weights: Ztensor, biases: Ztensor, hidden: int, role: str
     ) -> None:
-        dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
+        singles, doubles = np.dtype(np.float32), np.dtype(np.float64)
+        dtype: np.dtype[np.floating] = doubles if guest.accumulate == "fp64" else singles
         desc = weights.transformed_desc
         self.inner, self.width, self.gate = desc.dim2, desc.dim1, padded(hidden)
         self._role = role

@@ -10,10 +10,9 @@ Neither the order of summation on hardware nor whether it compares rounded sums 
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from nnpa_emulator.fields import bits_field
-from nnpa_emulator.instruction import OperandRule, Operation, response
+from nnpa_emulator.instruction import Argument, OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matrix import (
     infer_product,
@@ -44,7 +43,7 @@ def _verify(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check as the library does with precheck: c1 to c9."""
     require_shapes(code, input_a, input_b, input_c, output, **scalars)

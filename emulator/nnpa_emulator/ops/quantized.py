@@ -11,7 +11,6 @@ Scratch: 16 MB each of input_a and input_b, 32 MB of sums, and c~.
 
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
 from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import (
     Alignment,
+    Argument,
     OperandRule,
     Operation,
     require_storage,
@@ -91,7 +91,7 @@ def _verify(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check as the library does with precheck: c3 to c13."""
     require_shapes(code, input_a, input_b, input_c, output, first=3)
@@ -122,7 +122,7 @@ def _relate(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check what ends the program when it does not hold: shapes, then offset and clips."""
     require_shapes(code, input_a, input_b, input_c, output, first=3)

@@ -88,6 +88,21 @@ def from_fp64(values: npt.ArrayLike) -> Codes:
     return codes
 
 
+def result_from_fp32(values: npt.NDArray[np.float32]) -> Codes:
+    """Round FP32 results of arithmetic to codes; NaN and infinities, by zero, become 7FFF."""
+    return np.where(np.isfinite(values), from_fp32(values), np.uint16(NINF))
+
+
+def result_from_fp64(values: npt.NDArray[np.float64]) -> Codes:
+    """Round float64 results of arithmetic to codes; NaN becomes 7FFF, infinities keep the sign."""
+    return np.where(np.isnan(values), np.uint16(NINF), from_fp64(values))
+
+
+def largest(codes: Codes) -> np.uint16:
+    """Return the largest magnitude of codes: 7FFF says that NINF is among them."""
+    return np.uint16((codes & np.uint16(MAGNITUDE)).max(initial=0))
+
+
 def to_fp32(codes: Codes) -> npt.NDArray[np.float32]:
     """Widen codes to FP32 exactly, as VCLFNH does; NINF is the quiet NaN 7FC00000."""
     wide = np.asarray(codes, np.uint16).astype(np.uint32)

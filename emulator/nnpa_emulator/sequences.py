@@ -16,12 +16,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator import operands
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import layers, matmul, recurrent
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.products import MAX_PANELS, Panel, Range, place_of, read_block, spans
 from nnpa_emulator.scratch import aligned, scratch
-from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import Ztensor, padded
 
 Singles: TypeAlias = npt.NDArray[np.float32]
@@ -64,7 +64,7 @@ class Whole:
             panels[-1] = layers.gate_panels(tensor.sticks, words, 0, rows, hidden, gates)
             return panels, False
 
-        return recall(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
+        return operands.dense(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
 
     def fuse(self) -> int:
         """Compute what the input contributes to the gates; tell how it ended."""
@@ -109,7 +109,7 @@ def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, boo
             return dense[0], any_ninf
         return gates[:, :, :hidden].reshape(desc.dim2, -1), any_ninf
 
-    return recall(tensor.sticks, ("gates", desc.dim2, desc.dim1, hidden), widen)
+    return operands.dense(tensor.sticks, ("gates", desc.dim2, desc.dim1, hidden), widen)
 
 
 class Product:
@@ -121,7 +121,8 @@ class Product:
     def __init__(
         self, guest: Guest, weights: Ztensor, biases: Ztensor, hidden: int, role: str
     ) -> None:
-        dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
+        singles, doubles = np.dtype(np.float32), np.dtype(np.float64)
+        dtype: np.dtype[np.floating] = doubles if guest.accumulate == "fp64" else singles
         desc = weights.transformed_desc
         self.inner, self.width, self.gate = desc.dim2, desc.dim1, padded(hidden)
         self._role = role

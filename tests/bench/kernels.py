@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.kernels import elementwise, sticks
+from nnpa_emulator.reference.elementwise import region_of
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
 from tests.bench.report import Figure, ratio, row
@@ -179,9 +180,10 @@ def add() -> list[Figure]:
     figures: list[Figure] = []
     for label, size in SIZES.items():
         data, desc, buffer = tensor((1, 1, size // 64, 64))
-        target, out = np.empty_like(data), np.empty_like(buffer)
+        target, target_cells = np.empty_like(data), np.empty_like(buffer).view(np.uint16)
+        cells, region = buffer.view(np.uint16), region_of(desc)
         times = ratio(
-            partial(arith.binary, elementwise.ADD, buffer, buffer, out, desc),
+            partial(elementwise.binary, elementwise.ADD, cells, cells, target_cells, region, False),
             partial(np.add, data, data, target),
         )
         figures.append(Figure(label, times, *bounds[label]))

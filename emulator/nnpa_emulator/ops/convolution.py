@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import dlfloat, operands, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.convolve import Limits, Sliding, convolve
 from nnpa_emulator.fields import bits_field, dlfloat_field
@@ -28,7 +28,6 @@ from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.widened import recall
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -207,6 +206,8 @@ def conv2d(
     """
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
     limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
-    added, _ = recall(bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias))
+    added, _ = operands.dense(
+        bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias)
+    )
     exact = guest.accumulate == "fp64"
     return convolve(input, kernel, added, output, sliding, limits, exact)

@@ -36,14 +36,14 @@ def fields(view: memoryview) -> Iterator[Field]:
     position, end = 0, len(view)
     while position < end:
         start = position
-        tag, position = _varint(view, position)
+        tag, position = read_varint(view, position)
         kind = tag & 7
         value = position
         if kind == BYTES:
-            size, value = _varint(view, position)
+            size, value = read_varint(view, position)
             position = value + size
         elif kind == _VARINT:
-            _, position = _varint(view, position)
+            _, position = read_varint(view, position)
         else:
             position += _FIXED.get(kind, end)
         if position > end:
@@ -51,7 +51,7 @@ def fields(view: memoryview) -> Iterator[Field]:
         yield Field(tag >> 3, kind, start, value, position)
 
 
-def _varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """Return a number and where it ends."""
     number = 0
     for shift in range(0, 70, 7):
@@ -81,7 +81,7 @@ def byte_fields(data: bytes, numbers: frozenset[int]) -> list[Field]:
         if tag & 7 != BYTES or tag >= 0x80:
             position = start + next(fields(memoryview(data)[start:])).end
             continue
-        size, value = _varint(data, position + 1)
+        size, value = read_varint(data, position + 1)
         position = value + size
         if position > end:
             raise DecodeError("a field goes beyond its message")

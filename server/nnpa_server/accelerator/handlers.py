@@ -38,7 +38,7 @@ def _parse(raw: bytes | memoryview) -> Request:
 
 
 def _parse_lazily(raw: bytes | memoryview) -> Request:
-    return codec.parse_whole(bytes(raw))
+    return codec.WireRequest(bytes(raw))
 
 
 def _serialize(answered: Response) -> bytes:

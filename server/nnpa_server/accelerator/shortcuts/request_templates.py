@@ -121,7 +121,7 @@ class TemplateDecoder:
 
     def __call__(self, session: Session, request: Request) -> Sequence[Step]:
         """Return the steps of a list, by its template or decoded."""
-        if not isinstance(request, WireRequest) or not request.raw:
+        if not isinstance(request, WireRequest):
             return self.plain(session, request)
         raw = request.raw
         template = self.templates.find(raw)

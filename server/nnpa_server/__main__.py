@@ -27,7 +27,7 @@ from nnpa_server.config import (
     parse_size,
     parse_time,
 )
-from nnpa_server.rpc.log_lines import start_logging
+from nnpa_server.logs import start_logging
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -30,7 +30,7 @@ from nnpa_server.errors import (
     MessageTooLong,
     from_exception,
 )
-from nnpa_server.rpc.access_log import MAX_QUEUED, AccessLog
+from nnpa_server.logs import MAX_QUEUED, AccessLog
 from nnpa_server.rpc.call import (
     REQUEST_ID,
     Call,

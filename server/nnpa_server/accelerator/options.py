@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from google.protobuf import message as protobuf
 from nnpa.zdnn.v1 import accelerator_pb2
@@ -102,8 +102,10 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
 
 
 def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    def override(name: Any) -> int | None:
-        return getattr(spec, name) if spec.HasField(name) else None
+    message: protobuf.Message = spec
+
+    def override(name: str) -> int | None:
+        return getattr(message, name) if message.HasField(name) else None
 
     dims = (override("max_dim4"), override("max_dim3"), override("max_dim2"), override("max_dim1"))
     formats = override("parmblk_formats_mask")
@@ -170,9 +172,7 @@ def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
     return kept
 
 
-def _copy_field(
-    source: accelerator_pb2.Session, target: accelerator_pb2.Session, name: Any
-) -> None:
+def _copy_field(source: protobuf.Message, target: protobuf.Message, name: str) -> None:
     field = accelerator_pb2.Session.DESCRIPTOR.fields_by_name[name]
     if field.is_repeated:
         target.ClearField(name)

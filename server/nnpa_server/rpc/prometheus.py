@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Thread
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -114,7 +114,7 @@ def expose(address: str, metrics: Metrics, store: Store, tls: Tls | None) -> Exp
     registry = CollectorRegistry()
     registry.register(Collector(metrics, store))
     host, port = split_address(address)
-    secure: dict[str, Any] = {}
+    secure: dict[str, str | bool] = {}
     if tls is not None:
         certificate, key, client_ca = tls.files
         secure = {"certfile": str(certificate), "keyfile": str(key)}

@@ -40,9 +40,9 @@ class _Results:
         if outcome is not OK:
             return self._plain(session, step, tensors, outcome)
         memo = step.memo
-        if step.references and isinstance(memo, StepMemo) and step.arm.compute:
+        if step.inline and isinstance(memo, StepMemo) and step.arm.compute:
             return _encode_inline(session, step, memo, tensors)
-        if step.references or len(step.arm.written) != 1:
+        if step.inline or step.new_ids or len(step.arm.written) != 1:
             return self._plain(session, step, tensors, outcome)
         name = step.arm.written[0]
         key, state = (step.arm.name, step.ids.get(name, step.creates)), _state(tensors[name])
@@ -75,7 +75,7 @@ def _encode_inline(
     states: list[object] = []
     sticks: dict[int, Array] = {}
     for index, name in enumerate(step.arm.written):
-        contents = place_output(session, tensors[name], step.references[name][1])
+        contents = place_output(session, tensors[name], step.inline[name])
         if contents is not None:
             sticks[index] = contents
         states.append((_state(tensors[name]), contents is None))
@@ -86,15 +86,13 @@ def _encode_inline(
             memo.results.clear()
         result = memo.results[key] = _describe(step, tensors, sticks)
     for name in step.arm.written:
-        cache_output(session, tensors[name], step.references[name][1])
+        cache_output(session, tensors[name], step.inline[name])
     return result, sticks
 
 
 def _describe(step: Step, tensors: Tensors, sticks: Sticks) -> operation_pb2.OperationResult:
     result = answer(OK)
     for index, name in enumerate(step.arm.written):
-        message = locate_sticks(
-            describe_ztensor(tensors[name]), step.references[name][1], index in sticks
-        )
+        message = locate_sticks(describe_ztensor(tensors[name]), step.inline[name], index in sticks)
         result.outputs.add(operand=name, ztensor=message)
     return result

@@ -156,8 +156,7 @@ def _without_shared(step: Step) -> Step:
 
 def _is_inline(step: Step) -> bool:
     """Tell whether a step depends on nothing but the list itself and what it names."""
-    all_inline = all(which == "inline_ztensor" for which, _ in step.references.values())
-    return all_inline and not step.ids and not step.creates
+    return not step.ids and not step.new_ids and not step.creates
 
 
 def _template(raw: bytes, names: Sequence[NameField], steps: Sequence[Step]) -> Template:
@@ -186,7 +185,7 @@ def _names(view: memoryview, steps: Sequence[Step]) -> Iterator[NameField]:
             raise DecodeError("a tensor in parts")
         for reference in references:
             inline = _only(_inside(view, reference), (_INLINE,))
-            message = step.references[tensors[reference.number]][1]
+            message = step.inline[tensors[reference.number]]
             for name in _inside(view, inline):
                 if name.number in _NAMES and name.kind == BYTES:
                     yield NameField(message, _NAMES[name.number], name.value, name.end)

@@ -15,7 +15,7 @@ from nnpa_server.sessions.tokens import Token
 
 REQUEST_ID = "x-request-id"
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
-_CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
+CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
 
 
 class CallContext(Context, Protocol):
@@ -68,11 +68,7 @@ class Call:
     entered: bool = False
     refused: CallRefused | None = None
     is_cut_off: bool = False
-    converses: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Tell conversations from streams that are one call."""
-        self.converses = self.method in _CONVERSATIONS
+    converses: bool = False
 
 
 class Garbage:

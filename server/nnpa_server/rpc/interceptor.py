@@ -32,6 +32,7 @@ from nnpa_server.errors import (
 )
 from nnpa_server.logs import MAX_QUEUED, AccessLog
 from nnpa_server.rpc.call import (
+    CONVERSATIONS,
     REQUEST_ID,
     Call,
     CallContext,
@@ -223,13 +224,16 @@ class Interceptor(ServerInterceptor):
         name = method.rpartition("/")[2]
 
         def answer(request: object, context: CallContext) -> Generator[object]:
-            call = Call(name, context, True)
+            call = Call(name, context, True, converses=name in CONVERSATIONS)
             try:
                 self._enter(call)
                 responses = behaviour(requests(call, request), context)
                 try:
                     for response in responses:
-                        self._count(call, len(getattr(response, "results", ())))
+                        call.operations += len(getattr(response, "results", ()))
+                        if call.converses:  # each answer has its line
+                            self._report(call)
+                            call.operations, call.is_logged = 0, True
                         yield response
                         call.touched = time.monotonic()
                 finally:
@@ -241,15 +245,6 @@ class Interceptor(ServerInterceptor):
                 self._leave(call)
 
         return answer
-
-    def _count(self, call: Call, operations: int) -> None:
-        """Count what a message of a stream holds; one of a conversation is told at once."""
-        if call.converses:
-            call.operations = operations
-            self._report(call)
-            call.operations, call.is_logged = 0, True
-        else:
-            call.operations += operations
 
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""

@@ -272,25 +272,23 @@ class _Connection:
         return tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
 
     def _requests(self, parse: Callable[[bytes | memoryview], object]) -> Generator[object]:
-        """Yield the messages as they come, until the client has no more."""
-        while (request := self._next(parse)) is not None:
-            yield request
-
-    def _next(self, parse: Callable[[bytes | memoryview], object]) -> object:
-        """Return the next message, None when there are no more; raise as gRPC does."""
-        try:
-            head = self._head()
-            if head is None and self._cancelled:
-                raise grpc.RpcError("the call was cancelled")
-            if head is None:
-                return None
-            flag, size = head
-            if size > self._max_message:
-                return MessageTooLong(size, self._max_message)
-            message = self._take(size)
-        except OSError as error:
-            raise grpc.RpcError("the connection broke") from error
-        return Garbage() if flag else parse(message)
+        """Yield the messages as they come, until the client has no more; raise as gRPC does."""
+        while True:
+            try:
+                head = self._head()
+                if head is None:
+                    break
+                flag, size = head
+                if size > self._max_message:
+                    message: object = MessageTooLong(size, self._max_message)
+                else:
+                    raw = self._take(size)
+                    message = Garbage() if flag else parse(raw)
+            except OSError as error:
+                raise grpc.RpcError("the connection broke") from error
+            yield message
+        if self._cancelled:
+            raise grpc.RpcError("the call was cancelled")
 
     def _head(self) -> tuple[int, int] | None:
         """Return flag and size of the next frame; None when there are no more."""

@@ -198,7 +198,7 @@ class Interceptor(ServerInterceptor):
         self, behaviour: Behaviour, method: str, reads: bool
     ) -> Callable[[object, CallContext], object]:
         """Return what answers calls once, of a stream of messages or of one."""
-        requests: Callable[..., object] = self._requests if reads else self._named
+        requests = self._reader(reads)
         name = method.rpartition("/")[2]
 
         def answer(request: object, context: CallContext) -> object:
@@ -220,7 +220,7 @@ class Interceptor(ServerInterceptor):
         self, behaviour: StreamBehaviour, method: str, reads: bool
     ) -> Callable[[object, CallContext], Generator[object]]:
         """Return what answers calls with a stream."""
-        requests: Callable[..., object] = self._requests if reads else self._named
+        requests = self._reader(reads)
         name = method.rpartition("/")[2]
 
         def answer(request: object, context: CallContext) -> Generator[object]:
@@ -245,6 +245,10 @@ class Interceptor(ServerInterceptor):
                 self._leave(call)
 
         return answer
+
+    def _reader(self, reads: bool) -> Callable[..., object]:
+        """Return what hands a behaviour its message, or those of a stream."""
+        return self._requests if reads else self._named
 
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""

@@ -19,15 +19,11 @@ def run_with_new(
     path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
 ) -> Outcome:
     """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
-    arm, references = step.arm, step.references.items()
-    for name, (which, message) in references:
-        if which == "inline_ztensor":
-            place = f"{step.path}.{name}.inline_ztensor"
-            operand = Operand(message, place, name not in arm.read, arm.may_leave)
-            tensors[name] = read_operand(session, operand)
-    created = {
-        name: number for name, (which, number) in step.references.items() if which == "new_id"
-    }
+    arm, created = step.arm, step.new_ids
+    for name, message in step.inline.items():
+        place = f"{step.path}.{name}.inline_ztensor"
+        operand = Operand(message, place, name not in arm.read, arm.may_leave)
+        tensors[name] = read_operand(session, operand)
     try:
         tensors.update(_allocate_new(session, step, tensors, tuple(created)))
     except Refused as refused:

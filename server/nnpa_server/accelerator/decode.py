@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
@@ -15,11 +16,10 @@ from nnpa_server.accelerator.operands import (
     check_inline,
     id_in_use,
     read_arrays,
-    reference,
     tensor_not_found,
 )
 from nnpa_server.accelerator.operation_specs import ARMS, Arm
-from nnpa_server.errors import CallRefused, from_exception, invalid
+from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.sessions.store import Session
 
 _NONE: Mapping[str, Any] = {}
@@ -28,17 +28,18 @@ _NONE: Mapping[str, Any] = {}
 class Step(NamedTuple):
     """One operation, decoded.
 
-    `ids` are the tensors named by id; `references` those that are new, ("new_id", number), or
-    inline, ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
-    where in shared memory the array goes that it returns. `origin` is the message that it was read
-    from. `of_program` tells whether the program made the call, rather than a client or server for
-    it. `memo` is where shortcuts keep what they know of a step that is run many times.
+    `ids` are the tensors named by id, `inline` those that come with the list, `new_ids` the outputs
+    that the server allocates. `creates` is the id of a tensor to create, or 0. `place` is where in
+    shared memory the array goes that it returns. `origin` is the message that it was read from.
+    `of_program` tells whether the program made the call, rather than a client or server for it.
+    `memo` is where shortcuts keep what they know of a step that is run many times.
     """
 
     arm: Arm
     path: str
     ids: Mapping[str, int]
-    references: Mapping[str, tuple[str, Any]]
+    inline: Mapping[str, tensor_pb2.Ztensor]
+    new_ids: Mapping[str, int]
     values: Mapping[str, Any]
     hints: Mapping[str, Any]
     creates: int
@@ -168,17 +169,20 @@ def decode_operation(
         creates = message.ztensor
         ids.create(creates, f"{path}.{arm.creates}")
     named: dict[str, int] = {}
-    references: dict[str, tuple[str, Any]] = {}
+    inline: dict[str, tensor_pb2.Ztensor] = {}
+    new_ids: dict[str, int] = {}
     for tensor in arm.tensors:
-        if number := getattr(message, tensor).id:
+        reference: tensor_pb2.TensorRef = getattr(message, tensor)
+        if number := reference.id:
             if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
             named[tensor] = number
+        elif reference.HasField("inline_ztensor"):
+            inline[tensor] = _check_inline(reference.inline_ztensor, arm, message, tensor, path)
         else:
-            references[tensor] = _check_reference(ids, arm, message, tensor, path)
-    for tensor, (which, number) in references.items():
-        if which == "new_id":
-            ids.create(number, f"{path}.{tensor}.new_id")
+            new_ids[tensor] = _check_new(reference, arm, tensor, path)
+    for tensor, number in new_ids.items():
+        ids.create(number, f"{path}.{tensor}.new_id")
     if arm.frees:
         ids.changes.update(dict.fromkeys(named.values(), False))
     values = {name: read(message, path) for name, read in arm.values} if arm.values else _NONE
@@ -191,7 +195,18 @@ def decode_operation(
     )
     alignment = _alignment(operation) if is_misaligned else ALIGNED
     return Step(
-        arm, path, named, references, values, hints, creates, alignment, None, operation, of_program
+        arm,
+        path,
+        named,
+        inline,
+        new_ids,
+        values,
+        hints,
+        creates,
+        alignment,
+        None,
+        operation,
+        of_program,
     )
 
 
@@ -207,19 +222,30 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
     return NotInLibrary(name, arm.function.since, session.guest.library)
 
 
-def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
-    which, target = reference(message, name, path)
-    path = f"{path}.{name}.{which}"
-    if which == "inline_ztensor":
-        check_inline(target, path, arm, name, _creates_outputs(arm, message))
-    elif which == "id":
-        ids.require(target, path)
-    elif name not in arm.may_be_new:
-        raise invalid(path, target, "an id or an inline tensor here")
-    return which, target
+def _check_inline(
+    tensor: tensor_pb2.Ztensor, arm: Arm, message: Message, name: str, path: str
+) -> tensor_pb2.Ztensor:
+    """Return an inline tensor that has what the operation reads of it."""
+    path = f"{path}.{name}.inline_ztensor"
+    check_inline(tensor, path, arm, name, _creates_outputs(arm, message))
+    return tensor
 
 
-def _creates_outputs(arm: Arm, message: Any) -> bool:
+def _check_new(reference: tensor_pb2.TensorRef, arm: Arm, name: str, path: str) -> int:
+    """Return the id of an output that the server allocates."""
+    path = f"{path}.{name}"
+    match reference.WhichOneof("tensor"):
+        case "new_id" if name in arm.may_be_new:
+            return reference.new_id
+        case "new_id":
+            raise invalid(f"{path}.new_id", reference.new_id, "an id or an inline tensor here")
+        case None:
+            raise unspecified(path)
+        case _:
+            raise invalid(f"{path}.id", 0, "an id that is not 0")
+
+
+def _creates_outputs(arm: Arm, message: Message) -> bool:
     return any(getattr(message, name).new_id for name in arm.may_be_new)
 
 

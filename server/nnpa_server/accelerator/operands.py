@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -300,12 +300,3 @@ def from_order(tensor: Ztensor, buffer: Memory, order: int) -> None:
     """Turn bytes that came in a wire byte order into the host's, in place."""
     if order == BIG_ENDIAN:
         buffer[:] = stick.byteswapped(buffer, tensor.transformed_desc)
-
-
-def reference(message: Any, name: str, path: str) -> tuple[str, Any]:
-    """Return what a TensorRef names: ("id", 5), ("new_id", 7) or ("inline_ztensor", message)."""
-    ref = getattr(message, name)
-    which = ref.WhichOneof("tensor")
-    if which is None:
-        raise unspecified(f"{path}.{name}")
-    return which, getattr(ref, which)

@@ -166,7 +166,7 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
         text = f"{path} is {name or 'unset'}, must be a transform to sticks"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
     step = decode_operation(LiveIds(session), operation, name, path)
-    if step.references:
+    if step.inline or step.new_ids:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
@@ -322,7 +322,7 @@ def _read_array(
         text = f"operation is {name or 'unset'}, must be transform_origtensor"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
     step = decode_operation(LiveIds(session), operation, name, "operation")
-    if step.references:
+    if step.inline or step.new_ids:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import sanitizer_pb2 as pb
@@ -35,7 +35,6 @@ from nnpa_server.sanitizer.reports import (
 )
 
 Tensors: TypeAlias = Mapping[str, Ztensor]
-Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 
 _MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
 _MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
@@ -43,11 +42,50 @@ _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 
 
+class Arm(Protocol):
+    """What kind of operation a step is: see nnpa_server.accelerator.operation_specs."""
+
+    @property
+    def name(self) -> str:
+        """The function without zdnn_."""
+        ...
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The parameters that are tensors."""
+        ...
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The tensors whose contents it reads."""
+        ...
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """The tensors whose buffers it writes."""
+        ...
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The tensors that results report."""
+        ...
+
+    @property
+    def frees(self) -> bool:
+        """Whether it frees its tensors."""
+        ...
+
+    @property
+    def compute(self) -> bool:
+        """Whether it computes."""
+        ...
+
+
 class Step(Protocol):
     """An operation that was read: see nnpa_server.accelerator.execute."""
 
     @property
-    def arm(self) -> Any:
+    def arm(self) -> Arm:
         """What kind of operation it is."""
         ...
 
@@ -57,12 +95,12 @@ class Step(Protocol):
         ...
 
     @property
-    def references(self) -> Mapping[str, tuple[str, Any]]:
-        """Its tensors that are not of the session, or not yet."""
+    def new_ids(self) -> Mapping[str, int]:
+        """Its outputs that are new tensors of the session."""
         ...
 
     @property
-    def values(self) -> Mapping[str, Any]:
+    def values(self) -> Mapping[str, object]:
         """Its other parameters."""
         ...
 
@@ -118,13 +156,15 @@ class Sanitizer:
     def close(self) -> None:
         """Do nothing: the histories end with their session."""
 
-    def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
+    def watch(
+        self, session: Room, step: Step, tensors: Tensors, run: Callable[[], Outcome]
+    ) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
         use = site_of(step.arm.name, step.origin)
         reports = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
         try:
-            outcome = run(session, step, tensors)
+            outcome = run()
         except (ProgramCheck, CallRefused) as error:
             if not reports:
                 raise
@@ -166,8 +206,8 @@ class Sanitizer:
     ) -> Generator[Report]:
         """Find the inputs on whose padding the results depend."""
         outputs = [output for output in step.arm.filled if padding.is_whole(tensors[output])]
-        arguments = {**tensors, **step.values}
-        for name in inputs.find_significant(guest, step.arm.name, arguments, outputs):
+        names = inputs.find_significant(guest, step.arm.name, tensors, step.values, outputs)
+        for name in names:
             history, number = (
                 self._history(step, name, _provenance(step, name)),
                 step.ids.get(name, 0),
@@ -204,10 +244,9 @@ class Sanitizer:
         if step.creates:
             self._begin(step.creates, History())
         for name in step.arm.filled:
-            which, value = step.references.get(name, ("", 0))
-            if which == "new_id":
-                self._begin(value, History(use))
-            number = value if which == "new_id" else step.ids.get(name, 0)
+            if name in step.new_ids:
+                self._begin(step.new_ids[name], History(use))
+            number = step.new_ids.get(name) or step.ids.get(name, 0)
             history = self._histories.get(number, History())
             if step.arm.name == _ALLOCATES:
                 history.allocation, history.writing, history.written = use, None, False
@@ -260,7 +299,7 @@ class Sanitizer:
 
     @contextmanager
     def in_flight(
-        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
+        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Arm]
     ) -> Generator[None]:
         """Register a call until it ends; mark tensors that other running calls use."""
         mine = _CallInFlight()
@@ -277,7 +316,7 @@ class Sanitizer:
                 self._flights.remove(mine)
                 self._left = _MAX_REPORTS
 
-    def _register(self, mine: _CallInFlight, operation: operation_pb2.Operation, arm: Any) -> None:
+    def _register(self, mine: _CallInFlight, operation: operation_pb2.Operation, arm: Arm) -> None:
         for name in arm.tensors:
             ref = getattr(getattr(operation, arm.name), name)
             if ref.id:
@@ -305,7 +344,7 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
         return None
 
 
-def _touches(arm: Any, name: str) -> bool:
+def _touches(arm: Arm, name: str) -> bool:
     """Return whether an operation reads or writes the sticks that an operand has."""
     return name in arm.read or (name in arm.filled and arm.name != _ALLOCATES)
 

@@ -70,4 +70,4 @@ def _encode(path: CallPath, faults: Faults) -> None:
 
 
 def _creates(step: Step) -> bool:
-    return bool(step.creates) or any(which == "new_id" for which, _ in step.references.values())
+    return bool(step.creates or step.new_ids)

@@ -80,7 +80,7 @@ def _watch(path: CallPath, sanitizer: Sanitizer) -> None:
     plain, encode = path.call_function, path.encode_result
 
     def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
-        return sanitizer.watch(session, step, tensors, plain)
+        return sanitizer.watch(session, step, tensors, lambda: plain(session, step, tensors))
 
     def encode_result(
         session: Session, step: Step, tensors: Tensors, outcome: Outcome

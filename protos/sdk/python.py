@@ -5,6 +5,7 @@ import builtins
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
@@ -175,9 +176,12 @@ def constants(enums: Iterable[Enum]) -> str:
         if enum.zdnn and enum.name != "ZdnnStatus"
         for constant in enum.constants
     }
-    return "\n".join(
-        f"from nnpa.zdnn.v1.{module}_pb2 import (\n    {name} as {name},\n)"
-        for module, name in sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    ordered = sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    return "".join(
+        f"from nnpa.zdnn.v1.{module}_pb2 import (\n"
+        + "".join(f"    {name} as {name},\n" for _, name in pairs)
+        + ")\n"
+        for module, pairs in groupby(ordered, key=lambda pair: pair[0])
     )
 
 

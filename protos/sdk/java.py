@@ -60,7 +60,7 @@ def setter(parameter: Parameter, numbers: bool = False) -> str:
     name, field = camel(parameter.name), member(parameter.name)
     if parameter.kind is Kind.ZTENSOR:
         created = parameter.output and parameter.absent is Absent.CREATED
-        return f'set{field}(verb.{"output" if created else "given"}("{parameter.name}", {name}))'
+        return f'set{field}(verb.{"output" if created else "existing"}("{parameter.name}", {name}))'
     if parameter.kind is Kind.ENUM and numbers:
         return f"set{field}Value({name})"
     return f"set{field}({name})"

@@ -119,7 +119,7 @@ def test_what_must_be_given() -> None:
     assert given == {("reshape_ztensor", "dest"), ("quantized_matmul_op", "output")}
 
 
-def test_values() -> None:
+def test_answers_beside_a_status() -> None:
     """What C answers beside a status: bool of is_..., a number of get_..., a range, an array."""
     returning = {one.name: one.value for one in CONTRACT.verbs if one.value is not Value.NOTHING}
     assert returning.pop("getrange_ztensor") is Value.RANGE
@@ -140,7 +140,7 @@ def test_written_by_hand() -> None:
     }
 
 
-def test_enums() -> None:
+def test_enums_have_zdnns_names() -> None:
     """ZDNN's enums have zDNN's names only, and the statuses are all there."""
     zdnn = {enum.name: enum for enum in CONTRACT.enums if enum.zdnn}
     assert {one.name: one.number for one in zdnn["ZdnnStatus"].constants} == {

@@ -87,7 +87,7 @@ def test_report_of_the_tagger() -> None:
 
 
 def test_saturation_column() -> None:
-    """Without saturation a mask of the least FP32 number is the first violation, told by element.
+    """Without saturation a mask of the least FP32 number is the first violation, with its elements.
 
     With saturation all is well.
     """
@@ -166,7 +166,7 @@ def test_probe_reports_limits() -> None:
     assert all("Add" in row.limit for row in rows if row.limit)
 
 
-def test_no_data() -> None:
+def test_measuring_without_data_is_refused() -> None:
     """Measuring nothing, or with inputs that do not fit, is refused."""
     model = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(ModelRefused, match="no data"):

@@ -105,7 +105,7 @@ def _run(case: Case) -> tuple[Any, dict[str, int]]:
 
 
 @pytest.mark.parametrize("name", claimed())
-def test_claimed(name: str) -> None:
+def test_a_claimed_case_passes(name: str) -> None:
     """A claimed case passes, every node of it on the accelerator, its functions really called."""
     program, calls = _run(cases()[name])
     for node in program.nodes:
@@ -123,7 +123,7 @@ def session() -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", claimed())
-def test_claimed_by_a_server(session: Session, name: str) -> None:
+def test_a_claimed_case_passes_on_a_server(session: Session, name: str) -> None:
     """A claimed case passes on a server, which counts the accelerator's calls it promises."""
     case = cases()[name]
     with session.load(case.model, options=Options(offload_integer=True)) as network:

@@ -147,14 +147,14 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_refused(kind: str) -> None:
+def test_bad_models_are_refused(kind: str) -> None:
     """A bad model is refused before anything is allocated, and the reason says what is wrong."""
     make, reason = BAD[kind]
     with pytest.raises(ModelRefused, match=reason):
         load(make()).specialise()
 
 
-def test_quota() -> None:
+def test_initializers_beyond_the_limit() -> None:
     """Initializers beyond the limit are refused before they are unpacked."""
     with pytest.raises(ModelRefused, match="initializers take more than 1000 bytes"):
         load(models.tagger(), max_bytes=1000)

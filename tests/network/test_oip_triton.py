@@ -62,7 +62,7 @@ def _run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_session(place: tuple[str, Path], chapter: str) -> None:
+def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> None:
     """Every chapter of the session is answered as the client's documentation says."""
     address, folder = place
     told = _run("-m", "tests.network.oip_triton_session", address, str(folder), chapter)

@@ -83,8 +83,8 @@ def test_arrays_that_are_not_rows_are_read_as_such() -> None:
             assert np.array_equal(executor.run(given_).outputs["z"], wanted)
 
 
-def test_the_pipeline_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a clean run the pipeline is not asked again, until a value needs it."""
+def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a clean run the pipeline is not called again, until a value needs it."""
     executor, asked = _executor("div"), list[str]()
     complete: Any = vars(plain)["call"]
 

@@ -73,7 +73,7 @@ def test_bias_is_fused() -> None:
 
 
 def test_bias_read_twice_is_not_fused() -> None:
-    """A product that somebody else reads keeps its own result."""
+    """A product with a second reader keeps its own result."""
     body = (
         "g (float[3,4] a) => (float[3,2] y, float[3,2] p) <float[4,2] w = {1,2,3,4,5,6,7,8},"
         " float[2] c = {1,2}> { p = MatMul(a, w) y = Add(p, c) }"

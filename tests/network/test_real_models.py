@@ -35,7 +35,9 @@ def _margins(logits: Array) -> Array:
 
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("name", REAL)
-def test_top1(name: str, machine: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top1_agrees_within_the_error(
+    name: str, machine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Top-1 agrees wherever FP32's margin exceeds twice the largest error; few are excluded."""
     make, draw, count = REAL[name]
     model, feeds = make(), draw(count)

@@ -35,7 +35,7 @@ from tests.network.lifecycle import (
 from tests.network.small_models import BIAS, WEIGHT, dense, dense_reference, image
 
 
-def test_life() -> None:
+def test_a_network_from_create_to_destroy() -> None:
     """Create, init, run over batches, destroy: each batch gives what the model computes."""
     network = ready()
     inputs, outputs = buffers(network, X)
@@ -100,7 +100,7 @@ def create_in(instances: Instances, name: str = "network", **options: Any) -> st
 
 
 def test_create_twice_gives_the_same_handle(instances: Instances) -> None:
-    """Where nobody is strict, a C name's handle always references the same object."""
+    """Without `strict` a C name's handle always references the same object."""
     assert create_in(instances, strict=False) == create_in(instances, strict=False)
     assert len(instances.all()) == 1
 
@@ -301,7 +301,7 @@ def test_an_answer_can_be_asked_for_again() -> None:
 # get_info
 
 
-def test_report() -> None:
+def test_the_report_describes_the_model() -> None:
     """The report has the versions, sizes and shapes of the model."""
     report = created().get_info()
     assert str(report.tool_version) == "7.0.0"

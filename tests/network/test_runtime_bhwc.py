@@ -40,7 +40,9 @@ def tensor(shape: tuple[int, ...], first: int = -1, dtype: Any = FLOAT) -> IoTen
         ((1, 70000, 3), -1, (1, 1, 210000)),  # height has 16 bits
     ],
 )
-def test_dims(shape: tuple[int, ...], first: int, dims: tuple[int, int, int]) -> None:
+def test_dims_are_height_width_channels(
+    shape: tuple[int, ...], first: int, dims: tuple[int, int, int]
+) -> None:
     """A model's shape maps to height, width, channels as the module's table says."""
     assert tensor(shape, first).dims == dims
 

@@ -42,7 +42,7 @@ def test_order_of_events() -> None:
 
 
 def test_mask_and_nodes() -> None:
-    """Only the events and nodes that were asked for are told."""
+    """An observer gets the events and nodes of its mask, no more."""
     network, seen = ready(), list[Event]()
     network.register(Observer(seen.append, POST, nodes=frozenset({1})))
     network.run(*buffers(network, X))
@@ -77,8 +77,8 @@ def test_tensors_on_demand() -> None:
     assert seen[0].nbytes == 16
 
 
-def test_watching_changes_no_result() -> None:
-    """A run gives the same bits whether somebody watches or not."""
+def test_observing_changes_no_result() -> None:
+    """A run gives the same bits with and without an observer."""
     alone, watched = ready(), ready()
     watched.register(Observer(lambda _: None, PRE | POST, tensors=True))
     one = alone.run(*buffers(alone, X)).outputs[0].data
@@ -107,7 +107,7 @@ def test_an_observer_of_nothing() -> None:
 
 
 def test_enumerating_nodes() -> None:
-    """Nodes are told by c_idx; the first c_idx too many ends it and leaves OUT_OF_RANGE."""
+    """Nodes are enumerated by c_idx; the first c_idx too many leaves OUT_OF_RANGE."""
     network = ready()
     nodes = [network.node_info(c_idx) for c_idx in range(4)]
     assert [one and (one.c_idx, one.type, one.id, one.node.op_type) for one in nodes] == [
@@ -184,6 +184,6 @@ def test_queue_that_blocks_loses_nothing() -> None:
     assert queue.dropped() == 1
 
 
-def test_reader_is_told_that_nothing_came() -> None:
-    """A reader gets None after the time it is ready to wait, so that it can look around."""
+def test_a_reader_without_events_times_out() -> None:
+    """A reader gets None after its timeout, and can test whether its call was cancelled."""
     assert next(EventQueue(1, 1).read(0.001)) is None

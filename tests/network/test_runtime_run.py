@@ -156,8 +156,8 @@ def test_two_runs_at_a_time_when_strict() -> None:
         assert run_error(network, *buffers(network, X)) == (0x11, 0x40)
 
 
-def test_two_runs_at_a_time_otherwise() -> None:
-    """A run during a run waits for it where nobody is strict."""
+def test_two_runs_at_a_time_when_not_strict() -> None:
+    """A run during a run of a network that is not strict waits for it."""
     network = ready(strict=False)
     results: list[int] = []
     inputs, outputs = buffers(network, X)

@@ -50,7 +50,7 @@ def floats(buffer: pb.Buffer) -> Any:
     return np.frombuffer(buffer.data, np.float32)
 
 
-def test_life(client: Client, running: Running) -> None:
+def test_a_network_from_create_to_destroy(client: Client, running: Running) -> None:
     """Create, init, run over batches, get_info, destroy."""
     network = client.create(dense()).network
     assert (network.c_name, network.state, network.machine) == (
@@ -70,7 +70,7 @@ def test_life(client: Client, running: Running) -> None:
     assert client.destroy(network.name).network == network.name
 
 
-def test_handles_that_are_none(client: Client) -> None:
+def test_unknown_handles(client: Client) -> None:
     """An unknown handle gets the client API's answers, and INVALID_HANDLE when asked."""
     gone = "networks/none"
     assert not client.init(gone)
@@ -84,7 +84,7 @@ def test_handles_that_are_none(client: Client) -> None:
         client.infer(gone, x=X)
 
 
-def test_networks_of_others(client: Client, running: Running) -> None:
+def test_a_handle_in_another_session(client: Client, running: Running) -> None:
     """A handle means nothing in another session."""
     handle = client.ready(dense())
     other = Client(running.channel)
@@ -122,7 +122,7 @@ def test_create_answers_errors(
 
 
 def test_create_twice(client: Client) -> None:
-    """A C name is used once; who is not strict gets the same handle."""
+    """A C name is used once; without `strict` its second create gets the same handle."""
     first = client.ready(dense())
     error = client.create(dense()).error
     assert (error.type, error.code) == (0x33, 0x40)
@@ -153,7 +153,7 @@ def test_too_many_networks(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["9lives", "a-b", "a" * 65, "ä"])
-def test_c_names(client: Client, name: str) -> None:
+def test_c_names_are_c_identifiers(client: Client, name: str) -> None:
     """A C name is a C identifier."""
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="header.c_name"):
         client.create(dense(), c_name=name)
@@ -186,7 +186,7 @@ def test_init_is_checked(client: Client) -> None:
     assert client.init(handle, size=report.activations.channels)
 
 
-def test_other_weights(client: Client) -> None:
+def test_weights_sent_with_init(client: Client) -> None:
     """Weights sent with init replace the model's."""
     handle = client.create(dense()).network.name
     blob = np.concatenate([WEIGHT.reshape(-1), BIAS + 1]).tobytes()
@@ -229,8 +229,8 @@ def test_places_in_activations(client: Client) -> None:
     assert client.run(handle, kept, []).outputs == first.outputs
 
 
-def test_infer_tells_what_happened(client: Client) -> None:
-    """An inference tells outputs in the model's terms, calls, NaN and range violations."""
+def test_infer_reports_calls_and_violations(client: Client) -> None:
+    """An inference answers outputs in the model's terms, calls, NaN and range violations."""
     handle = client.ready(two_ends(), options=pb.CreateOptions(overflow=pb.OVERFLOW_NINF))
     big = np.full((1, 2, 3), 1e30, np.float32)
     answer = client.infer(handle, a=big, b=big)
@@ -285,7 +285,7 @@ def test_quantised_model(client: Client) -> None:
     assert report.inputs[0].format == 0x00840440
 
 
-def test_observe(client: Client) -> None:
+def test_observed_events_come_in_order(client: Client) -> None:
     """Events of a run come in order over the stream, with tensors, until it is cancelled."""
     handle = client.ready(dense())
     request = pb.ObserveNetworkRequest(
@@ -328,8 +328,8 @@ def test_destroy_ends_observing(client: Client) -> None:
     assert list(stream) == []
 
 
-def test_nodes(client: Client) -> None:
-    """Nodes are told one by one until c_idx is OUT_OF_RANGE."""
+def test_nodes_end_with_out_of_range(client: Client) -> None:
+    """Nodes are enumerated until c_idx is OUT_OF_RANGE."""
     handle = client.ready(dense())
 
     def ask(c_idx: int) -> pb.GetNodeInfoResponse:

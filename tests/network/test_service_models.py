@@ -46,7 +46,7 @@ def client(running: Running) -> Iterator[Client]:
     assert running.server.store.counts() == Counts()
 
 
-def test_accuracy(client: Client) -> None:
+def test_accuracy_on_both_machines(client: Client) -> None:
     """A network is measured beside FP32 on both machines, over given or made-up data."""
     handle = client.ready(dense())
     request = pb.MeasureAccuracyRequest(
@@ -70,7 +70,7 @@ def test_accuracy(client: Client) -> None:
     assert {one["machine"] for one in runs} == {"telum1"}
 
 
-def test_probe(client: Client) -> None:
+def test_probe_of_sizes_and_machines(client: Client) -> None:
     """A model is probed at the sizes and on the machines that are named."""
     handle = client.ready(dense())
     request = pb.ProbeNetworkRequest(
@@ -103,7 +103,7 @@ def test_a_program_has_no_reference(client: Client) -> None:
         )
 
 
-def test_publish(client: Client, running: Running) -> None:
+def test_a_published_model_outlives_its_session(client: Client, running: Running) -> None:
     """A published model is everybody's by name, is taken once, and outlives its session."""
     repository = running.server.repository
     try:

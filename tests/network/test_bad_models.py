@@ -21,8 +21,8 @@ def _model(graph: onnx.GraphProto, opset: int = 20, domain: str = "") -> bytes:
     imports = [helper.make_opsetid(domain, opset)]
     if domain:
         imports.append(helper.make_opsetid("", 20))
-    made = helper.make_model(graph, opset_imports=imports, ir_version=9)
-    return bytes(made.SerializeToString())
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    return bytes(model.SerializeToString())
 
 
 def _graph(*nodes: onnx.NodeProto, initializers: Any = ()) -> onnx.GraphProto:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from sdk.advice import advice, code_advice
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
 
@@ -215,6 +216,37 @@ def _family(name: str) -> File:
     return File(f"zdnn/{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
 
 
+SPELLING = {
+    "machines": "`nnpa info`",
+    "library": "library version in connect()",
+    "free": "`del`, free_ztensor_buffer",
+    "transforms": "transform_ztensor and transform_origtensor",
+    "precheck": "connect(precheck=True)",
+    "token": "connect(token=...)",
+    "timeout": "Raise connect(timeout=...)",
+    "offer": "speak nnpa.zdnn.v1",
+}
+
+
+def _entry(name: str, text: str) -> str:
+    """Return an entry of a mapping, its text in two literals if it is long."""
+    line = f'        "{name}": "{text}",\n'
+    if len(line) <= WIDTH + 1:
+        return line
+    start, _, end = text.rpartition(" ")
+    return f'        "{name}": "{start} "\n        "{end}",\n'
+
+
+def reason_advice(enums: Iterable[Enum]) -> str:
+    """Return the entries of a mapping of advice by reason."""
+    return advice(enums, SPELLING, _entry)
+
+
+def grpc_advice(_enums: Iterable[Enum]) -> str:
+    """Return the entries of a mapping of advice by gRPC's codes."""
+    return code_advice(SPELLING, _entry)
+
+
 EMULATOR = Sdk(
     name="emulator",
     home=ROOT / "emulator" / "nnpa_emulator",
@@ -228,15 +260,18 @@ PYTHON = Sdk(
         *(_family(name) for name in _TITLES),
         File("constants.py", "python_constants.py.j2", "enums"),
         File("availability.py", "python_availability.py.j2", "functions on the wire"),
+        File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={
         "body": body,
+        "code_advice": grpc_advice,
         "constants": constants,
         "docstring": docstring,
         "facts": facts,
         "family_title": title,
         "imports": imports,
         "noqa": noqa,
+        "reason_advice": reason_advice,
         "signature": signature,
     },
 )

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from sdk.advice import CODES, REASONS, advice, code_advice
 from sdk.rendering import ROOT, File, Messages, Sdk, camel, pascal
-from sdk.verbs import PROTOS
+from sdk.verbs import PROTOS, Enum
 
 HOME = ROOT / "client" / "go"
 MODULE = "nnpa.dev/nnpa"
@@ -64,14 +66,50 @@ def argument(name: str) -> str:
     return "kind" if name == "type" else camel(name)
 
 
+SPELLING = {
+    "machines": "`nnpa info`",
+    "library": "Options.Library",
+    "free": "FreeZtensorBuffer",
+    "transforms": "TransformZtensor and TransformOrigtensor",
+    "precheck": "Options.Precheck",
+    "token": "Options.Token",
+    "timeout": "Give the context more time",
+    "offer": "offer the method",
+}
+
+
+def _aligned(key: str, text: str, keys: Iterable[str]) -> str:
+    """Return an entry of a map, values in one column as gofmt has them."""
+    return f'\t{f"{key}:".ljust(max(map(len, keys)) + 1)} "{text}",\n'
+
+
+def reason_advice(enums: Iterable[Enum]) -> str:
+    """Return the entries of a map of advice by reason."""
+    keys = [f'"{name}"' for name in REASONS]
+    return advice(enums, SPELLING, lambda name, text: _aligned(f'"{name}"', text, keys))
+
+
+def grpc_advice(_enums: Iterable[Enum]) -> str:
+    """Return the entries of a map of advice by gRPC's codes, in Go's spelling."""
+    names = {name: f"codes.{pascal(name.lower())}" for name in CODES}
+    names["CANCELLED"] = "codes.Canceled"
+    return code_advice(SPELLING, lambda name, text: _aligned(names[name], text, names.values()))
+
+
 GO = Sdk(
     name="go",
     home=HOME,
     files=(
         File("zdnn/verbs.gen.go", "go.go.j2"),
         File("zdnn/constants.gen.go", "go_constants.go.j2"),
+        File("zdnn/advice.gen.go", "go_advice.go.j2"),
         File("testee/verbs.gen.go", "go_testee.go.j2"),
     ),
-    filters={"protoc_name": protoc_name, "argument": argument},
+    filters={
+        "protoc_name": protoc_name,
+        "argument": argument,
+        "reason_advice": reason_advice,
+        "code_advice": grpc_advice,
+    },
     messages=Messages("gen", _missing, _write),
 )

@@ -5,7 +5,9 @@ import builtins
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
+from sdk.advice import advice, code_advice
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
 
@@ -175,9 +177,12 @@ def constants(enums: Iterable[Enum]) -> str:
         if enum.zdnn and enum.name != "ZdnnStatus"
         for constant in enum.constants
     }
-    return "\n".join(
-        f"from nnpa.zdnn.v1.{module}_pb2 import (\n    {name} as {name},\n)"
-        for module, name in sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    ordered = sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    return "".join(
+        f"from nnpa.zdnn.v1.{module}_pb2 import (\n"
+        + "".join(f"    {name} as {name},\n" for _, name in pairs)
+        + ")\n"
+        for module, pairs in groupby(ordered, key=lambda pair: pair[0])
     )
 
 
@@ -211,6 +216,37 @@ def _family(name: str) -> File:
     return File(f"zdnn/{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
 
 
+SPELLING = {
+    "machines": "`nnpa info`",
+    "library": "library version in connect()",
+    "free": "`del`, free_ztensor_buffer",
+    "transforms": "transform_ztensor and transform_origtensor",
+    "precheck": "connect(precheck=True)",
+    "token": "connect(token=...)",
+    "timeout": "Raise connect(timeout=...)",
+    "offer": "speak nnpa.zdnn.v1",
+}
+
+
+def _entry(name: str, text: str) -> str:
+    """Return an entry of a mapping, its text in two literals if it is long."""
+    line = f'        "{name}": "{text}",\n'
+    if len(line) <= WIDTH + 1:
+        return line
+    start, _, end = text.rpartition(" ")
+    return f'        "{name}": "{start} "\n        "{end}",\n'
+
+
+def reason_advice(enums: Iterable[Enum]) -> str:
+    """Return the entries of a mapping of advice by reason."""
+    return advice(enums, SPELLING, _entry)
+
+
+def grpc_advice(_enums: Iterable[Enum]) -> str:
+    """Return the entries of a mapping of advice by gRPC's codes."""
+    return code_advice(SPELLING, _entry)
+
+
 EMULATOR = Sdk(
     name="emulator",
     home=ROOT / "emulator" / "nnpa_emulator",
@@ -224,15 +260,18 @@ PYTHON = Sdk(
         *(_family(name) for name in _TITLES),
         File("constants.py", "python_constants.py.j2", "enums"),
         File("availability.py", "python_availability.py.j2", "functions on the wire"),
+        File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={
         "body": body,
+        "code_advice": grpc_advice,
         "constants": constants,
         "docstring": docstring,
         "facts": facts,
         "family_title": title,
         "imports": imports,
         "noqa": noqa,
+        "reason_advice": reason_advice,
         "signature": signature,
     },
 )

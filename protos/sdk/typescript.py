@@ -4,9 +4,11 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import distribution, version
 from pathlib import Path
 
+from sdk.advice import advice, code_advice
 from sdk.rendering import ROOT, File, Messages, Sdk, camel
 from sdk.verbs import PROTOS, Absent, Constant, Enum, Kind, Parameter, Value, Verb
 
@@ -112,18 +114,47 @@ def argument(parameter: Parameter) -> str:
     return name if checked == name else f"{name}: {checked}"
 
 
+SPELLING = {
+    "machines": "listMachines()",
+    "library": "library version in connect()",
+    "free": "freeZtensorBuffer",
+    "transforms": "transformZtensor and transformOrigtensor",
+    "precheck": "connect(target, { precheck: true })",
+    "token": "connect(target, { token })",
+    "timeout": "Raise connect(target, { timeout })",
+    "offer": "speak this API",
+}
+
+
+def _property(name: str, text: str) -> str:
+    return f'  {name}: "{text}",\n'
+
+
+def reason_advice(enums: Iterable[Enum]) -> str:
+    """Return the properties of an object of advice by reason."""
+    return advice(enums, SPELLING, _property)
+
+
+def grpc_advice(_enums: Iterable[Enum]) -> str:
+    """Return the properties of an object of advice by gRPC's codes."""
+    return code_advice(SPELLING, _property)
+
+
 TYPESCRIPT = Sdk(
     name="typescript",
     home=HOME,
     files=(
         File("src/constants.gen.ts", "typescript_constants.ts.j2"),
         File("src/verbs.gen.ts", "typescript_verbs.ts.j2"),
+        File("src/advice.gen.ts", "typescript_advice.ts.j2"),
     ),
     filters={
         "answer": answer,
         "argument": argument,
+        "code_advice": grpc_advice,
         "member": member,
         "operand": operand,
+        "reason_advice": reason_advice,
         "signature": signature,
     },
     messages=Messages("src/gen", _missing, _write),

@@ -85,7 +85,7 @@ def other_movements() -> list[Figure]:
         ("codes in", half.nbytes, partial(stick.write_cells, half.view(np.uint16), desc, buffer)),
         ("codes out", half.nbytes, partial(stick.read_cells, buffer, desc)),
     ]
-    others: list[tuple[str, int, Callable[[], object]]] = [
+    rest: list[tuple[str, int, Callable[[], object]]] = [
         ("fp32 quantised", data.nbytes, partial(scale, data, bytes_desc, bytes_)),
         ("int8 weights in", small.nbytes, partial(stick.write_cells, small, weights_desc, weights)),
         ("int8 weights out", small.nbytes, partial(stick.read_cells, weights, weights_desc)),
@@ -93,7 +93,7 @@ def other_movements() -> list[Figure]:
     stored = [buffer.nbytes] * len(works) + [bytes_.nbytes, weights.nbytes, weights.nbytes]
     return [
         Figure(label, ratio(copying(read + written), work, 7), more=True)
-        for (label, read, work), written in zip(works + others, stored, strict=True)
+        for (label, read, work), written in zip(works + rest, stored, strict=True)
     ]
 
 

@@ -77,7 +77,8 @@ def _create(host: AcceleratorService) -> str:
 def _list(host: AcceleratorService, session: str, count: int) -> Work:
     """Return the work of a list of adds."""
     add = op("add", input_a=1, input_b=1, output=2)
-    listed = WireRequest(pb.ExecuteRequest(session=session, operations=[add] * count))
+    message = pb.ExecuteRequest(session=session, operations=[add] * count)
+    listed = WireRequest(message.SerializeToString())
     return lambda: host.execute(listed, Waiting())
 
 

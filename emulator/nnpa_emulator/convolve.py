@@ -116,7 +116,7 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
     """Widen output channels into panels, into scratch unless they are to last."""
     shape, cells = stick.geometry(kernel.transformed_desc), kernel.sticks.view(np.uint16)
     size = -(-count // CELLS_PER_STICK) * CELLS_PER_STICK * math.prod(shape.dims[:3])
-    dense = aligned((size,)) if lasting else scratch("kernel", (size,))
+    dense = aligned((size,)) if lasting else scratch("kernel", (size,), np.float32)
     correlation.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
     return dense, False
 
@@ -126,7 +126,7 @@ def _correlate(work: _Work, tile: kernels.Tile, panels: Array, first: int, count
     shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
     codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
     size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
-    source = scratch("windows", (size,))
+    source = scratch("windows", (size,), np.float32)
     arguments = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
     if _scattered(window, work.slide):
         kernels.windows(*arguments, (0, window[0], window[1], 0, window[2]))
@@ -300,7 +300,7 @@ class _Product:
     ) -> tuple[Array, bool]:
         """Widen a block of the right matrix, into scratch unless it is to last."""
         shape = part[1] * part[2] * part[4], count
-        dense = aligned(shape) if lasting else scratch("kernel", shape)
+        dense = aligned(shape) if lasting else scratch("kernel", shape, np.float32)
         words, cells = dense.view(np.uint32).reshape(-1), self._kernel.sticks.view(np.uint16)
         kernels.weights(cells, words, self._pages, part, first, count)
         return dense.astype(np.float64), False
@@ -309,7 +309,8 @@ class _Product:
         whole = part[1] == self._sizes[0] and part[4] == self._sizes[2]
         if whole and not _scattered(self._sizes, self._slide):
             return self._copies(tile)
-        left = scratch("windows", (tile[1] * tile[3] * tile[5], part[1] * part[2] * part[4]))
+        size = tile[1] * tile[3] * tile[5], part[1] * part[2] * part[4]
+        left = scratch("windows", size, np.float32)
         words, shape = left.view(np.uint32).reshape(-1), self._shape
         kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
         return np.asarray(left, np.float64)
@@ -318,7 +319,7 @@ class _Product:
         """Copy windows that overlap from a patch, which is widened once."""
         (rows, width, channels, _), counts = self._sizes, (tile[1], tile[3], tile[5])
         strides, shape = _strides(counts, self._sizes, self._slide), self._shape
-        patch = scratch("windows", (counts[0] * strides[0],))
+        patch = scratch("windows", (counts[0] * strides[0],), np.float32)
         words, window = patch.view(np.uint32), (rows, width)
         correlation.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
         steps = [patch.itemsize * step for step in (*strides, 1)]

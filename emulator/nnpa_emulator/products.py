@@ -127,7 +127,7 @@ def read_block(
     With a `role` into scratch.
     """
     shape = stacks[1], rows[1], columns[1]
-    block = scratch(role, shape) if role else aligned(shape)
+    block = scratch(role, shape, np.float32) if role else aligned(shape)
     place = place_of(tensor.transformed_desc, stacks)
     words = block.view(np.uint32).reshape(-1)
     largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)

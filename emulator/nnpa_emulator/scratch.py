@@ -7,7 +7,7 @@ nothing of it may outlive the call. Each role keeps at most `MAX_BYTES` bytes pe
 
 import math
 import threading
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +43,9 @@ def _line(size: int) -> npt.NDArray[np.uint8]:
     return raw[start : start + size]
 
 
-@overload
-def scratch(role: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]: ...
-@overload
 def scratch(
     role: str, shape: tuple[int, ...], dtype: type[Element] | np.dtype[Element]
-) -> npt.NDArray[Element]: ...
-def scratch(
-    role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
-) -> npt.NDArray[np.generic]:
+) -> npt.NDArray[Element]:
     """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize

@@ -71,7 +71,7 @@ class Whole:
         panels = self._weights("weights")
         tensors, rows = self._tensors, self._shape[0] * self._shape[1]
         self._fused = scratch("fused", (rows * self._width,), np.uint16)
-        work = scratch("layer", (layers.LEFT + layers.TILE + self._width,))
+        work = scratch("layer", (layers.LEFT + layers.TILE + self._width,), np.float32)
         source, biases = tensors["input"].sticks, tensors["biases"].sticks
         return layers.fuse(source, panels, biases, self._fused, self._shape, work)
 
@@ -80,7 +80,8 @@ class Whole:
         panels = self._weights("hidden_weights")
         tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
         width = self._panels * layers.UNITS
-        work = scratch("layer", (layers.TILE + self._width + 2 * batch * (width + 16),))
+        size = layers.TILE + self._width + 2 * batch * (width + 16)
+        work = scratch("layer", (size,), np.float32)
         new = scratch("states", (2 * batch * width,), np.uint16)
         descs = outputs[0].transformed_desc, outputs[-1].transformed_desc
         wide, first = -(-descs[0].dim1 // 64), half * (padded(hidden) // 64)
@@ -173,7 +174,8 @@ class Product:
         self, rows: Singles, matrix: Singles, bias: Singles, any_ninf: bool
     ) -> tuple[Singles, bool]:
         """Sum in FP32, in scratch."""
-        sums: Singles = scratch(f"{self._role} sums", (rows.shape[0], matrix.shape[1]))
+        shape = rows.shape[0], matrix.shape[1]
+        sums = scratch(f"{self._role} sums", shape, np.float32)
         np.dot(rows, matrix, out=sums)
         met = recurrent.round_sums(sums.reshape(-1), bias)
         return sums, bool(met == NINF) or any_ninf or self.any_ninf

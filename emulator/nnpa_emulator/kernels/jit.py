@@ -25,6 +25,7 @@ class Njit(Protocol):
 
     def __call__(self, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Return what compiles a function with these options."""
+        ...
 
 
 MAX_REFERENCE_BYTES: Final = 1 << 20

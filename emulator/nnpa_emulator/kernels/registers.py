@@ -13,7 +13,7 @@ Transactions on Mathematical Software 34 (3), 2008: the kernel of panels and reg
 
 import platform
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from nnpa_emulator.kernels.tiles import ROWS
 
 Singles = npt.NDArray[np.float32]
 Value: TypeAlias = ir.Value
+Builder: TypeAlias = Any
+"""The builder of llvmlite, whose methods are made by decorators that no checker follows."""
 Signature: TypeAlias = tuple[object, Callable[..., Value]]
 """What an intrinsic returns: its signature, and the function that generates its code."""
 
@@ -46,11 +48,13 @@ class Typed(Protocol):
 class Context(Protocol):
     """What generates code for arrays."""
 
-    def make_array(self, kind: types.Type, /) -> "Callable[[Context, ir.IRBuilder, Value], Array]":
+    def make_array(self, kind: types.Type, /) -> "Callable[[Context, Builder, Value], Array]":
         """Return what makes an array of a value."""
+        ...
 
     def get_dummy_value(self) -> Value:
         """Return the value of a call without a result."""
+        ...
 
 
 def _features() -> frozenset[str]:
@@ -83,7 +87,7 @@ class _Tile:
     """The code of one tile: pointers to rows of sums and of the left matrix, and to the panel."""
 
     def __init__(
-        self, builder: ir.IRBuilder, rows: int, vectors: int, lanes: int, operands: list[Value]
+        self, builder: Builder, rows: int, vectors: int, lanes: int, operands: list[Value]
     ) -> None:
         sums, at, left, start, stride, panels, panel, self.width, self.count, self.fresh = operands
         self.builder, self.vectors, self.lanes = builder, vectors, lanes
@@ -184,7 +188,7 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
         del at, start, stride, panel, width, count, fresh
 
         def generate(
-            context: Context, builder: ir.IRBuilder, signature: Typed, arguments: Sequence[Value]
+            context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
         ) -> Value:
             values = list(arguments)
             for number in (0, 2, 5):
@@ -276,7 +280,7 @@ def prefetch(_typing: object, codes: types.Type, index: object) -> Signature:
     """Ask for the cache line of an element that is going to be read, inside the array or not."""
 
     def generate(
-        context: Context, builder: ir.IRBuilder, signature: Typed, arguments: Sequence[Value]
+        context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
     ) -> Value:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         address = builder.gep(array.data, [arguments[1]])

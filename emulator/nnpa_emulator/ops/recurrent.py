@@ -210,7 +210,8 @@ def _infer(
 
 
 def _infer_lstm(**arguments: Argument) -> tuple[Descriptors, ...]:
-    return _infer(**arguments), _infer(**(arguments | {"all_timesteps": False}))
+    last: dict[str, Argument] = {**arguments, "all_timesteps": False}
+    return _infer(**arguments), _infer(**last)
 
 
 def _infer_gru(**arguments: Argument) -> tuple[Descriptors, ...]:

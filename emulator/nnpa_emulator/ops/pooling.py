@@ -147,6 +147,8 @@ def _pool(
     above = before(high, windows[0], strides[0], padding)
     left = before(wide, windows[1], strides[1], padding)
     codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    if np.may_share_memory(codes, out):
+        codes = codes.copy()  # windows overlap: an output in its input's place would be read again
     window = (*windows, *strides, above, left)
     places = (target.dims, target.pages)
     largest = kernel(codes, out, source.dims, source.pages, *places, window)

@@ -59,18 +59,27 @@ CODES: Mapping[str, str] = {
 }
 
 
-def advice(enums: Iterable[Enum], spelling: Mapping[str, str], line: Line) -> str:
-    """Return the lines of all reasons, which must be those of the contract."""
+def filters(
+    spelling: Mapping[str, str], reason: Line, code: Line
+) -> dict[str, Callable[[Iterable[Enum]], str]]:
+    """Return the filters of a language: the lines of all reasons, and those of gRPC's codes."""
+
+    def reason_advice(enums: Iterable[Enum]) -> str:
+        _require_all_reasons(enums)
+        return _lines(REASONS, spelling, reason)
+
+    def code_advice(_enums: Iterable[Enum]) -> str:
+        return _lines(CODES, spelling, code)
+
+    return {"reason_advice": reason_advice, "code_advice": code_advice}
+
+
+def _require_all_reasons(enums: Iterable[Enum]) -> None:
+    """Refuse to generate unless the reasons are those of the contract."""
     (reasons,) = (enum for enum in enums if enum.name == "ErrorReason")
     names = {constant.name.removeprefix("ERROR_REASON_") for constant in reasons.constants}
     if differing := REASONS.keys() ^ (names - {"UNSPECIFIED"}):
         raise SystemExit(f"protos/sdk/advice.py: {', '.join(sorted(differing))}")
-    return _lines(REASONS, spelling, line)
-
-
-def code_advice(spelling: Mapping[str, str], line: Line) -> str:
-    """Return the lines of gRPC's codes."""
-    return _lines(CODES, spelling, line)
 
 
 def _lines(texts: Mapping[str, str], spelling: Mapping[str, str], line: Line) -> str:

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from sdk.advice import CODES, REASONS, advice, code_advice
+from sdk import advice
+from sdk.advice import CODES, REASONS
 from sdk.rendering import ROOT, File, Messages, Sdk, camel, pascal
-from sdk.verbs import PROTOS, Enum
+from sdk.verbs import PROTOS
 
 HOME = ROOT / "client" / "go"
 MODULE = "nnpa.dev/nnpa"
@@ -78,22 +80,15 @@ SPELLING = {
 }
 
 
-def _aligned(key: str, text: str, keys: Iterable[str]) -> str:
+_REASON_KEYS = {name: f'"{name}":' for name in REASONS}
+_CODE_KEYS = {name: f"codes.{pascal(name.lower())}:" for name in CODES} | {
+    "CANCELLED": "codes.Canceled:"
+}
+
+
+def _entry(keys: Mapping[str, str], name: str, text: str) -> str:
     """Return an entry of a map, values in one column as gofmt has them."""
-    return f'\t{f"{key}:".ljust(max(map(len, keys)) + 1)} "{text}",\n'
-
-
-def reason_advice(enums: Iterable[Enum]) -> str:
-    """Return the entries of a map of advice by reason."""
-    keys = [f'"{name}"' for name in REASONS]
-    return advice(enums, SPELLING, lambda name, text: _aligned(f'"{name}"', text, keys))
-
-
-def grpc_advice(_enums: Iterable[Enum]) -> str:
-    """Return the entries of a map of advice by gRPC's codes, in Go's spelling."""
-    names = {name: f"codes.{pascal(name.lower())}" for name in CODES}
-    names["CANCELLED"] = "codes.Canceled"
-    return code_advice(SPELLING, lambda name, text: _aligned(names[name], text, names.values()))
+    return f'\t{keys[name].ljust(max(map(len, keys.values())))} "{text}",\n'
 
 
 GO = Sdk(
@@ -108,8 +103,7 @@ GO = Sdk(
     filters={
         "protoc_name": protoc_name,
         "argument": argument,
-        "reason_advice": reason_advice,
-        "code_advice": grpc_advice,
+        **advice.filters(SPELLING, partial(_entry, _REASON_KEYS), partial(_entry, _CODE_KEYS)),
     },
     messages=Messages("gen", _missing, _write),
 )

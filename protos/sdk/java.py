@@ -5,9 +5,9 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from sdk.advice import advice, code_advice
+from sdk import advice
 from sdk.rendering import ROOT, File, Sdk, camel, comment, pascal
-from sdk.verbs import Absent, Enum, Kind, Parameter, Value, Verb
+from sdk.verbs import Absent, Kind, Parameter, Value, Verb
 
 _TYPES = {
     Kind.ZTENSOR: "Ztensor",
@@ -115,16 +115,6 @@ def _case(name: str, text: str) -> str:
     return f"{start} {end}" if len(start + end) <= 100 else f"{start}\n          {end}"
 
 
-def reason_advice(enums: Iterable[Enum]) -> str:
-    """Return the cases of a switch over reasons."""
-    return advice(enums, SPELLING, _case)
-
-
-def grpc_advice(_enums: Iterable[Enum]) -> str:
-    """Return the cases of a switch over gRPC's codes."""
-    return code_advice(SPELLING, _case)
-
-
 JAVA = Sdk(
     name="java",
     home=ROOT / "client" / "java",
@@ -133,8 +123,7 @@ JAVA = Sdk(
         File("src/main/java/dev/nnpa/Zdnn.java", "java.java.j2"),
     ),
     filters={
-        "code_advice": grpc_advice,
-        "reason_advice": reason_advice,
+        **advice.filters(SPELLING, _case, _case),
         "signature": signature,
         "setter": setter,
         "member": member,

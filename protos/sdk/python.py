@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from sdk.advice import advice, code_advice
+from sdk import advice
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
 
@@ -237,16 +237,6 @@ def _entry(name: str, text: str) -> str:
     return f'        "{name}": "{start} "\n        "{end}",\n'
 
 
-def reason_advice(enums: Iterable[Enum]) -> str:
-    """Return the entries of a mapping of advice by reason."""
-    return advice(enums, SPELLING, _entry)
-
-
-def grpc_advice(_enums: Iterable[Enum]) -> str:
-    """Return the entries of a mapping of advice by gRPC's codes."""
-    return code_advice(SPELLING, _entry)
-
-
 EMULATOR = Sdk(
     name="emulator",
     home=ROOT / "emulator" / "nnpa_emulator",
@@ -263,15 +253,14 @@ PYTHON = Sdk(
         File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={
+        **advice.filters(SPELLING, _entry, _entry),
         "body": body,
-        "code_advice": grpc_advice,
         "constants": constants,
         "docstring": docstring,
         "facts": facts,
         "family_title": title,
         "imports": imports,
         "noqa": noqa,
-        "reason_advice": reason_advice,
         "signature": signature,
     },
 )

@@ -4,11 +4,10 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from importlib.metadata import distribution, version
 from pathlib import Path
 
-from sdk.advice import advice, code_advice
+from sdk import advice
 from sdk.rendering import ROOT, File, Messages, Sdk, camel
 from sdk.verbs import PROTOS, Absent, Constant, Enum, Kind, Parameter, Value, Verb
 
@@ -130,16 +129,6 @@ def _property(name: str, text: str) -> str:
     return f'  {name}: "{text}",\n'
 
 
-def reason_advice(enums: Iterable[Enum]) -> str:
-    """Return the properties of an object of advice by reason."""
-    return advice(enums, SPELLING, _property)
-
-
-def grpc_advice(_enums: Iterable[Enum]) -> str:
-    """Return the properties of an object of advice by gRPC's codes."""
-    return code_advice(SPELLING, _property)
-
-
 TYPESCRIPT = Sdk(
     name="typescript",
     home=HOME,
@@ -149,12 +138,11 @@ TYPESCRIPT = Sdk(
         File("src/advice.gen.ts", "typescript_advice.ts.j2"),
     ),
     filters={
+        **advice.filters(SPELLING, _property, _property),
         "answer": answer,
         "argument": argument,
-        "code_advice": grpc_advice,
         "member": member,
         "operand": operand,
-        "reason_advice": reason_advice,
         "signature": signature,
     },
     messages=Messages("src/gen", _missing, _write),

@@ -34,7 +34,7 @@ PLAIN_FLAGS = ("--plain",)
 FLAGS = ("--allow-faults", "--max-session-tensors", "300")
 COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "2000"))
 SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))
-ARMS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
+OPERATION_SPECS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
 ENVIRONMENT = 100  # from here on arms ask the machine: not all of them can fail
 ENOUGH = 2000  # lists that meet every operation, OK and not
 PROGRESS_SECONDS = 30.0
@@ -76,7 +76,7 @@ def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[
 def _summarize(met: Met) -> None:
     """Print what each operation answered; each is met OK, and not, where lists are enough."""
     missing: list[str] = []
-    for arm, number in ARMS.items():
+    for arm, number in OPERATION_SPECS.items():
         answers = {answer: count for (name, answer), count in met.items() if name == arm}
         print(f"{arm}: {', '.join(f'{name} {count}' for name, count in sorted(answers.items()))}")
         if "ZDNN_OK" not in answers:

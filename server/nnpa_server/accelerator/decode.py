@@ -18,7 +18,7 @@ from nnpa_server.accelerator.operands import (
     read_arrays,
     tensor_not_found,
 )
-from nnpa_server.accelerator.operation_specs import ARMS, Arm
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS, OperationSpec
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.sessions.store import Session
 
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     `memo` is where shortcuts keep what they know of a step that is run many times.
     """
 
-    arm: Arm
+    spec: OperationSpec
     path: str
     ids: Mapping[str, int]
     inline: Mapping[str, tensor_pb2.Ztensor]
@@ -138,7 +138,7 @@ def _with_shared(
     try:
         return _read_shared(session, step, operation, index)
     except CallRefused as error:
-        raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+        raise from_exception(error, operation_index=index, operation=step.spec.name) from error
 
 
 def _read_shared(
@@ -148,7 +148,7 @@ def _read_shared(
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
         return step._replace(values={**step.values, "data": arrays})
-    if step.arm.name != "transform_origtensor" or len(extents) != 1:
+    if step.spec.name != "transform_origtensor" or len(extents) != 1:
         limit = "the arrays of a transform without data, or one of transform_origtensor"
         raise invalid(path, f"{len(extents)} extents", limit)
     check_extent(session, extents[0], extents[0].size, path)
@@ -159,35 +159,35 @@ def decode_operation(
     ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
 ) -> Step:
     """Decode one operation: its arm, its fields, and the tensors it names."""
-    arm = ARMS.get(name or "")
-    if arm is None or arm.since > ids.session.guest.library_version:
+    spec = OPERATION_SPECS.get(name or "")
+    if spec is None or spec.since > ids.session.guest.library_version:
         raise _no_such_arm(ids.session, name, path)
-    path = f"{path}.{arm.name}"
-    message = getattr(operation, arm.name)
+    path = f"{path}.{spec.name}"
+    message = getattr(operation, spec.name)
     creates = 0
-    if arm.creates is not None:
+    if spec.creates is not None:
         creates = message.ztensor
-        ids.create(creates, f"{path}.{arm.creates}")
+        ids.create(creates, f"{path}.{spec.creates}")
     named: dict[str, int] = {}
     inline: dict[str, tensor_pb2.Ztensor] = {}
     new_ids: dict[str, int] = {}
-    for tensor in arm.tensors:
+    for tensor in spec.tensors:
         reference: tensor_pb2.TensorRef = getattr(message, tensor)
         if number := reference.id:
             if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
             named[tensor] = number
         elif reference.HasField("inline_ztensor"):
-            inline[tensor] = _check_inline(reference.inline_ztensor, arm, message, tensor, path)
+            inline[tensor] = _check_inline(reference.inline_ztensor, spec, message, tensor, path)
         else:
-            new_ids[tensor] = _check_new(reference, arm, tensor, path)
+            new_ids[tensor] = _check_new(reference, spec, tensor, path)
     for tensor, number in new_ids.items():
         ids.create(number, f"{path}.{tensor}.new_id")
-    if arm.frees:
+    if spec.frees:
         ids.changes.update(dict.fromkeys(named.values(), False))
-    values = {name: read(message, path) for name, read in arm.values} if arm.values else _NONE
-    hints = {name: read(message, path) for name, read in arm.hints} if arm.hints else _NONE
-    of_program = arm.compute or not operation.housekeeping
+    values = {name: read(message, path) for name, read in spec.values} if spec.values else _NONE
+    hints = {name: read(message, path) for name, read in spec.hints} if spec.hints else _NONE
+    of_program = spec.compute or not operation.housekeeping
     is_misaligned = (
         operation.buffer_misaligned
         or operation.save_area_misaligned
@@ -195,7 +195,7 @@ def decode_operation(
     )
     alignment = _alignment(operation) if is_misaligned else ALIGNED
     return Step(
-        arm,
+        spec,
         path,
         named,
         inline,
@@ -215,27 +215,27 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
         text = f"{path} has no arm, or one that this server does not know"
         facts = {"field": path, "value": "none", "limit": "an arm of Operation"}
         return CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
-    arm = ARMS.get(name)
-    if arm is None:
+    spec = OPERATION_SPECS.get(name)
+    if spec is None:
         text = f"{path}: this server does not implement zdnn_{name}"
         return CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
-    return NotInLibrary(name, arm.function.since, session.guest.library)
+    return NotInLibrary(name, spec.function.since, session.guest.library)
 
 
 def _check_inline(
-    tensor: tensor_pb2.Ztensor, arm: Arm, message: Message, name: str, path: str
+    tensor: tensor_pb2.Ztensor, spec: OperationSpec, message: Message, name: str, path: str
 ) -> tensor_pb2.Ztensor:
     """Return an inline tensor that has what the operation reads of it."""
     path = f"{path}.{name}.inline_ztensor"
-    check_inline(tensor, path, arm, name, _creates_outputs(arm, message))
+    check_inline(tensor, path, spec, name, _creates_outputs(spec, message))
     return tensor
 
 
-def _check_new(reference: tensor_pb2.TensorRef, arm: Arm, name: str, path: str) -> int:
+def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, path: str) -> int:
     """Return the id of an output that the server allocates."""
     path = f"{path}.{name}"
     match reference.WhichOneof("tensor"):
-        case "new_id" if name in arm.may_be_new:
+        case "new_id" if name in spec.may_be_new:
             return reference.new_id
         case "new_id":
             raise invalid(f"{path}.new_id", reference.new_id, "an id or an inline tensor here")
@@ -245,8 +245,8 @@ def _check_new(reference: tensor_pb2.TensorRef, arm: Arm, name: str, path: str) 
             raise invalid(f"{path}.id", 0, "an id that is not 0")
 
 
-def _creates_outputs(arm: Arm, message: Message) -> bool:
-    return any(getattr(message, name).new_id for name in arm.may_be_new)
+def _creates_outputs(spec: OperationSpec, message: Message) -> bool:
+    return any(getattr(message, name).new_id for name in spec.may_be_new)
 
 
 def _alignment(operation: operation_pb2.Operation) -> Alignment:

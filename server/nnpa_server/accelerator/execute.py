@@ -77,7 +77,7 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
                     sticks[index] = answer.sticks
                 room -= _carried(session, step, answer, array, room)
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
-            raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+            raise from_exception(error, operation_index=index, operation=step.spec.name) from error
         results.append(answer.result)
         if not answer.outcome.valid:
             break
@@ -114,15 +114,15 @@ def run_step(path: CallPath, session: Session, step: Step) -> Answer:
         if step.inline or step.new_ids or step.creates:
             outcome = run_with_new(path, session, step, tensors)
         else:
-            if step.arm.name == "transform_origtensor":
+            if step.spec.name == "transform_origtensor":
                 _require_answer_fits(session, step, tensors["ztensor"])
             outcome = path.call_function(session, step, tensors)
-        if step.arm.frees and outcome.valid:
+        if step.spec.frees and outcome.valid:
             for number in step.ids.values():
                 del session.tensors[number]
     finally:
         session.pending_bytes = 0
-        if not step.arm.compute:
+        if not step.spec.compute:
             for number in step.ids.values():
                 session.settle(number)
     return Answer(outcome, *path.encode_result(session, step, tensors, outcome))
@@ -133,7 +133,7 @@ def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
     arguments = {**tensors, **step.values} if step.values else tensors
     target = None if step.place is None else _target(session, step.place)
     try:
-        return run_function(session.guest, step.arm.name, arguments, step.alignment, target)
+        return run_function(session.guest, step.spec.name, arguments, step.alignment, target)
     except ProgramCheck as check:
         return check_outcome(session, check)
     except MemoryError:
@@ -194,13 +194,13 @@ def report_outputs(
     Return the sticks of inline outputs, which the result lacks.
     """
     sticks: dict[int, Array] = {}
-    for name in step.arm.written:
+    for name in step.spec.written:
         tensor = tensors[name]
         request = step.inline.get(name)
         if request is None:
             number = step.new_ids.get(name) or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
-        elif tensor.buffer is not None and name in step.arm.filled:
+        elif tensor.buffer is not None and name in step.spec.filled:
             contents = place_output(session, tensor, request)
             if contents is not None:
                 sticks[len(result.outputs)] = contents

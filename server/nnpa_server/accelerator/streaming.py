@@ -38,7 +38,7 @@ from nnpa_server.accelerator.operands import (
     tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.operation_specs import ARMS
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
@@ -105,7 +105,9 @@ def _in_flight(
 ) -> AbstractContextManager[None]:
     """Return what goes around a stream of an operation, for the sanitizer."""
     sanitizer = sanitizer_of(session)
-    return nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), ARMS)
+    return (
+        nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), OPERATION_SPECS)
+    )
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:

@@ -191,15 +191,15 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
         step = decode_operation(ids, operation, name, path)
     except NotInLibrary as error:
         raise from_exception(error, operation=name or "") from error
-    arm = step.arm
-    if step.inline or step.new_ids or step.creates or arm.frees or not arm.tensors:
+    spec = step.spec
+    if step.inline or step.new_ids or step.creates or spec.frees or not spec.tensors:
         raise invalid(step.path, "a call of its own", "a call on tensors of the program, by id")
     arguments: dict[str, object] = {**step.ids, **step.values}
     if "data" in arguments:
         if arguments["data"]:
             raise invalid(f"{step.path}.data", "set", "left out: arrays names the data")
         arguments["data"] = tuple(message.arrays)
-    return AcceleratorStep(message.node, arm.name, arguments, message.result)
+    return AcceleratorStep(message.node, spec.name, arguments, message.result)
 
 
 def _require_connected(program: Program) -> None:

@@ -138,7 +138,7 @@ class Contents:
         """Record an operation's arrays, and the sticks that it wrote."""
         outcome, result, apart = answer
         number = step.ids.get("ztensor", 0)
-        for array in step.values.get("data", ()) if step.arm.name in CARRIERS else ():
+        for array in step.values.get("data", ()) if step.spec.name in CARRIERS else ():
             self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_IN, "data", number, array)
         if isinstance(outcome.value, np.ndarray):
             array = dense(outcome.value)
@@ -153,7 +153,7 @@ class Contents:
         self, record: pb.TracedCall, index: int, step: Step, output: tensor_pb2.ZtensorInfo
     ) -> None:
         tensor = self._session.tensors.get(output.id)
-        filled = output.operand in step.arm.filled and step.arm.name != "allochelper_ztensor"
+        filled = output.operand in step.spec.filled and step.spec.name != "allochelper_ztensor"
         if self._trace.contents and filled and tensor is not None and tensor.buffer is not None:
             role, sticks = pb.CONTENTS_ROLE_STICKS_OUT, in_order(tensor, 0)
             self.refer(record, index, role, output.operand, output.id, sticks)

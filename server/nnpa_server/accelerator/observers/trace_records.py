@@ -149,7 +149,7 @@ class Recorded:
 
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
         """Run one operation of the call as `take` does, and record its contents."""
-        plain = not (step.inline or step.new_ids) and step.arm.name not in CARRIERS
+        plain = not (step.inline or step.new_ids) and step.spec.name not in CARRIERS
         index, trace = len(self.numbers), self._tracing.trace
         if not plain:
             self._carrying.add(index)
@@ -342,7 +342,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
         call = tracing.call
         if call is None:
             return plain(session, step)
-        if call.watching or step.inline or step.new_ids or step.arm.name in CARRIERS:
+        if call.watching or step.inline or step.new_ids or step.spec.name in CARRIERS:
             return call.step(plain, session, step)
         started = clock()
         answer = plain(session, step)

@@ -20,7 +20,7 @@ def wrap(path: CallPath, session: Session) -> None:
 
 
 def _needs_ids_alone(step: Step) -> bool:
-    return step.arm.compute and not step.inline and not step.new_ids
+    return step.spec.compute and not step.inline and not step.new_ids
 
 
 @dataclass(slots=True)

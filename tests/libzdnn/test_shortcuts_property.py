@@ -68,7 +68,9 @@ class Author:
             if all(pages_of(shape) <= MAX_PAGES for shape in scene.operands.values()):
                 break
         operands = {key: {"id": self._tensor(shape)} for key, shape in scene.operands.items()}
-        fields = getattr(wire.Operation(), name).DESCRIPTOR.fields_by_name
+        message = wire.Operation.DESCRIPTOR.fields_by_name[name].message_type
+        assert message is not None
+        fields = message.fields_by_name
         arguments = {**operands, **scene.scalars}
         return {"operation": {name: {key: arguments[key] for key in fields if key in arguments}}}
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from google.protobuf.json_format import ParseDict, ParseError
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
@@ -132,8 +132,8 @@ def _read(rule: Json, place: str) -> FaultRule:
         raise ValueError(f"{place}: {error}") from error
 
 
-def schema() -> dict[str, Json]:
+def schema() -> dict[str, Any]:
     """Return the JSON schema of a rules file."""
     text = files("nnpa_client.faults").joinpath(_SCHEMA).read_text(encoding="utf-8")
-    document: dict[str, Json] = json.loads(text)
+    document: dict[str, Any] = json.loads(text)
     return document

@@ -132,7 +132,10 @@ class Answers(Protocol[Answer]):
     """A call of gRPC whose answers come one by one."""
 
     def __iter__(self) -> Iterator[Answer]: ...
-    def cancel(self) -> object: ...
+
+    def cancel(self) -> object:
+        """End the call; the answers end with it."""
+        ...
 
 
 class GrpcTransport:

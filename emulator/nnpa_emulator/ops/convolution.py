@@ -36,6 +36,7 @@ from nnpa_emulator.windows import (
     before,
     count,
     require_windows,
+    unaliased,
 )
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
@@ -210,4 +211,5 @@ def conv2d(
         bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias)
     )
     exact = guest.accumulate == "fp64"
-    return convolve(input, kernel, added, output, sliding, limits, exact)
+    source, weights = unaliased(input, output), unaliased(kernel, output)
+    return convolve(source, weights, added, output, sliding, limits, exact)

@@ -31,6 +31,7 @@ from nnpa_emulator.windows import (
     before,
     count,
     require_windows,
+    unaliased,
 )
 from nnpa_emulator.ztensor import Ztensor
 
@@ -146,9 +147,8 @@ def _pool(
     _, high, wide, _ = source.dims
     above = before(high, windows[0], strides[0], padding)
     left = before(wide, windows[1], strides[1], padding)
-    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
-    if np.may_share_memory(codes, out):
-        codes = codes.copy()  # windows overlap: an output in its input's place would be read again
+    codes = unaliased(input, output).sticks.view(np.uint16)
+    out = output.sticks.view(np.uint16)
     window = (*windows, *strides, above, left)
     places = (target.dims, target.pages)
     largest = kernel(codes, out, source.dims, source.pages, *places, window)

@@ -139,7 +139,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--log-level",
     "info",
-    "info has one line per call.",
+    "info has lines of calls, see --access-log.",
     type=click.Choice(("debug", "info", "warning", "error")),
 )
 @_flag(
@@ -148,6 +148,8 @@ _COUNT = {"type": click.IntRange(1)}
     "json: one object per line.",
     type=click.Choice(("text", "json")),
 )
+@click.option("--access-log", is_flag=True, help="Have a line for every call in the log.")
+@_flag("--slow", "1s", "Calls that take so long have a line, as those that fail.", **_TIME)
 @click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )

@@ -79,6 +79,7 @@ class Server:
             self.tokens,
             self.metrics,
             config.limits.max_message,
+            0.0 if config.access_log else config.slow,
         )
         self.health = health.HealthServicer()
         threads = config.workers + config.max_conversations
@@ -331,7 +332,7 @@ def serve(config: Config) -> int:
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
-    if server.metrics is not None or config.json_log:
+    if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(_unheard if server.metrics is None else server.metrics.refused)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)

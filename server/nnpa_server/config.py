@@ -89,6 +89,8 @@ class Config:
     tokens: Path | None = None
     metrics: str = ""
     json_log: bool = False
+    access_log: bool = False
+    slow: float = 1.0
     plain: frozenset[str] = frozenset()
 
     @property

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -304,6 +305,42 @@ def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
     assert (calls[1]["operations"], calls[1]["status"]) == (1, "OK")
     assert client.session not in text
     assert client.session.removeprefix("sessions/") not in text
+
+
+def test_nobody_reads_the_log(tmp_path: Path) -> None:
+    """A standard error that is never read stops no call and not the end; the log drops lines."""
+    flags = (*ANY_PORT, "--access-log", "--drain-timeout", "1s")
+    with subprocess.Popen(
+        [sys.executable, "-m", "nnpa_server", *flags], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        channel = grpc.insecure_channel(process.stdout.readline().split()[-1].decode())
+        client = Client(channel)
+        for _ in range(1500):  # with their ids and texts more than any pipe takes
+            with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
+                client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"), timeout=PATIENCE)
+        client.run()
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_quick_calls_have_no_line(tmp_path: Path) -> None:
+    """Without --access-log the log has lines of calls that failed or took --slow, and no others."""
+    flags = (*ANY_PORT, "--slow", "150ms")
+    with serving(tmp_path, *flags, log_flags=()) as server:
+        client = Client(grpc.insecure_channel(server.address))
+        client.run(op("init"))
+        with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
+            client.run(op("reset_ztensor", ztensor=3))
+        call = long_list(client, LIST)
+        call.result()
+        client.delete()
+        assert server.stop() == 0
+        lines = [line for line in server.log_text().splitlines() if "nnpa.access" in line]
+    assert [re.findall(r"method=(\w+) .* status=(\w+)", line) for line in lines] == [
+        [("Execute", "TENSOR_NOT_FOUND")], [("Execute", "OK")],
+    ]  # fmt: skip
 
 
 def test_request_id_comes_back(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ _SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 class Interceptor(ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
 
-    Conversations are none of these; there are at most `max_conversations`.
+    Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
+    less than `slow` seconds have no line in the log.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Interceptor(ServerInterceptor):
         tokens: Tokens | None = None,
         metrics: Metrics | None = None,
         max_message: int = Limits().max_message,
+        slow: float = 0.0,
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
         self._tokens = tokens
         self._metrics = metrics
         self._max_message = max_message
+        self._slow = slow
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -349,6 +352,13 @@ class Interceptor(ServerInterceptor):
                 self._metrics.refused(refused.name)
             elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
                 self._metrics.refused(_TOO_LONG)
+        is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
+        if is_logged and _access.isEnabledFor(logging.INFO):
+            self._access.queue.append((time.time(), self._facts(call, seconds)))
+            if len(self._access.queue) > MAX_QUEUED:
+                self._access.write()
+
+    def _facts(self, call: Call, seconds: float) -> dict[str, object]:
         facts: dict[str, object] = {
             "method": call.method,
             "session": call.session,
@@ -359,12 +369,9 @@ class Interceptor(ServerInterceptor):
         }
         if self._tokens is not None:
             facts["token"] = "-" if call.token is None else call.token.name
-        if refused is not None:
-            facts["why"] = refused.message
-        if _access.isEnabledFor(logging.INFO):
-            self._access.queue.append((time.time(), facts))
-            if len(self._access.queue) > MAX_QUEUED:
-                self._access.write()
+        if call.refused is not None:
+            facts["why"] = call.refused.message
+        return facts
 
 
 def _draining() -> CallRefused:

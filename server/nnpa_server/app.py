@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server as a whole: listeners, health, reflection, and a graceful end."""
 
+import faulthandler
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +60,9 @@ _REFLECTED = (
     health.SERVICE_NAME,
     reflection.SERVICE_NAME,
 )
-_GRACE = 0.5  # seconds that calls refused or cut off while draining have for their last words
+_GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
+_END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
+_OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
 
 
 class CannotListen(Exception):
@@ -108,6 +113,7 @@ class Server:
         self.exposition: Exposition | None = None
         self.listener: InferenceListener | None = None
         self.inference_address = ""
+        self.is_draining = False
         self.repository = Repository(config.max_models)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
@@ -246,15 +252,22 @@ class Server:
         except TokensInvalid as error:
             _log.error("tokens stay as they were: %s", error)
 
+    def refuse_calls(self) -> None:
+        """Refuse new calls from now on, and say so to who asks for health. May be repeated."""
+        if self.is_draining:
+            return
+        self.is_draining = True
+        self.interceptor.refuse_calls()
+        _log.info("draining, for at most %g s", self.config.drain_timeout)
+        for name in (*_HEALTHY, open_inference.SERVICE):
+            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
 
         Sessions that are still open are logged, and freed.
         """
-        self.interceptor.refuse_calls()
-        for name in (*_HEALTHY, open_inference.SERVICE):
-            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        _log.info("draining, for at most %g s", self.config.drain_timeout)
+        self.refuse_calls()
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
         self.traces.close()
@@ -262,7 +275,7 @@ class Server:
         if self.listener is not None:
             self.listener.stop(_GRACE)
         self.plain.stop(_GRACE)
-        stopped.wait()
+        stopped.wait(_GRACE + _END_TIMEOUT)
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
@@ -347,10 +360,39 @@ def serve(config: Config) -> int:
     while signals.wait() == signal.SIGHUP:
         server.reload_tokens()
     ended.set()
+    server.refuse_calls()
+    _end_in_time(signals, config.drain_timeout)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip
+    if not finished:
+        _end_now()
     return 0
+
+
+def _end_in_time(signals: Signals, drain_timeout: float) -> None:
+    """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
+
+    Should a thread keep the interpreter's lock so long, C ends the process.
+    """
+    until = time.monotonic() + drain_timeout + _OVERTIME
+
+    def watch() -> None:
+        while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
+            pass
+        _log.warning("ended at once, calls were cut off")
+        _end_now()
+
+    threading.Thread(target=watch, name="end", daemon=True).start()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(drain_timeout + _OVERTIME + 0.2, exit=True, file=nowhere)
+
+
+def _end_now() -> None:
+    """End the process without waiting for threads."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    os._exit(0)
 
 
 def _unheard(_reason: str) -> None:

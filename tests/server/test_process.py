@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultRule
 
 from tests.certificates import Party, issue
 from tests.server.conftest import CONFIG, Running
@@ -214,6 +215,68 @@ def test_drain_timeout_cuts_off(tmp_path: Path) -> None:
         assert server.stop() == 0
         assert "calls were cut off" in server.log_text()
         assert call.exception() is not None
+
+
+def test_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """A server that waits for a running list ends at the next SIGTERM, and says so."""
+    with serving(tmp_path, *ANY_PORT, "--drain-timeout", "60s") as server:
+        call = long_list(Client(grpc.insecure_channel(server.address)), 8 * LIST)
+        server.process.terminate()
+        wait_until(lambda: "draining, for at most" in server.log_text())
+        assert not call.done()
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 1
+        assert "ended at once" in server.log_text()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_drain_timeout_is_kept(tmp_path: Path, seconds: float) -> None:
+    """A call that nothing ends, here one that a fault delays, does not hold up the end."""
+    flags = (*ANY_PORT, "--allow-faults", "--drain-timeout", f"{seconds}s")
+    with serving(tmp_path, *flags) as server:
+        rule = FaultRule(operation="exp", delay=FaultDelay(seconds=300))
+        channel = grpc.insecure_channel(server.address)
+        client = Client(channel, pb.Session(fault_rules=[rule]))
+        client.run(*load(1, DATA))
+        call = begun(client, op("exp", input=1, output=1))
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < seconds + 1
+        assert "calls were cut off" in server.log_text()
+        assert call.exception() is not None
+
+
+def test_waiting_conversations_hear_of_the_end(tmp_path: Path) -> None:
+    """SIGTERM between two lists: the status of each open conversation is SERVER_DRAINING."""
+    over, statuses = threading.Event(), list[str]()
+
+    def converse(client: Client, ready: threading.Semaphore) -> None:
+        def requests() -> Iterator[pb.ExecuteRequest]:
+            yield client.request(op("init"))
+            over.wait(PATIENCE)
+
+        stream = client.stub.ExecuteStream(requests())
+        next(stream)
+        ready.release()
+        try:
+            next(stream)
+        except grpc.RpcError as error:
+            statuses.append(read_error(error).reason)
+
+    with serving(tmp_path, *ANY_PORT) as server:
+        ready = threading.Semaphore(0)
+        clients = [Client(grpc.insecure_channel(server.address)) for _ in range(12)]
+        threads = [threading.Thread(target=converse, args=(one, ready)) for one in clients]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert ready.acquire(timeout=PATIENCE)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join(PATIENCE)
+        over.set()
+    assert statuses == ["SERVER_DRAINING"] * len(threads)
 
 
 def test_open_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,6 +23,7 @@ from nnpa_server.rpc.methods import Behaviour, Handler, StreamBehaviour, kind_of
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
 _END_OF_STREAM = object()
+_END_TIMEOUT = 0.1  # seconds beyond the grace of calls until the loop has ended
 
 
 class InferenceListener:
@@ -69,12 +71,11 @@ class InferenceListener:
         """Refuse new calls, wait `grace` seconds for running ones, and end. May be repeated."""
         server, self._server = self._server, None
         if server is not None:
-            asyncio.run_coroutine_threadsafe(server.stop(grace), self._loop).result()
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+            stopped = asyncio.run_coroutine_threadsafe(server.stop(grace), self._loop)
+            with suppress(TimeoutError):  # a request of the loop's own runs
+                stopped.result(grace + _END_TIMEOUT)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_END_TIMEOUT)
 
     def _method(self, name: str, handler: Handler) -> Handler:
         """Return a method's handler for the loop, from its handler for threads."""

@@ -75,6 +75,21 @@ class Garbage:
     """A request whose bytes are no message of its type."""
 
 
+def interrupt(context: CallContext) -> None:
+    """Have a call that waits for its next message go on without one, still able to answer.
+
+    gRPC's own threads can only be cancelled, and then send no status: they get a message that the
+    client did not send. Those of other listeners go on when they are cancelled.
+    """
+    state = getattr(context, "_state", None)  # grpc._server._Context
+    if state is None:
+        context.cancel()
+        return
+    with state.condition:
+        state.request = Garbage()
+        state.condition.notify_all()
+
+
 def trailing_metadata(call: Call) -> Metadata:
     """Return the trailing metadata of a call that fails: its id, and what it has already."""
     pairs = call.context.trailing_metadata() or ()

@@ -111,9 +111,15 @@ class Interceptor(ServerInterceptor):
         with self._lock:
             return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
-    def hang_up(self) -> None:
-        """Cut off conversations that wait for their next message, of which there will be none."""
-        self._streams.hang_up()
+    def hang_up(self, timeout: float = 0.2) -> None:
+        """End conversations that wait for their next message, of which there will be none.
+
+        One that is about to wait is told again, until `timeout` has passed.
+        """
+        until = time.monotonic() + timeout
+        while self._streams.hang_up() and time.monotonic() < until:
+            with self._lock:
+                self._ended.wait(timeout / 10)
 
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
@@ -264,13 +270,12 @@ class Interceptor(ServerInterceptor):
             try:
                 request = next(requests, end)
             except grpc.RpcError as error:
-                raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+                raise self._cut_off(call) from error
             with self._lock:
                 call.waiting = False
-                if call.is_cut_off:  # of which gRPC tells by an error, or the end of the messages
-                    raise CallCancelled(grpc.StatusCode.CANCELLED)
-                if self._draining and call.converses and request is not end:
-                    raise _draining()
+                is_late = self._draining and call.converses and request is not end
+            if call.is_cut_off or is_late:  # of a cut gRPC tells by an error, or the end
+                raise self._cut_off(call)
             if request is end:
                 return
             if call.converses:
@@ -279,6 +284,12 @@ class Interceptor(ServerInterceptor):
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
             yield self._named(call, request)
+
+    def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
+        """Return why a stream has no more messages that count."""
+        if self._draining and call.converses:
+            return _draining()
+        return CallCancelled(grpc.StatusCode.CANCELLED)
 
     def _enter(self, call: Call) -> None:
         """Let a call in: it gets its id, shows its token, and finds room."""

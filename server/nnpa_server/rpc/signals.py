@@ -32,9 +32,13 @@ class Signals:
         for number in numbers:
             signal.signal(number, _noted)
 
-    def wait(self) -> int:
-        """Return the number of the next signal when it has come."""
-        return self._receiver.recv(1)[0]
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the number of the next signal when it has come, 0 where none comes in time."""
+        self._receiver.settimeout(timeout)
+        try:
+            return self._receiver.recv(1)[0]
+        except TimeoutError:
+            return 0
 
     def watch_parent(self) -> None:
         """Have SIGTERM come when the process that started this one ends, however it ends.

@@ -22,6 +22,7 @@ from nnpa_server.config import (
     kernel_cache,
     parse_inference_listen,
     parse_listen,
+    parse_message_timeout,
     parse_metrics,
     parse_plain,
     parse_size,
@@ -80,6 +81,27 @@ _COUNT = {"type": click.IntRange(1)}
     "Another address, for the Open Inference Protocol alone: quicker with many clients.",
     metavar="ADDRESS",
     callback=_parsed(parse_inference_listen),
+)
+@_flag(
+    "--health-listen",
+    "",
+    "Another address, for health alone, which answers there whatever else is full.",
+    metavar="ADDRESS",
+    callback=_parsed(parse_inference_listen),
+)
+@_flag(
+    "--reflection",
+    "auto",
+    "auto: unless tokens are asked for beyond this machine.",
+    type=click.Choice(("auto", "on", "off")),
+)
+@_flag("--max-connections", 1000, "Connections at a time.", **_COUNT)
+@_flag(
+    "--message-timeout",
+    "30s",
+    "How long the message of a call may take to come.",
+    metavar="TIME",
+    callback=_parsed(parse_message_timeout),
 )
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS.")
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain: TLS on every TCP listener.")
@@ -206,6 +228,8 @@ def _require_safe(config: Config) -> None:
     reachable = list(beyond)
     if config.metrics and not is_local(config.metrics):
         reachable.append(f"--metrics {config.metrics}")
+    if config.health_listen and not is_local(config.health_listen):
+        reachable.append(f"--health-listen {config.health_listen}")
     if reachable and not config.insecure:
         raise click.UsageError(
             f"{reachable[0]} is reachable from other machines: "

@@ -36,10 +36,13 @@ from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import core_log
+from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
+from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
 from nnpa_server.rpc.signals import Signals
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
+from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
@@ -61,6 +64,8 @@ _REFLECTED = (
     reflection.SERVICE_NAME,
 )
 _GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
+_MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
+_HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 _OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
 
@@ -85,9 +90,15 @@ class Server:
             self.metrics,
             config.limits.max_message,
             0.0 if config.access_log else config.slow,
+            MessageWaits(
+                config.max_unfinished, _MIN_WAIT, config.message_timeout, process.give_back
+            ),
+            PublicCalls(config.message_timeout, process.give_back),
         )
-        self.health = health.HealthServicer()
-        threads = config.workers + config.max_conversations
+        self.health = health.HealthServicer(experimental_non_blocking=False)
+        self._health_server: grpc.Server | None = None
+        self.health_address = ""
+        threads = config.workers + config.max_conversations + config.max_unfinished
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=_options(config)
@@ -117,7 +128,8 @@ class Server:
         self.repository = Repository(config.max_models)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
-        reflection.enable_server_reflection(_REFLECTED, self._grpc)
+        if config.offers_reflection:
+            reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
         config, self.models_ready = self.config, threading.Event()
@@ -158,6 +170,8 @@ class Server:
         self._expose()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
+        if self.config.health_listen:
+            self.health_address = self._listen_for_health()
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
@@ -216,6 +230,25 @@ class Server:
 
         return self._bound(address, bind)
 
+    def _listen_for_health(self) -> str:
+        """Open the listener for health, with connections, threads and bounds of its own."""
+        calls = PublicCalls(self.config.message_timeout)
+        options = (*_options(self.config)[1:], ("grpc.max_receive_message_length", MAX_MESSAGE))
+        server = self._health_server = grpc.server(
+            calls.pool, interceptors=[calls], options=options
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        address = self.config.health_listen
+
+        def bind(credentials: grpc.ServerCredentials | None) -> int:
+            if credentials is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, credentials)
+
+        bound = self._bound(address, bind)
+        server.start()
+        return bound
+
     def _listen_for_inference(self) -> str:
         from nnpa_server.open_inference.listener import InferenceListener  # imports asyncio
 
@@ -225,10 +258,22 @@ class Server:
             for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.get().is_quick, _options(self.config)
+            handlers,
+            self._pool,
+            self.models.get().is_quick,
+            _options(self.config),
+            self._may_enter,
+            self.config.message_timeout,
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
+
+    def _may_enter(self, metadata: Metadata) -> bool:
+        """Tell whether a call shows a token, where one is asked for."""
+        try:
+            return self.tokens is None or bool(self.tokens.find(metadata).name)
+        except CallRefused:
+            return False
 
     def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
         """Listen on an address, over TLS if it is TCP and there is a certificate."""
@@ -276,6 +321,8 @@ class Server:
             self.listener.stop(_GRACE)
         self.plain.stop(_GRACE)
         stopped.wait(_GRACE + _END_TIMEOUT)
+        if self._health_server is not None:
+            self._health_server.stop(0)
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
@@ -294,10 +341,17 @@ def _options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     )
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(min(seconds * 1e3, (1 << 31) - 1))
 
 
 def _credentials(config: Config) -> grpc.ServerCredentials:
@@ -351,6 +405,8 @@ def serve(config: Config) -> int:
         print(f"nnpa-server listening on {address}", flush=True)
     if server.inference_address:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
+    if server.health_address:
+        print(f"nnpa-server health on {server.health_address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
     if is_tuned:

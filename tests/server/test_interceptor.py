@@ -59,7 +59,10 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
 
     details: Any = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
     wrapped = interceptor.intercept_service(find, details)
-    return getattr(wrapped, kind)
+    answer: Any = getattr(wrapped, kind.replace("unary_", "stream_", 1))
+    if kind == "unary_unary":  # one message is taken as a stream
+        return lambda request, context: answer(iter((request,)), context)
+    return answer
 
 
 def answered(_request: object, _context: object) -> str:

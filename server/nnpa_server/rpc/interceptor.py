@@ -29,8 +29,10 @@ from nnpa_server.errors import (
     CallRefused,
     MessageTooLong,
     from_exception,
+    no_message,
 )
 from nnpa_server.logs import MAX_QUEUED, AccessLog
+from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
     REQUEST_ID,
@@ -49,6 +51,7 @@ from nnpa_server.rpc.methods import (
     kind_of,
     make_handler,
 )
+from nnpa_server.rpc.public_calls import PublicCalls
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import session_tag
@@ -62,6 +65,7 @@ _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-messag
 _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 _SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 
 
@@ -69,7 +73,8 @@ class Interceptor(ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
 
     Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
-    less than `slow` seconds have no line in the log.
+    less than `slow` seconds have no line in the log. `waits` bounds calls whose message has not
+    come, `public` calls that need no token.
     """
 
     def __init__(
@@ -81,6 +86,8 @@ class Interceptor(ServerInterceptor):
         metrics: Metrics | None = None,
         max_message: int = Limits().max_message,
         slow: float = 0.0,
+        waits: MessageWaits | None = None,
+        public: PublicCalls | None = None,
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
@@ -88,6 +95,8 @@ class Interceptor(ServerInterceptor):
         self._metrics = metrics
         self._max_message = max_message
         self._slow = slow
+        self._waits = waits or MessageWaits(max_streams, *_WAITS)
+        self._public = public or PublicCalls(_WAITS[1])
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -127,11 +136,13 @@ class Interceptor(ServerInterceptor):
             return time.monotonic() if self._busy() else self._last_left
 
     def _busy(self) -> int:
-        return self._running - self._streams.count_idle()
+        return self._running - self._streams.count_idle() - len(self._waits)
 
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
         self._streams.close()
+        self._waits.close()
+        self._public.close()
         self._access.close()
 
     def intercept_service(
@@ -139,18 +150,20 @@ class Interceptor(ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Return the method's handler, wrapped; health and reflection pass as they are."""
+        """Return the method's handler, wrapped."""
         method = handler_call_details.method
+        if not method.startswith(_OURS):
+            return self._public.intercept_service(continuation, handler_call_details)
         wrapped = self._handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
-            if handler is None or not method.startswith(_OURS):
-                return handler
+            if handler is None:
+                return None
             wrapped = self._handlers[method] = self.around(method, handler)
         return wrapped
 
     def around(self, method: str, handler: Handler) -> Handler:
-        """Return the handler of a method of ours, wrapped."""
+        """Return the handler of a method of ours, wrapped; it takes one message as a stream."""
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -162,7 +175,7 @@ class Interceptor(ServerInterceptor):
             else self._answering_once(behaviour, method, reads),
             self._reading(parse),
             self._counting(serialize),
-            streams_in=reads,
+            streams_in=True,
             streams_out=writes,
         )
 
@@ -257,7 +270,20 @@ class Interceptor(ServerInterceptor):
 
     def _reader(self, reads: bool) -> Callable[..., object]:
         """Return what hands a behaviour its message, or those of a stream."""
-        return self._requests if reads else self._named
+        return self._requests if reads else self._request
+
+    def _request(self, call: Call, requests: Iterator[object]) -> object:
+        """Return the one message of a call, when it has come."""
+        try:
+            with self._waits.waiting(call.context):
+                request = next(requests)
+        except StopIteration:
+            raise no_message() from None
+        except grpc.RpcError as error:
+            raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+        if self._draining:  # which waits for no message
+            raise _draining()
+        return self._named(call, request)
 
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""

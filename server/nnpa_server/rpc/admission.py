@@ -20,8 +20,8 @@ class MessageWaits:
     """Calls that wait for their message; a thread cuts off those that wait too long.
 
     A call may wait for `timeout` seconds, or for `min_wait` while more than `limit` wait: the
-    oldest are cut off first. `give_back` is called after calls ended whose message never came: it returns
-    to the system what gRPC held of it.
+    oldest are cut off first. `give_back` is called after calls ended whose message never came: it
+    returns to the system what gRPC held of it.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ Sources: "DLFloat: A 16-b Floating Point Format" (ARITH 2019); z/Architecture VC
 VCFN; zDNN API Reference 1.2.0, "Data Type Conversion"; zDNN library behaviour (flags, truncation).
 
 Every function takes and returns whole arrays of any shape; codes are `uint16`.  None raises for a
-value: what IEEE would signal is told by the `flags_*` functions, bit by bit as `Flags`.
+value: the `flags_*` functions return what IEEE would signal, bit by bit as `Flags`.
 """
 
 import enum

@@ -58,7 +58,7 @@ class Context(Protocol):
 
 
 def _features() -> frozenset[str]:
-    """Return what the processors can do that Numba compiles for: this one's, unless it was told."""
+    """Return what the processors can do that Numba compiles for: this one's unless it is set."""
     features: str | None = vars(config)["CPU_FEATURES"]
     if features:
         return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))

@@ -13,7 +13,7 @@ from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.streaming import parse_write, serialize_read
 from nnpa_server.rpc import codec
 from nnpa_server.rpc.codec import Response
-from nnpa_server.rpc.methods import Behaviour, Conversation, Handler, codec_of, make_handler
+from nnpa_server.rpc.methods import Behaviour, Conversation, Handler, codec_of, handler_of
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 
@@ -79,12 +79,6 @@ def add_to(server: grpc.Server, service: AcceleratorService) -> None:
                 behaviour, serialize = service.read_parts, serialize_read
             case _:
                 pass
-        methods[name] = make_handler(
-            behaviour,
-            parse,
-            serialize,
-            streams_in=method.client_streaming,
-            streams_out=method.server_streaming,
-        )
+        methods[name] = handler_of(method, behaviour, parse, serialize)
     handler = grpc.method_handlers_generic_handler(SERVICE, methods)
     server.add_generic_rpc_handlers((handler,))

@@ -9,7 +9,7 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.open_inference import messages
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.rpc.lazy import method_of
-from nnpa_server.rpc.methods import Behaviour, Handler, codec_of, make_handler
+from nnpa_server.rpc.methods import Behaviour, Handler, codec_of, handler_of
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.service import OpenInferenceService
@@ -26,9 +26,7 @@ _NOT_OFFERED = {
 }
 
 
-def handlers_of(
-    service: Callable[[], "OpenInferenceService"],
-) -> dict[str, Handler]:
+def handlers_of(service: Callable[[], "OpenInferenceService"]) -> dict[str, Handler]:
     """Return a service's handlers by method; the service is constructed by the first call."""
     methods: dict[str, Handler] = {}
     for name, method in _DESCRIPTOR.methods_by_name.items():
@@ -40,13 +38,7 @@ def handlers_of(
         behaviour = method_of(method, service)
         if name in _NOT_OFFERED:
             behaviour = _refusing(*_NOT_OFFERED[name])
-        methods[name] = make_handler(
-            behaviour,
-            parse,
-            serialize,
-            streams_in=method.client_streaming,
-            streams_out=method.server_streaming,
-        )
+        methods[name] = handler_of(method, behaviour, parse, serialize)
     return methods
 
 

@@ -30,8 +30,8 @@ def may_block() -> bool:
 def follow(refused: Callable[[str], None]) -> None:
     """Have what libraries write to file 2 come as records of nnpa.grpc, from here to the end.
 
-    `refused` is told of each TLS handshake that failed: a certificate of another CA, or none, or no
-    TLS.
+    `refused` is called with each TLS handshake that failed: a certificate of another CA, or none,
+    or no TLS.
     """
     reading, writing = os.pipe()
     os.dup2(writing, 2)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from nnpa_server.rpc.methods import Behaviour, codec_of, make_handler
+from nnpa_server.rpc.methods import Behaviour, codec_of, handler_of
 
 Service = TypeVar("Service")
 
@@ -39,12 +39,7 @@ def add_to(
 ) -> None:
     """Serve what `get_service` returns to each call."""
     handlers = {
-        name: make_handler(
-            method_of(method, get_service),
-            *codec_of(method),
-            streams_in=method.client_streaming,
-            streams_out=method.server_streaming,
-        )
+        name: handler_of(method, method_of(method, get_service), *codec_of(method))
         for name, method in service.methods_by_name.items()
     }
     handler = grpc.method_handlers_generic_handler(service.full_name, handlers)

@@ -43,6 +43,19 @@ def make_handler(
     return handler
 
 
+def handler_of(
+    method: MethodDescriptor, behaviour: Behaviour, parse: Parse, serialize: Serialize
+) -> Handler:
+    """Return gRPC's handler of a method, of the kind that its descriptor says."""
+    return make_handler(
+        behaviour,
+        parse,
+        serialize,
+        streams_in=method.client_streaming,
+        streams_out=method.server_streaming,
+    )
+
+
 def kind_of(streams_in: bool, streams_out: bool) -> str:
     """Return what gRPC calls a kind of methods."""
     return f"{'stream' if streams_in else 'unary'}_{'stream' if streams_out else 'unary'}"

@@ -287,7 +287,9 @@ def test_initializers_of_text_are_no_weights(client: Client) -> None:
     """A model may hold text: it is no part of the weights, which are bytes."""
     with_text = dense()
     count = len(with_text.graph.initializer)
-    text = helper.make_tensor("words", TensorProto.STRING, [2], [b"a", b"b"])
+    text = TensorProto(
+        name="words", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"b"]
+    )
     with_text.graph.initializer.append(text)
     handle = client.ready(with_text)
     weights = client.info(handle).weights

@@ -16,18 +16,16 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 
 import grpc
-from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import (
     CallCancelled,
     CallRefused,
-    MessageTooLong,
     from_exception,
     no_message,
 )
@@ -38,10 +36,9 @@ from nnpa_server.rpc.call import (
     REQUEST_ID,
     Call,
     CallContext,
-    Garbage,
-    session_getter,
     trailing_metadata,
 )
+from nnpa_server.rpc.messages import counting, reading, session_getter
 from nnpa_server.rpc.methods import (
     Behaviour,
     Conversation,
@@ -57,8 +54,6 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
-Raw = TypeVar("Raw", bytes, bytes | memoryview)
-Wire = TypeVar("Wire", bytes, Sequence[bytes | memoryview])
 _access = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
@@ -95,8 +90,8 @@ class Interceptor(ServerInterceptor):
         self._metrics = metrics
         self._max_message = max_message
         self._slow = slow
-        self._waits = waits or MessageWaits(max_streams, *_WAITS)
-        self._public = public or PublicCalls(_WAITS[1])
+        self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
+        self._public = PublicCalls(_WAITS[1]) if public is None else public
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -173,8 +168,8 @@ class Interceptor(ServerInterceptor):
             self._answering_stream(behaviour, method, reads)
             if writes
             else self._answering_once(behaviour, method, reads),
-            self._reading(parse),
-            self._counting(serialize),
+            reading(parse, self._max_message, self._metrics),
+            counting(serialize, self._metrics),
             streams_in=True,
             streams_out=writes,
         )
@@ -183,38 +178,9 @@ class Interceptor(ServerInterceptor):
         """Return a conversation, wrapped."""
         return Conversation(
             self._answering_stream(conversation.behaviour, method, True),
-            self._reading(conversation.parse),
-            self._counting(conversation.serialize),
+            reading(conversation.parse, self._max_message, self._metrics),
+            counting(conversation.serialize, self._metrics),
         )
-
-    def _reading(self, parse: Callable[[Raw], object]) -> Callable[[Raw], object]:
-        """Return a parser that hands garbage on, so that the caller gets a documented error."""
-        metrics = self._metrics
-
-        def read(raw: Raw) -> object:
-            if metrics is not None:
-                metrics.moved("received", len(raw))
-            if len(raw) > self._max_message:
-                return MessageTooLong(len(raw), self._max_message)
-            try:
-                return parse(raw)
-            except DecodeError:
-                return Garbage()
-
-        return read
-
-    def _counting(self, serialize: Callable[..., Wire]) -> Callable[..., Wire]:
-        """Return a serializer that counts the bytes it returns, in one piece or in several."""
-        metrics = self._metrics
-        if metrics is None:
-            return serialize
-
-        def write(message: object) -> Wire:
-            raw = serialize(message)
-            metrics.moved("sent", len(raw) if isinstance(raw, bytes) else sum(map(len, raw)))
-            return raw
-
-        return write
 
     def _answering_once(
         self, behaviour: Behaviour, method: str, reads: bool
@@ -288,6 +254,8 @@ class Interceptor(ServerInterceptor):
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""
         end = object()
+        if not call.converses:
+            requests = self._awaited(call, requests)
         while True:
             with self._lock:
                 call.waiting = True
@@ -310,6 +278,15 @@ class Interceptor(ServerInterceptor):
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
             yield self._named(call, request)
+
+    def _awaited(self, call: Call, requests: Iterator[object]) -> Generator[object]:
+        """Yield the messages of a stream, the first of which is awaited as that of a call."""
+        with self._waits.waiting(call.context):
+            first = tuple(islice(requests, 1))
+        if self._draining:
+            raise _draining()
+        yield from first
+        yield from requests
 
     def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
         """Return why a stream has no more messages that count."""

@@ -11,18 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from nnpa_server.errors import (
-    CallCancelled,
-    CallRefused,
-    MessageTooLong,
-    no_message,
-    too_many_calls,
-)
+from nnpa_server.errors import CallCancelled, CallRefused, too_many_calls
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.call import CallContext, Garbage
-from nnpa_server.rpc.methods import Handler, Parse, ServerInterceptor, kind_of, make_handler
+from nnpa_server.rpc.messages import reading, require_message
+from nnpa_server.rpc.methods import Handler, ServerInterceptor, kind_of, make_handler
 
 MAX_THREADS = 16  # for calls that are answered at once
 MAX_WATCHES = 32  # streams of Health.Watch, each of which keeps a thread
@@ -83,7 +77,9 @@ class PublicCalls(ServerInterceptor):
 
         answer = converse if reads else watch if writes else once
         vars(answer)["experimental_thread_pool"] = self.pool  # where gRPC looks for it
-        return make_handler(answer, _reading(parse), serialize, streams_in=True, streams_out=writes)
+        return make_handler(
+            answer, reading(parse, MAX_MESSAGE), serialize, streams_in=True, streams_out=writes
+        )
 
     @contextmanager
     def _room(self, method: str) -> Generator[None]:
@@ -99,20 +95,6 @@ class PublicCalls(ServerInterceptor):
                 self._open[method] -= 1
 
 
-def _reading(parse: Parse) -> Parse:
-    """Return a parser that hands on what is no message, or too long, to be refused."""
-
-    def read(raw: bytes) -> object:
-        if len(raw) > MAX_MESSAGE:
-            return MessageTooLong(len(raw), MAX_MESSAGE)
-        try:
-            return parse(raw)
-        except DecodeError:
-            return Garbage()
-
-    return read
-
-
 def _only(requests: Iterator[object]) -> object:
     """Return the message of a unary call."""
     return _message(next(requests, Garbage()))
@@ -120,10 +102,7 @@ def _only(requests: Iterator[object]) -> object:
 
 def _message(request: object) -> object:
     """Return a message; refuse what is none."""
-    if isinstance(request, MessageTooLong):
-        raise request
-    if isinstance(request, Garbage):
-        raise no_message()
+    require_message(request)
     return request
 
 

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,7 @@ class Server:
             self.interceptor.around_conversation(
                 f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)
             ),
-            config.max_conversations,
+            config.max_plain_sockets,
             config.limits.max_message,
             config.limits.idle_timeout,
         )
@@ -264,6 +265,7 @@ class Server:
             _options(self.config),
             self._may_enter,
             self.config.message_timeout,
+            self.config.max_inference_calls,
         )
         address = self.config.inference_listen
         return self._bound(address, lambda credentials: listener.start(address, credentials))
@@ -341,7 +343,7 @@ def _options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.max_allowed_incoming_connections", config.max_accepted),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", 60_000),
@@ -387,6 +389,10 @@ def serve(config: Config) -> int:
     if is_tuned:
         process.tune_malloc()
         process.tune_interpreter()
+    config = replace(config, descriptors=process.raise_descriptor_limit())
+    if config.max_accepted < config.max_connections:
+        text = "%d connections at a time, not %d: the process may open %d files (ulimit -n)"
+        _log.warning(text, config.max_accepted, config.max_connections, config.descriptors)
     ended = threading.Event()
     reload = [signal.SIGHUP] if config.tokens is not None else []
     signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)

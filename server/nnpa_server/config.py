@@ -19,6 +19,8 @@ MAX_CHUNK_BYTES = 4 * MIB
 OVERSIZE_BYTES = 4 * MIB
 MAX_SECONDS = 1e9  # what a timeval takes anywhere
 MIN_MESSAGE_TIMEOUT = 0.1
+MAX_REGIONS = 1024  # of shared memory, of all connections
+RESERVED_DESCRIPTORS = 48  # for listeners, gRPC itself, modules that are imported late
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -98,6 +100,7 @@ class Config:
     max_connections: int = 1000
     message_timeout: float = 30.0
     plain: frozenset[str] = frozenset()
+    descriptors: int = 1 << 20  # which the system gives the process
 
     @property
     def shortcuts(self) -> frozenset[str]:
@@ -109,6 +112,26 @@ class Config:
         """Whether reflection is on; auto: unless tokens are asked for beyond this machine."""
         is_open = self.tokens is None or all(map(is_local, self.listen))
         return self.reflection == "on" or (self.reflection == "auto" and is_open)
+
+    @property
+    def _spare_descriptors(self) -> int:
+        return max(6, self.descriptors - RESERVED_DESCRIPTORS)
+
+    @property
+    def max_accepted(self) -> int:
+        """Most connections that each of gRPC's servers accepts: half of the descriptors."""
+        servers = 1 + bool(self.inference_listen) + bool(self.health_listen)
+        return min(self.max_connections, max(1, self._spare_descriptors // 2 // servers))
+
+    @property
+    def max_plain_sockets(self) -> int:
+        """Most clients of plain sockets, each of which may bring a descriptor too."""
+        return min(self.max_conversations, max(1, self._spare_descriptors // 8))
+
+    @property
+    def max_regions(self) -> int:
+        """Most regions of shared memory, each of which is an open file."""
+        return min(MAX_REGIONS, self._spare_descriptors // 8)
 
     @property
     def max_unfinished(self) -> int:
@@ -124,6 +147,11 @@ class Config:
     def max_conversations(self) -> int:
         """Most streams of lists at a time, one per session; each has a thread beside `workers`."""
         return min(self.limits.max_sessions, 4 * self.workers)
+
+    @property
+    def max_inference_calls(self) -> int:
+        """Most calls at a time at --inference-listen, where those that wait need no thread."""
+        return 16 * self.workers
 
     @property
     def max_session_calls(self) -> int:

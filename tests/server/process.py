@@ -38,11 +38,13 @@ class ServerProcess:
         listeners: int = 1,
         env: Mapping[str, str] = NO_ENV,
         log_flags: Sequence[str] = LOG_FLAGS,
+        max_files: int = 0,
     ) -> None:
         self.log = log
+        limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(max_files)) if max_files else ()
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nnpa_server", *PLAIN_FLAGS, *log_flags, *flags],
+                [*limit, sys.executable, "-m", "nnpa_server", *PLAIN_FLAGS, *log_flags, *flags],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **env},
@@ -77,10 +79,20 @@ def serving(
     listeners: int = 1,
     env: Mapping[str, str] = NO_ENV,
     log_flags: Sequence[str] = LOG_FLAGS,
+    max_files: int = 0,
 ) -> Generator[ServerProcess]:
-    """Run a server process; it is killed if the test did not end it."""
-    log = tmp_path / "server.log"
-    server = ServerProcess(*flags, log=log, listeners=listeners, env=env, log_flags=log_flags)
+    """Run a server process; it is killed if the test did not end it.
+
+    With `max_files` it has so many file descriptors.
+    """
+    server = ServerProcess(
+        *flags,
+        log=tmp_path / "server.log",
+        listeners=listeners,
+        env=env,
+        log_flags=log_flags,
+        max_files=max_files,
+    )
     try:
         yield server
     finally:

@@ -108,6 +108,12 @@ def test_port_in_use_ends_with_1(tmp_path: Path, flag: str) -> None:
         (("--max-message", "much"), "must be a number"),
         (("--tls-cert", __file__), "go together"),
         (("--workers", "1"), "--workers"),
+        (("--max-connections", "0"), "--max-connections"),
+        (("--message-timeout", "1ms"), "must be at least 100ms"),
+        (("--reflection", "maybe"), "'auto', 'on', 'off'"),
+        (("--slow", "soon"), "must be a number"),
+        (("--health-listen", "nowhere"), "host:port"),
+        (("--health-listen", "0.0.0.0:0"), "--health-listen 0.0.0.0:0 is reachable"),
         (("--no-such-flag",), "No such option"),
     ],
 )
@@ -401,9 +407,13 @@ def test_quick_calls_have_no_line(tmp_path: Path) -> None:
         client.delete()
         assert server.stop() == 0
         lines = [line for line in server.log_text().splitlines() if "nnpa.access" in line]
-    assert [re.findall(r"method=(\w+) .* status=(\w+)", line) for line in lines] == [
-        [("Execute", "TENSOR_NOT_FOUND")], [("Execute", "OK")],
-    ]  # fmt: skip
+    pattern = r"method=(\w+) .*operations=(\d+) status=(\w+)"
+    calls = [match.groups() for line in lines if (match := re.search(pattern, line))]
+    assert len(calls) == len(lines)
+    assert [call[::2] for call in calls if call[2] != "OK"] == [("Execute", "TENSOR_NOT_FOUND")]
+    slow = [int(operations) for _, operations, status in calls if status == "OK"]
+    assert max(slow) > LIST
+    assert 1 not in slow
 
 
 def test_request_id_comes_back(tmp_path: Path) -> None:

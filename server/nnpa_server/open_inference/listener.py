@@ -31,7 +31,8 @@ class InferenceListener:
     """Serves `handlers` on an event loop of its own; `quick` tells which requests run there.
 
     The handlers take one message as a stream, and refuse who shows no token; `may_enter` tells
-    before a message is read, which has `message_timeout` seconds to come.
+    before a message is read, which has `message_timeout` seconds to come. More than `max_calls` at
+    a time are refused: RESOURCE_EXHAUSTED, by gRPC itself.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class InferenceListener:
         options: Sequence[tuple[str, int]],
         may_enter: Callable[[Metadata], bool],
         message_timeout: float,
+        max_calls: int,
     ) -> None:
         self._handlers, self._pool, self._quick = handlers, pool, quick
-        self._options = options
+        self._options, self._max_calls = options, max_calls
         self._may_enter, self._message_timeout = may_enter, message_timeout
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="inference", daemon=True)
@@ -62,7 +64,9 @@ class InferenceListener:
         self._loop.close()
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
-        server: Any = grpc.aio.server(options=self._options)
+        server: Any = grpc.aio.server(
+            options=self._options, maximum_concurrent_rpcs=self._max_calls
+        )
         methods = {name: self._method(name, handler) for name, handler in self._handlers.items()}
         generic = grpc.method_handlers_generic_handler(SERVICE, methods)
         server.add_generic_rpc_handlers((generic,))

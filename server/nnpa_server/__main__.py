@@ -138,6 +138,11 @@ _COUNT = {"type": click.IntRange(1)}
 @click.option(
     "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."
 )
+@click.option(
+    "--shared-memory-over-tcp",
+    is_flag=True,
+    help="With --shared-memory: models take it from whoever reaches a TCP port of theirs.",
+)
 @click.option("--allow-faults", is_flag=True, help="Sessions may have faults injected: for tests.")
 @click.option(
     "--tokens", type=_FILE, help="Calls need a token of this TOML file; SIGHUP reads it again."

@@ -45,6 +45,7 @@ from nnpa_server.rpc.signals import Signals
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.shared_objects import ObjectAccess
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
 from nnpa_server.tuning import process, warmup
@@ -106,7 +107,7 @@ class Server:
         )
         self.accelerator = AcceleratorService(
             self.store,
-            config.shared_memory,
+            ObjectAccess.of(config),
             config.allow_faults,
             shortcuts=config.shortcuts,
         )

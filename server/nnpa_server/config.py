@@ -89,6 +89,7 @@ class Config:
     max_response: int = 4 * MIB  # what gRPC clients take by default
     no_model_control: bool = False
     shared_memory: bool = False
+    shared_memory_over_tcp: bool = False
     allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""

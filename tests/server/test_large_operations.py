@@ -30,13 +30,18 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 def client(server: Running) -> Client:
-    """A session with a large matrix, 4, and room for its square, 5."""
+    """A session with a large matrix."""
     client = server.client()
+    make_matrix(client)
+    return client
+
+
+def make_matrix(client: Client) -> None:
+    """Make a large matrix, 4, and room for its square, 5."""
     tall, bias = np.ones((1, 1, SIDE, 64), np.float32), np.ones((1, 1, 1, SIDE), np.float32)
     client.run(*load(1, tall))
     client.run(*load(2, tall.reshape(1, 1, 64, SIDE)), *load(3, bias))
     client.run(*init(4, 1, 1, SIDE, SIDE), *init(5, 1, 1, SIDE, SIDE), _product(1, 2, 4))
-    return client
 
 
 def _product(a: int, b: int, output: int) -> Operation:

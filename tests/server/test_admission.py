@@ -165,7 +165,8 @@ def test_calls_on_the_event_loop_are_bounded(start: Start) -> None:
         live = client.stream_unary(SERVER_LIVE)
         calls = [live.future(nothing()) for _ in range(most + 5)]
         codes = Counter(map(code_of, calls))
-        assert codes == {CODE.CANCELLED: most, CODE.RESOURCE_EXHAUSTED: 5}
+        assert codes.keys() == {CODE.CANCELLED, CODE.RESOURCE_EXHAUSTED}
+        assert most <= codes[CODE.CANCELLED] <= most + 1  # grpcio 1.76 lets one more in
         live(iter([b""]), timeout=PATIENCE)
 
 

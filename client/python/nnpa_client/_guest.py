@@ -27,7 +27,7 @@ from nnpa.zdnn.v1.operation_pb2 import (
 )
 from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
-from nnpa_client._call import Call, Tensor
+from nnpa_client._call import Call, KeepArrays, Tensor, copy_arrays
 from nnpa_client._methods import LIST_TENSORS
 from nnpa_client._sanitizer import Watch, user_frame
 from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
@@ -58,14 +58,19 @@ NOTHING_HAS_RUN = frozenset(
 class Guest:
     """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    `keep` is kept alive as long as session or ztensors are.
+    `keep` is kept alive as long as session or ztensors are. `keep_arrays` is for calls that wait in
+    a pipeline, whatever the user does with the arrays meanwhile.
     """
 
     def __init__(
-        self, transport: Transport, session: accelerator_pb2.Session, keep: object = None
+        self,
+        transport: Transport,
+        session: accelerator_pb2.Session,
+        keep: object = None,
+        keep_arrays: KeepArrays = copy_arrays,
     ) -> None:
         self.transport = transport
-        self._keep = keep
+        self._keep, self._keep_arrays = keep, keep_arrays
         self.name = session.name
         self.limits = session.limits
         self.library = session.library_version
@@ -123,7 +128,7 @@ class Guest:
             size = sum(call.size() for call in calls)
             if self._queue and self._queued_bytes + size > self.limits.max_message_bytes // 2:
                 self.flush()
-            self._queue.extend(_with_copies(call) for call in calls)
+            self._queue.extend(self._keep_arrays(self.name, call) for call in calls)
             self._queued_bytes += size
 
     def ask(self, call: Call) -> OperationResult:
@@ -361,13 +366,6 @@ def _keep_array(result: OperationResult, array: bytes | memoryview) -> None:
         result.ClearField("data")
     elif not result.HasField("data"):
         result.data = bytes(array)
-
-
-def _with_copies(call: Call) -> Call:
-    """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
-    if not call.arrays:
-        return call
-    return replace(call, arrays=[memoryview(bytes(array)) for array in call.arrays])
 
 
 def _apply_structure(tensor: Tensor, info: ZtensorInfo) -> None:

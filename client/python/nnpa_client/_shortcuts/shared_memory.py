@@ -10,13 +10,16 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from nnpa.zdnn.v1.accelerator_pb2 import CreateSessionRequest, Session, SharedMemory
+from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa.zdnn.v1.tensor_pb2 import Extent
 
+from nnpa_client._call import Call, copy_arrays
 from nnpa_client._methods import CREATE_SESSION
 from nnpa_client._shortcuts.wrapper import TransportWrapper
 from nnpa_client._transport import (
@@ -53,6 +56,11 @@ class MemoryObject:
     def message(self) -> SharedMemory:
         """What the server is asked to open."""
         return SharedMemory(name=self._path.name, size=_SIZE)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no extent is allocated."""
+        return self._next == 0
 
     def unlink(self) -> None:
         """Remove the name: who has opened the object keeps it, nobody else can open it."""
@@ -141,20 +149,32 @@ class SharedMemoryTransport(TransportWrapper):
             memory.close()
         return session
 
+    def keep_arrays(self, session: str, call: Call) -> Call:
+        """Return a call whose arrays are in shared memory already, as far as there is room.
+
+        They stay there until an answer comes: a list that is sent again has them still.
+        """
+        memory = self._memory if session == self._session else None
+        extents = memory.write(call.arrays) if memory is not None and call.arrays else None
+        if extents is None:
+            return copy_arrays(session, call)
+        operation = Operation()
+        operation.CopyFrom(call.operation)
+        operation.shared_data.extend(extents)
+        return replace(call, operation=operation, arrays=())
+
     def _execute(self, method: Method[Request, Response], request: Request) -> Response:
         memory = self._memory
-        if memory is None or not (request.arrays or request.room):
+        if memory is None or (memory.is_empty and not (request.arrays or request.room)):
             return self.inner.unary(method, request)
-        try:
-            response = self.inner.unary(method, _share(memory, request))
-            arrays = dict(response.arrays)
-            for index in request.room:
-                if index < len(response.results) and response.results[index].HasField("shared"):
-                    arrays[index] = memory.read(response.results[index].shared)
-                    response.results[index].ClearField("shared")
-            return Response(response.results, arrays)
-        finally:
-            memory.release()
+        response = self.inner.unary(method, _share(memory, request))
+        arrays = dict(response.arrays)
+        for index in request.room:
+            if index < len(response.results) and response.results[index].HasField("shared"):
+                arrays[index] = memory.read(response.results[index].shared)
+                response.results[index].ClearField("shared")
+        memory.release()
+        return Response(response.results, arrays)
 
     def close(self) -> None:
         """Close the connection and the memory."""

@@ -67,6 +67,7 @@ _REFLECTED = (
 )
 _GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
+MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 _HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 _OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
@@ -344,6 +345,7 @@ def _options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
         ("grpc.max_allowed_incoming_connections", config.max_accepted),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),

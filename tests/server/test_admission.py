@@ -22,6 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_server.app import MAX_CONNECTION_CALLS
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, MAX_WATCHES
 
 from tests.server.conftest import CONFIG, OPTIONS, Running
@@ -341,6 +342,18 @@ def test_messages_that_never_end_are_not_taken(start: Start) -> None:
             assert call.send_all() <= FIRST_WINDOW
         finally:
             call.close()
+
+
+def test_calls_of_a_connection_are_bounded(start: Start) -> None:
+    """The server tells how many calls a connection may have open. Source: RFC 9113, 6.5.2."""
+    host, _, port = start().address.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as client:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        with client.makefile("rb") as received:
+            head = received.read(9)
+            settings = received.read(int.from_bytes(head[:3], "big"))
+    assert head[3] == 4
+    assert dict(struct.iter_unpack(">HI", settings))[3] == MAX_CONNECTION_CALLS
 
 
 def test_first_calls_of_a_process_with_few_descriptors(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server as a whole: listeners, health, reflection, and a graceful end."""
 
-import faulthandler
 import gc
 import logging
-import os
 import signal
-import socket
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,15 +29,16 @@ from nnpa_server.accelerator import (
     add_to,
     conversation_of,
 )
-from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
+from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
+from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
-from nnpa_server.rpc.signals import Signals
+from nnpa_server.rpc.signals import Signals, end_in_time, end_now
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
@@ -67,14 +64,7 @@ _REFLECTED = (
 )
 _GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
-MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
-_HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
-_OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
-
-
-class CannotListen(Exception):
-    """A listener could not be opened; the text says which and why."""
 
 
 class Server:
@@ -104,7 +94,7 @@ class Server:
         threads = config.workers + config.max_conversations + config.max_unfinished
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._grpc = grpc.server(
-            self._pool, interceptors=[self.interceptor], options=_options(config)
+            self._pool, interceptors=[self.interceptor], options=server_options(config)
         )
         self.accelerator = AcceleratorService(
             self.store,
@@ -166,7 +156,9 @@ class Server:
 
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
-        addresses = tuple(self._listen(address) for address in self.config.listen)
+        addresses = tuple(
+            listen(self._grpc, address, self.config) for address in self.config.listen
+        )
         self._listen_plainly(
             [Path(address[5:]) for address in addresses if address.startswith("unix:")]
         )
@@ -202,7 +194,7 @@ class Server:
         for path in sockets:
             beside = path.with_name(path.name + SUFFIX)
             try:
-                _make_way(f"unix:{beside}")
+                make_way(f"unix:{beside}")
                 self.plain.start(beside)
             except (OSError, CannotListen) as error:
                 _log.info("no plain socket beside %s: %s", path, error)
@@ -225,30 +217,20 @@ class Server:
         scheme = "http" if tls is None else "https"
         _log.info("metrics at %s://%s/metrics", scheme, self.exposition.address)
 
-    def _listen(self, address: str) -> str:
-        def bind(credentials: grpc.ServerCredentials | None) -> int:
-            if credentials is None:
-                return self._grpc.add_insecure_port(address)
-            return self._grpc.add_secure_port(address, credentials)
-
-        return self._bound(address, bind)
-
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""
         calls = PublicCalls(self.config.message_timeout)
-        options = (*_options(self.config)[1:], ("grpc.max_receive_message_length", MAX_MESSAGE))
+        options = (
+            *server_options(self.config)[1:],
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+        )
         server = self._health_server = grpc.server(
             calls.pool, interceptors=[calls], options=options
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         address = self.config.health_listen
 
-        def bind(credentials: grpc.ServerCredentials | None) -> int:
-            if credentials is None:
-                return server.add_insecure_port(address)
-            return server.add_secure_port(address, credentials)
-
-        bound = self._bound(address, bind)
+        bound = listen(server, address, self.config)
         server.start()
         return bound
 
@@ -264,13 +246,13 @@ class Server:
             handlers,
             self._pool,
             self.models.get().is_quick,
-            _options(self.config),
+            server_options(self.config),
             self._may_enter,
             self.config.message_timeout,
             self.config.max_inference_calls,
         )
         address = self.config.inference_listen
-        return self._bound(address, lambda credentials: listener.start(address, credentials))
+        return bind(address, lambda credentials: listener.start(address, credentials), self.config)
 
     def _may_enter(self, metadata: Metadata) -> bool:
         """Tell whether a call shows a token, where one is asked for."""
@@ -278,18 +260,6 @@ class Server:
             return self.tokens is None or bool(self.tokens.find(metadata).name)
         except CallRefused:
             return False
-
-    def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
-        """Listen on an address, over TLS if it is TCP and there is a certificate."""
-        _make_way(address)
-        on_tls = self.config.tls is not None and not address.startswith("unix:")
-        try:
-            port = bind(_credentials(self.config) if on_tls else None)
-        except RuntimeError as error:
-            raise CannotListen(f"cannot listen on {address}: is it in use?") from error
-        if address.startswith("unix:"):
-            return address
-        return f"{address.rpartition(':')[0]}:{port}"
 
     def reload_tokens(self) -> None:
         """Read the file of tokens; keep the tokens of before if it cannot be used."""
@@ -339,48 +309,6 @@ class Server:
         return finished
 
 
-def _options(config: Config) -> Sequence[tuple[str, int]]:
-    # Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
-    return (
-        ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
-        ("grpc.max_allowed_incoming_connections", config.max_accepted),
-        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
-        ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    )
-
-
-def _milliseconds(seconds: float) -> int:
-    return int(min(seconds * 1e3, (1 << 31) - 1))
-
-
-def _credentials(config: Config) -> grpc.ServerCredentials:
-    tls = config.tls
-    assert tls is not None
-    return grpc.ssl_server_credentials(
-        [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
-    )
-
-
-def _make_way(address: str) -> None:
-    """Remove a socket that a dead server left, and refuse to take a live one's."""
-    path = Path(address.removeprefix("unix:"))
-    if not address.startswith("unix:") or not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink()
-            return
-    raise CannotListen(f"cannot listen on {address}: another server does")
-
-
 def serve(config: Config) -> int:
     """Run until a signal or the parent's end; return the exit code."""
     is_tuned = "process-tuning" in config.shortcuts
@@ -426,38 +354,13 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    _end_in_time(signals, config.drain_timeout)
+    end_in_time(signals, config.drain_timeout)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip
     if not finished:
-        _end_now()
+        end_now()
     return 0
-
-
-def _end_in_time(signals: Signals, drain_timeout: float) -> None:
-    """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
-
-    Should a thread keep the interpreter's lock so long, C ends the process.
-    """
-    until = time.monotonic() + drain_timeout + _OVERTIME
-
-    def watch() -> None:
-        while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
-            pass
-        _log.warning("ended at once, calls were cut off")
-        _end_now()
-
-    threading.Thread(target=watch, name="end", daemon=True).start()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    faulthandler.dump_traceback_later(drain_timeout + _OVERTIME + 0.2, exit=True, file=nowhere)
-
-
-def _end_now() -> None:
-    """End the process without waiting for threads."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
-    os._exit(0)
 
 
 def _unheard(_reason: str) -> None:

@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.app import MAX_CONNECTION_CALLS
+from nnpa_server.rpc.listening import MAX_CONNECTION_CALLS
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, MAX_WATCHES
 
 from tests.server.conftest import CONFIG, OPTIONS, Running

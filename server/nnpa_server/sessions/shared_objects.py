@@ -96,13 +96,13 @@ def _allows(status: os.stat_result, path: Path) -> bool:
         socket = path.stat()
     except OSError:  # it was moved: who reaches it now is not known
         socket = None
-    others = socket is None or socket.st_mode & stat.S_IWOTH
-    group = socket is None or socket.st_mode & stat.S_IWGRP
-    if others and not _has(status, stat.S_IROTH | stat.S_IWOTH):
+    is_public = socket is None or socket.st_mode & stat.S_IWOTH
+    is_shared = socket is None or socket.st_mode & stat.S_IWGRP
+    if is_public and not _has(status, stat.S_IROTH | stat.S_IWOTH):
         return False
     in_group = socket is not None and socket.st_gid == status.st_gid
     needed = stat.S_IRGRP | stat.S_IWGRP if in_group else stat.S_IROTH | stat.S_IWOTH
-    return not group or _has(status, needed)
+    return not is_shared or _has(status, needed)
 
 
 def _has(status: os.stat_result, bits: int) -> bool:

@@ -27,6 +27,7 @@ from nnpa_emulator.scratch import aligned, lasting, scratch
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
+    STICK,
     STICKS_PER_PAGE,
     Array,
     TensorDesc,
@@ -278,20 +279,21 @@ def _parts(
 ) -> Iterator[tuple[Buffers, Shape]]:
     """Cut a large product by stacks and by columns, which lie one after the other in sticks.
 
-    The columns of a turned b do not, so that a part has all of them.
+    The columns of a turned b do not, and are copied.
     """
     a, b, panels, c, results = buffers
     stacks_a, stacks_b, stacks_c, stacks, rows, inner, columns = shape
     if stacks * rows * inner * columns <= MULTIPLICATIONS:
         yield buffers, shape
         return
-    widest = columns if turned[1] else _whole_sticks(MULTIPLICATIONS // (rows * inner))
+    most = MULTIPLICATIONS // (rows * inner)
+    widest = _whole_sticks(min(most, BLOCK // inner) if turned[1] else most)
     high, wide = (inner, rows) if turned[0] else (rows, inner)
     for stack in range(stacks):
         left = _cut_columns(a, _column(high), stack % stacks_a, wide, (0, wide))
         for part in spans(columns, widest):
             right = (
-                _cut_columns(b, _column(columns), stack % stacks_b, inner, (0, inner))
+                _cut_rows(b, stack % stacks_b, columns, inner, part)
                 if turned[1]
                 else _cut_columns(b, _column(inner), stack % stacks_b, columns, part)
             )
@@ -320,6 +322,14 @@ def _cut_columns(buffer: Array, size: int, stack: int, columns: int, part: Range
     """Return the sticks, `size` elements per 64 columns, of some columns of one of the matrices."""
     first = stack * -(-columns // CELLS_PER_STICK) + part[0] // CELLS_PER_STICK
     return buffer[first * size : (first - (-part[1] // CELLS_PER_STICK)) * size]
+
+
+def _cut_rows(sticks: Array, stack: int, rows: int, columns: int, part: Range) -> Array:
+    """Return a copy of the sticks of some rows of one of the matrices."""
+    whole = _cut_columns(sticks, _column(rows), stack, columns, (0, columns))
+    first = part[0] * STICK
+    lines = whole.reshape(-1, _column(rows))[:, first : first + _column(part[1])]
+    return np.ascontiguousarray(lines).reshape(-1)
 
 
 def _clear_padding(output: Ztensor) -> None:

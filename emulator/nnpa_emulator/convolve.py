@@ -21,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
@@ -108,6 +109,7 @@ def _in_strips(work: _Work) -> int:
         key = "panels", window, first, count
         panels, _ = operands.dense(cells, key, partial(_widen_panels, work.kernel, first, count))
         for tile in _tiles(sizes, *_cut(sizes, window, work.slide, WINDOWS)):
+            go_on()
             largest = max(largest, _correlate(work, tile, panels, first, count))
     return largest
 
@@ -212,6 +214,7 @@ def _in_blocks(work: _Work) -> int:
     for first, count in _ranges(work.kernel.transformed_desc.dim1, blocks.columns):
         most = max(1, min(WINDOWS // product.depth, SUMS // count))
         for tile in _tiles(target.dims, *_whole(target.dims, most)):
+            go_on()
             sums = product.sums(tile, first, count)
             met = kernels.store_fp64(sums, work.bias, out, target.pages, tile, first, *work.limits)
             largest = max(largest, int(met))

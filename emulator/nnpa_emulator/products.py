@@ -20,12 +20,14 @@ import numpy.typing as npt
 
 from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convert, matmul, products
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.scratch import aligned, lasting, scratch
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
+    STICK,
     STICKS_PER_PAGE,
     Array,
     TensorDesc,
@@ -39,6 +41,10 @@ Range: TypeAlias = tuple[int, int]
 Block: TypeAlias = tuple[Range, Range, Range]
 """Stacks, rows and columns of a result that are computed together."""
 Panels: TypeAlias = tuple["Panel", "Panel"]
+Shape: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""Stacks of a, b, c and output; rows, inner dimension and columns of the product."""
+Buffers: TypeAlias = tuple[Array, Array, Array, Array, Array]
+"""Sticks of a and of b, panels of b or none, sticks of c and of the output."""
 
 DOUBLE = np.dtype(np.float64)
 BLOCK = 1 << 22
@@ -49,6 +55,8 @@ INNER = 1 << 12
 """Most columns of input_a in a block, where the block limit binds."""
 ADDITION, LAST_RELATION = 0, 6
 """The numbers of zdnn_matmul_ops: 0, then relations of the sum to the operand up to 6."""
+MULTIPLICATIONS = 1 << 32
+"""Most multiplications of a call of the kernel, where a stick of columns has no more."""
 RELATIONS = {
     1: matmul.GREATER,
     2: matmul.GREATER | matmul.EQUAL,
@@ -172,6 +180,7 @@ def _sum_block(panels: Panels, block: Block, pieces: tuple[Range, ...]) -> Array
     total: Array | None = None
     poisoned: list[Array] = []
     for piece in pieces:
+        go_on()
         a, ninf_a = panels[0].read(stacks, rows, piece)
         b, ninf_b = panels[1].read(stacks, piece, columns)
         product = _product(a, b)
@@ -255,11 +264,72 @@ def _multiply_in_order(
     work, target, share = lasting("product", products.WORK), output.sticks, np.may_share_memory
     shared = share(target, a) or share(target, b) or share(target, c)
     results = np.empty_like(target) if shared else target
-    panels = _panels(input_b, turned[1])
-    largest = products.multiply(a, b, panels, c, results, shape, turned, relations, work)
+    buffers = a, b, _panels(input_b, turned[1]), c, results
+    largest = 0
+    for part, size in _parts(buffers, shape, turned):
+        go_on()
+        largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
     if shared:
         target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
     return bool(largest == NINF)
+
+
+def _parts(
+    buffers: Buffers, shape: Shape, turned: tuple[bool, bool]
+) -> Iterator[tuple[Buffers, Shape]]:
+    """Cut a large product by stacks and by columns, which lie one after the other in sticks.
+
+    The columns of a turned b do not, and are copied.
+    """
+    a, b, panels, c, results = buffers
+    stacks_a, stacks_b, stacks_c, stacks, rows, inner, columns = shape
+    if stacks * rows * inner * columns <= MULTIPLICATIONS:
+        yield buffers, shape
+        return
+    most = MULTIPLICATIONS // (rows * inner)
+    widest = _whole_sticks(min(most, BLOCK // inner) if turned[1] else most)
+    high, wide = (inner, rows) if turned[0] else (rows, inner)
+    for stack in range(stacks):
+        left = _cut_columns(a, _column(high), stack % stacks_a, wide, (0, wide))
+        for part in spans(columns, widest):
+            right = (
+                _cut_rows(b, stack % stacks_b, columns, inner, part)
+                if turned[1]
+                else _cut_columns(b, _column(inner), stack % stacks_b, columns, part)
+            )
+            panel = inner * CELLS_PER_STICK
+            parts = (
+                left,
+                right,
+                _cut_columns(panels, panel, stack % stacks_b, columns, part),
+                _cut_columns(c, _column(1), stack % stacks_c, columns, part),
+                _cut_columns(results, _column(rows), stack, columns, part),
+            )
+            yield parts, (1, 1, 1, 1, rows, inner, part[1])
+
+
+def _whole_sticks(count: int) -> int:
+    """Round down to whole sticks, at least one."""
+    return max(1, count // CELLS_PER_STICK) * CELLS_PER_STICK
+
+
+def _column(rows: int) -> int:
+    """Return the bytes of a column of sticks of a matrix."""
+    return -(-rows // STICKS_PER_PAGE) * PAGE
+
+
+def _cut_columns(buffer: Array, size: int, stack: int, columns: int, part: Range) -> Array:
+    """Return the sticks, `size` elements per 64 columns, of some columns of one of the matrices."""
+    first = stack * -(-columns // CELLS_PER_STICK) + part[0] // CELLS_PER_STICK
+    return buffer[first * size : (first - (-part[1] // CELLS_PER_STICK)) * size]
+
+
+def _cut_rows(sticks: Array, stack: int, rows: int, columns: int, part: Range) -> Array:
+    """Return a copy of the sticks of some rows of one of the matrices."""
+    whole = _cut_columns(sticks, _column(rows), stack, columns, (0, columns))
+    first = part[0] * STICK
+    lines = whole.reshape(-1, _column(rows))[:, first : first + _column(part[1])]
+    return np.ascontiguousarray(lines).reshape(-1)
 
 
 def _clear_padding(output: Ztensor) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from nnpa_emulator import operands
 from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import layers, matmul, recurrent
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.products import MAX_PANELS, Panel, Range, place_of, read_block, spans
@@ -154,6 +155,7 @@ class Product:
         whole = np.empty((rows.shape[0], self.width), np.float32)
         violated = False
         for across in self._across:
+            go_on()
             piece, met = self._piece(rows, across)
             whole[:, across[0] : across[0] + across[1]] = piece
             violated |= met
@@ -216,6 +218,7 @@ class FusedGates:
 
     def _compute(self, rows: Range, first: int) -> bool:
         """Compute the gates of some timesteps and keep them."""
+        go_on()
         stacks = first, min(self._together, self._timesteps - first)
         columns = 0, self._product.inner
         block, any_ninf = read_block(self._source, stacks, rows, columns, role="input")

@@ -22,6 +22,7 @@ from nnpa_server.config import (
     kernel_cache,
     parse_inference_listen,
     parse_listen,
+    parse_message_timeout,
     parse_metrics,
     parse_plain,
     parse_size,
@@ -81,6 +82,27 @@ _COUNT = {"type": click.IntRange(1)}
     metavar="ADDRESS",
     callback=_parsed(parse_inference_listen),
 )
+@_flag(
+    "--health-listen",
+    "",
+    "Another address, for health alone, which answers there whatever else is full.",
+    metavar="ADDRESS",
+    callback=_parsed(parse_inference_listen),
+)
+@_flag(
+    "--reflection",
+    "auto",
+    "auto: unless tokens are asked for beyond this machine.",
+    type=click.Choice(("auto", "on", "off")),
+)
+@_flag("--max-connections", 1000, "Connections at a time.", **_COUNT)
+@_flag(
+    "--message-timeout",
+    "30s",
+    "How long the message of a call may take to come.",
+    metavar="TIME",
+    callback=_parsed(parse_message_timeout),
+)
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS.")
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain: TLS on every TCP listener.")
 @click.option("--tls-key", type=_FILE, help="PEM key of --tls-cert.")
@@ -116,6 +138,11 @@ _COUNT = {"type": click.IntRange(1)}
 @click.option(
     "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."
 )
+@click.option(
+    "--shared-memory-over-tcp",
+    is_flag=True,
+    help="With --shared-memory: models take it from whoever reaches a TCP port of theirs.",
+)
 @click.option("--allow-faults", is_flag=True, help="Sessions may have faults injected: for tests.")
 @click.option(
     "--tokens", type=_FILE, help="Calls need a token of this TOML file; SIGHUP reads it again."
@@ -139,7 +166,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--log-level",
     "info",
-    "info has one line per call.",
+    "info has lines of calls, see --access-log.",
     type=click.Choice(("debug", "info", "warning", "error")),
 )
 @_flag(
@@ -148,6 +175,8 @@ _COUNT = {"type": click.IntRange(1)}
     "json: one object per line.",
     type=click.Choice(("text", "json")),
 )
+@click.option("--access-log", is_flag=True, help="Have a line for every call in the log.")
+@_flag("--slow", "1s", "Calls that take so long have a line, as those that fail.", **_TIME)
 @click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )
@@ -204,6 +233,8 @@ def _require_safe(config: Config) -> None:
     reachable = list(beyond)
     if config.metrics and not is_local(config.metrics):
         reachable.append(f"--metrics {config.metrics}")
+    if config.health_listen and not is_local(config.health_listen):
+        reachable.append(f"--health-listen {config.health_listen}")
     if reachable and not config.insecure:
         raise click.UsageError(
             f"{reachable[0]} is reachable from other machines: "

@@ -4,12 +4,12 @@
 import gc
 import logging
 import signal
-import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,15 +29,20 @@ from nnpa_server.accelerator import (
     add_to,
     conversation_of,
 )
-from nnpa_server.config import OVERSIZE_BYTES, Config, is_local
+from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import core_log
+from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
-from nnpa_server.rpc.signals import Signals
+from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
+from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
+from nnpa_server.rpc.signals import Signals, end_in_time, end_now
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
+from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.shared_objects import ObjectAccess
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
 from nnpa_server.tuning import process, warmup
@@ -57,11 +62,9 @@ _REFLECTED = (
     health.SERVICE_NAME,
     reflection.SERVICE_NAME,
 )
-_GRACE = 0.5  # seconds that calls refused or cut off while draining have for their last words
-
-
-class CannotListen(Exception):
-    """A listener could not be opened; the text says which and why."""
+_GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
+_MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
+_END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 
 
 class Server:
@@ -79,16 +82,23 @@ class Server:
             self.tokens,
             self.metrics,
             config.limits.max_message,
+            0.0 if config.access_log else config.slow,
+            MessageWaits(
+                config.max_unfinished, _MIN_WAIT, config.message_timeout, process.give_back
+            ),
+            PublicCalls(config.message_timeout, process.give_back),
         )
-        self.health = health.HealthServicer()
-        threads = config.workers + config.max_conversations
+        self.health = health.HealthServicer(experimental_non_blocking=False)
+        self._health_server: grpc.Server | None = None
+        self.health_address = ""
+        threads = config.workers + config.max_conversations + config.max_unfinished
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._grpc = grpc.server(
-            self._pool, interceptors=[self.interceptor], options=_options(config)
+            self._pool, interceptors=[self.interceptor], options=server_options(config)
         )
         self.accelerator = AcceleratorService(
             self.store,
-            config.shared_memory,
+            ObjectAccess.of(config),
             config.allow_faults,
             shortcuts=config.shortcuts,
         )
@@ -97,7 +107,7 @@ class Server:
             self.interceptor.around_conversation(
                 f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)
             ),
-            config.max_conversations,
+            config.max_plain_sockets,
             config.limits.max_message,
             config.limits.idle_timeout,
         )
@@ -107,10 +117,12 @@ class Server:
         self.exposition: Exposition | None = None
         self.listener: InferenceListener | None = None
         self.inference_address = ""
+        self.is_draining = False
         self.repository = Repository(config.max_models)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
-        reflection.enable_server_reflection(_REFLECTED, self._grpc)
+        if config.offers_reflection:
+            reflection.enable_server_reflection(_REFLECTED, self._grpc)
 
     def _offer_models(self) -> None:
         config, self.models_ready = self.config, threading.Event()
@@ -144,13 +156,17 @@ class Server:
 
     def start(self) -> tuple[str, ...]:
         """Listen and serve; return the addresses, with the ports that were picked."""
-        addresses = tuple(self._listen(address) for address in self.config.listen)
+        addresses = tuple(
+            listen(self._grpc, address, self.config) for address in self.config.listen
+        )
         self._listen_plainly(
             [Path(address[5:]) for address in addresses if address.startswith("unix:")]
         )
         self._expose()
         if self.config.inference_listen:
             self.inference_address = self._listen_for_inference()
+        if self.config.health_listen:
+            self.health_address = self._listen_for_health()
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
@@ -178,7 +194,7 @@ class Server:
         for path in sockets:
             beside = path.with_name(path.name + SUFFIX)
             try:
-                _make_way(f"unix:{beside}")
+                make_way(f"unix:{beside}")
                 self.plain.start(beside)
             except (OSError, CannotListen) as error:
                 _log.info("no plain socket beside %s: %s", path, error)
@@ -201,13 +217,22 @@ class Server:
         scheme = "http" if tls is None else "https"
         _log.info("metrics at %s://%s/metrics", scheme, self.exposition.address)
 
-    def _listen(self, address: str) -> str:
-        def bind(credentials: grpc.ServerCredentials | None) -> int:
-            if credentials is None:
-                return self._grpc.add_insecure_port(address)
-            return self._grpc.add_secure_port(address, credentials)
+    def _listen_for_health(self) -> str:
+        """Open the listener for health, with connections, threads and bounds of its own."""
+        calls = PublicCalls(self.config.message_timeout)
+        options = (
+            *server_options(self.config)[1:],
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+        )
+        server = self._health_server = grpc.server(
+            calls.pool, interceptors=[calls], options=options
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        address = self.config.health_listen
 
-        return self._bound(address, bind)
+        bound = listen(server, address, self.config)
+        server.start()
+        return bound
 
     def _listen_for_inference(self) -> str:
         from nnpa_server.open_inference.listener import InferenceListener  # imports asyncio
@@ -218,22 +243,23 @@ class Server:
             for name, handler in self._inference_handlers.items()
         }
         listener = self.listener = InferenceListener(
-            handlers, self._pool, self.models.get().is_quick, _options(self.config)
+            handlers,
+            self._pool,
+            self.models.get().is_quick,
+            server_options(self.config),
+            self._may_enter,
+            self.config.message_timeout,
+            self.config.max_inference_calls,
         )
         address = self.config.inference_listen
-        return self._bound(address, lambda credentials: listener.start(address, credentials))
+        return bind(address, lambda credentials: listener.start(address, credentials), self.config)
 
-    def _bound(self, address: str, bind: Callable[[grpc.ServerCredentials | None], int]) -> str:
-        """Listen on an address, over TLS if it is TCP and there is a certificate."""
-        _make_way(address)
-        on_tls = self.config.tls is not None and not address.startswith("unix:")
+    def _may_enter(self, metadata: Metadata) -> bool:
+        """Tell whether a call shows a token, where one is asked for."""
         try:
-            port = bind(_credentials(self.config) if on_tls else None)
-        except RuntimeError as error:
-            raise CannotListen(f"cannot listen on {address}: is it in use?") from error
-        if address.startswith("unix:"):
-            return address
-        return f"{address.rpartition(':')[0]}:{port}"
+            return self.tokens is None or bool(self.tokens.find(metadata).name)
+        except CallRefused:
+            return False
 
     def reload_tokens(self) -> None:
         """Read the file of tokens; keep the tokens of before if it cannot be used."""
@@ -245,15 +271,22 @@ class Server:
         except TokensInvalid as error:
             _log.error("tokens stay as they were: %s", error)
 
+    def refuse_calls(self) -> None:
+        """Refuse new calls from now on, and say so to who asks for health. May be repeated."""
+        if self.is_draining:
+            return
+        self.is_draining = True
+        self.interceptor.refuse_calls()
+        _log.info("draining, for at most %g s", self.config.drain_timeout)
+        for name in (*_HEALTHY, open_inference.SERVICE):
+            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
 
         Sessions that are still open are logged, and freed.
         """
-        self.interceptor.refuse_calls()
-        for name in (*_HEALTHY, open_inference.SERVICE):
-            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        _log.info("draining, for at most %g s", self.config.drain_timeout)
+        self.refuse_calls()
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
         self.traces.close()
@@ -261,7 +294,9 @@ class Server:
         if self.listener is not None:
             self.listener.stop(_GRACE)
         self.plain.stop(_GRACE)
-        stopped.wait()
+        stopped.wait(_GRACE + _END_TIMEOUT)
+        if self._health_server is not None:
+            self._health_server.stop(0)
         self.interceptor.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
@@ -272,40 +307,6 @@ class Server:
             self.exposition.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         return finished
-
-
-def _options(config: Config) -> Sequence[tuple[str, int]]:
-    # Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
-    return (
-        ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    )
-
-
-def _credentials(config: Config) -> grpc.ServerCredentials:
-    tls = config.tls
-    assert tls is not None
-    return grpc.ssl_server_credentials(
-        [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
-    )
-
-
-def _make_way(address: str) -> None:
-    """Remove a socket that a dead server left, and refuse to take a live one's."""
-    path = Path(address.removeprefix("unix:"))
-    if not address.startswith("unix:") or not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink()
-            return
-    raise CannotListen(f"cannot listen on {address}: another server does")
 
 
 def serve(config: Config) -> int:
@@ -319,6 +320,10 @@ def serve(config: Config) -> int:
     if is_tuned:
         process.tune_malloc()
         process.tune_interpreter()
+    config = replace(config, descriptors=process.raise_descriptor_limit())
+    if config.max_accepted < config.max_connections:
+        text = "%d connections at a time, not %d: the process may open %d files (ulimit -n)"
+        _log.warning(text, config.max_accepted, config.max_connections, config.descriptors)
     ended = threading.Event()
     reload = [signal.SIGHUP] if config.tokens is not None else []
     signals = Signals(signal.SIGTERM, signal.SIGINT, *reload)
@@ -331,12 +336,14 @@ def serve(config: Config) -> int:
     except (CannotListen, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
-    if server.metrics is not None or config.json_log:
+    if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(_unheard if server.metrics is None else server.metrics.refused)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
     if server.inference_address:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
+    if server.health_address:
+        print(f"nnpa-server health on {server.health_address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
     if is_tuned:
@@ -346,9 +353,13 @@ def serve(config: Config) -> int:
     while signals.wait() == signal.SIGHUP:
         server.reload_tokens()
     ended.set()
+    server.refuse_calls()
+    end_in_time(signals, config.drain_timeout)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip
+    if not finished:
+        end_now()
     return 0
 
 

@@ -17,6 +17,10 @@ MAX_CHUNK_BYTES = 4 * MIB
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
 OVERSIZE_BYTES = 4 * MIB
+MAX_SECONDS = 1e9  # what a timeval takes anywhere
+MIN_MESSAGE_TIMEOUT = 0.1
+MAX_REGIONS = 1024  # of shared memory, of all connections
+RESERVED_DESCRIPTORS = 48  # for listeners, gRPC itself, modules that are imported late
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
 _TIMES = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -85,16 +89,55 @@ class Config:
     max_response: int = 4 * MIB  # what gRPC clients take by default
     no_model_control: bool = False
     shared_memory: bool = False
+    shared_memory_over_tcp: bool = False
     allow_faults: bool = False
     tokens: Path | None = None
     metrics: str = ""
     json_log: bool = False
+    access_log: bool = False
+    slow: float = 1.0
+    health_listen: str = ""
+    reflection: str = "auto"
+    max_connections: int = 1000
+    message_timeout: float = 30.0
     plain: frozenset[str] = frozenset()
+    descriptors: int = 1 << 20  # which the system gives the process
 
     @property
     def shortcuts(self) -> frozenset[str]:
         """The shortcuts that are on: all but those of `--plain`."""
         return frozenset(SHORTCUTS) - self.plain
+
+    @property
+    def offers_reflection(self) -> bool:
+        """Whether reflection is on; auto: unless tokens are asked for beyond this machine."""
+        is_open = self.tokens is None or all(map(is_local, self.listen))
+        return self.reflection == "on" or (self.reflection == "auto" and is_open)
+
+    @property
+    def _spare_descriptors(self) -> int:
+        return max(6, self.descriptors - RESERVED_DESCRIPTORS)
+
+    @property
+    def max_accepted(self) -> int:
+        """Most connections that each of gRPC's servers accepts: half of the descriptors."""
+        servers = 1 + bool(self.inference_listen) + bool(self.health_listen)
+        return min(self.max_connections, max(1, self._spare_descriptors // 2 // servers))
+
+    @property
+    def max_plain_sockets(self) -> int:
+        """Most clients of plain sockets, each of which may bring a descriptor too."""
+        return min(self.max_conversations, max(1, self._spare_descriptors // 8))
+
+    @property
+    def max_regions(self) -> int:
+        """Most regions of shared memory, each of which is an open file."""
+        return min(MAX_REGIONS, self._spare_descriptors // 8)
+
+    @property
+    def max_unfinished(self) -> int:
+        """Most calls whose message has not come, while others want their threads."""
+        return self.workers
 
     @property
     def max_streams(self) -> int:
@@ -105,6 +148,11 @@ class Config:
     def max_conversations(self) -> int:
         """Most streams of lists at a time, one per session; each has a thread beside `workers`."""
         return min(self.limits.max_sessions, 4 * self.workers)
+
+    @property
+    def max_inference_calls(self) -> int:
+        """Most calls at a time at --inference-listen, where those that wait need no thread."""
+        return 16 * self.workers
 
     @property
     def max_session_calls(self) -> int:
@@ -125,7 +173,18 @@ def parse_time(text: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", text.strip())
     if match is None or match[2] not in _TIMES:
         raise ValueError(f"time is {text!r}, must be a number and ms, s, m or h")
-    return float(match[1]) * _TIMES[match[2]]
+    seconds = float(match[1]) * _TIMES[match[2]]
+    if seconds > MAX_SECONDS:
+        raise ValueError(f"time is {text!r}, must be at most {MAX_SECONDS:.0f}s")
+    return seconds
+
+
+def parse_message_timeout(text: str) -> float:
+    """Return seconds as `parse_time` does, 100 ms at least."""
+    seconds = parse_time(text)
+    if seconds < MIN_MESSAGE_TIMEOUT:
+        raise ValueError(f"--message-timeout is {text!r}, must be at least 100ms")
+    return seconds
 
 
 def parse_listen(text: str) -> str:

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's log on the standard error: text, or one JSON object per line.
 
-The access log has a line for each call. A line takes few steps; calls queue theirs, and those that
-come together are written together, ten times a second. (Measured: writing a line costs its call a
-seventh of the time of a small Execute; queueing it, little.)
+    AccessLog   lines of calls, queued by calls and formatted together, ten times a second
+    Lines       the handler of every logger: formats a record
+    LineQueue   a bounded queue before the file, which may block for ever: only its thread waits
+
+(Measured: formatting a line costs its call a seventh of the time of a small Execute; queueing it,
+little.)
 """
 
+import io
 import json
 import logging
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -16,9 +22,13 @@ from functools import lru_cache
 from typing import TypeAlias
 
 Facts: TypeAlias = Mapping[str, object]
-MAX_QUEUED = 1000  # lines; a call that finds more writes them itself, so that they never pile up
+MAX_QUEUED = 1000  # lines; a call that finds more formats them itself, so that they never pile up
+MAX_QUEUED_BYTES = 8 << 20  # of lines that the standard error has not taken
 _PERIOD = 0.1  # seconds from a call's end to its line, at most
+_FLUSH_TIMEOUT = 0.2  # seconds that the end waits for who reads the log
+_VITAL = frozenset(("nnpa.audit", "nnpa.failure", "nnpa.server"))  # loggers dropped last
 _access = logging.getLogger("nnpa.access")
+_log = logging.getLogger("nnpa.server")
 
 
 def as_text(facts: Facts) -> str:
@@ -66,28 +76,114 @@ class JsonLines(logging.Formatter):
         return json.dumps(facts)
 
 
-class Lines(logging.StreamHandler):  # type: ignore[type-arg, unused-ignore] # generic in stubs only
-    """Writes lines to the standard error; a record that says `more` waits for the next."""
+class LineQueue:
+    """Lines for a file that may block: bounded in bytes, written by a thread, dropped when full.
 
-    def __init__(self, formatter: logging.Formatter) -> None:
-        super().__init__(open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115 - open as long as the process
+    Ordinary lines have half of the room, so that vital ones are dropped last. A line tells how many
+    were dropped once the file takes lines again.
+    """
+
+    def __init__(self, file: int, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+        self._file, self._max_bytes = file, max_bytes
+        self._lines: deque[bytes] = deque()
+        self._size = self._dropped = 0  # the bytes that wait or are being written, and lines
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def put(self, line: str, *, is_vital: bool = False, more: bool = False) -> None:
+        """Queue a line, or drop it; `more` says that others follow at once."""
+        data = line.encode("utf-8", "backslashreplace")
+        room = self._max_bytes if is_vital else self._max_bytes // 2
+        with self._changed:
+            if self._size + len(data) > room:
+                self._dropped += 1
+            else:
+                self._lines.append(data)
+                self._size += len(data)
+            if not more:
+                self._changed.notify_all()
+
+    def flush(self, timeout: float = _FLUSH_TIMEOUT) -> None:
+        """Wait until every line is written, but not for a file that takes none."""
+        with self._changed:
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._size == 0, timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                lines = list(self._lines)
+                self._lines.clear()
+            data = b"".join(lines)
+            is_written, dropped = self._write(data), 0
+            with self._changed:
+                self._size -= len(data)
+                if is_written:
+                    dropped, self._dropped = self._dropped, 0
+                else:
+                    self._dropped += len(lines)
+                self._changed.notify_all()
+            if dropped:
+                _log.warning("%d lines of the log were dropped: nobody read them", dropped)
+
+    def _write(self, data: bytes) -> bool:
+        """Write everything; return False where nobody reads any more, or the disk is full."""
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            return False
+        return True
+
+
+class Lines(logging.Handler):
+    """Formats records, and queues their lines; a record that says `more` waits for the next."""
+
+    def __init__(self, formatter: logging.Formatter, queue: LineQueue) -> None:
+        super().__init__()
+        self._queue = queue
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line."""
+        """Queue a line."""
         try:
-            self.stream.write(self.format(record) + self.terminator)
-            if not getattr(record, "more", False):
-                self.flush()
+            is_vital = record.name in _VITAL or record.levelno >= logging.ERROR
+            more = getattr(record, "more", False)
+            self._queue.put(f"{self.format(record)}\n", is_vital=is_vital, more=more)
         except Exception:
             self.handleError(record)
 
+    def flush(self) -> None:
+        """Wait a moment until lines are written."""
+        self._queue.flush()
+
+
+class _Stderr(io.TextIOBase):
+    """Python's standard error, by way of the queue."""
+
+    encoding = "utf-8"
+
+    def __init__(self, queue: LineQueue) -> None:
+        self._queue = queue
+
+    def write(self, text: str) -> int:
+        """Queue a text."""
+        self._queue.put(text, is_vital=True)
+        return len(text)
+
 
 def start_logging(level: str, *, as_json: bool) -> None:
-    """Have every record of this level or above written to the standard error."""
+    """Have every record of this level or above, and what Python prints, written to file 2."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never logged
-    handler = Lines(JsonLines() if as_json else TextLines())
+    try:
+        file = os.dup(2)
+    except OSError:  # it was closed by who started the server
+        file = os.open(os.devnull, os.O_WRONLY)
+    queue = LineQueue(file)
+    handler = Lines(JsonLines() if as_json else TextLines(), queue)
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    sys.stderr = _Stderr(queue)
 
 
 class AccessLog:

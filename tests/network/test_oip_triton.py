@@ -36,7 +36,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
     models |= {f"id_{name}": identity(name) for name in TYPES}
     for name, data in models.items():
         (folder / f"{name}.onnx").write_bytes(data)
-    flags = ("--listen", "127.0.0.1:0", "--models", str(folder), "--shared-memory")
+    shared = ("--shared-memory", "--shared-memory-over-tcp")
+    flags = ("--listen", "127.0.0.1:0", "--models", str(folder), *shared)
     with serving(tmp_path_factory.mktemp("log"), *flags) as server:
         _wait_ready(server.address)
         yield server.address, folder

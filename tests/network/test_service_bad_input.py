@@ -11,7 +11,7 @@ import pytest
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
 from nnpa_server.sessions.store import Counts
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.network.service_client import Client
 from tests.network.small_models import dense, dense_reference, image, model
@@ -265,3 +265,36 @@ def test_made_up_samples_count(client: Client) -> None:
     client.stub.DestroyNetwork(
         pb.DestroyNetworkRequest(session=client.session, network=created.network.name)
     )
+
+
+def test_samples_have_the_models_inputs(client: Client) -> None:
+    """A sample that lacks an input, or names another, is refused with the inputs' names."""
+    handle = client.ready(dense())
+    x = pb.NamedArray(name="x", dtype="float32", shape=[1, 4], data=X.tobytes())
+    y = pb.NamedArray(name="y", dtype="float32", shape=[1, 4], data=X.tobytes())
+    for arrays in ((), (y,), (x, y)):
+        request = pb.MeasureAccuracyRequest(
+            session=client.session,
+            network=handle,
+            samples=[pb.Sample(inputs=[x]), pb.Sample(inputs=arrays)],
+        )
+        with refused(INVALID, "FIELD_INVALID", field="samples[1].inputs"):
+            client.stub.MeasureAccuracy(request)
+    client.destroy(handle)
+
+
+def test_initializers_of_text_are_no_weights(client: Client) -> None:
+    """A model may hold text: it is no part of the weights, which are bytes."""
+    with_text = dense()
+    count = len(with_text.graph.initializer)
+    text = TensorProto(
+        name="words", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"b"]
+    )
+    with_text.graph.initializer.append(text)
+    handle = client.ready(with_text)
+    weights = client.info(handle).weights
+    assert len(weights) == count
+    assert "words" not in {weight.name for weight in weights}
+    result = np.frombuffer(client.infer(handle, x=X).outputs[0].data, np.float32)
+    np.testing.assert_allclose(result.reshape(1, 3), dense_reference(X), rtol=0.01)
+    client.destroy(handle)

@@ -154,6 +154,7 @@ def refusal(reason: str, call: Callable[[Any], object], message: object) -> str:
 
 
 LISTENERS = ("--listen", "--inference-listen")
+SHARING: Any = {"shared_memory": True, "shared_memory_over_tcp": True}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from nnpa_server.config import SHORTCUTS
 PLAIN = frozenset(SHORTCUTS) if os.environ.get("NNPA_TEST_PLAIN") else frozenset[str]()
 """The shortcuts that servers of these tests go without: all in the plain stage."""
 PLAIN_FLAGS = ("--plain",) if PLAIN else ()
+LOG_FLAGS = ("--access-log",)
 READY = ("nnpa-server listening on ", "nnpa-server inference on ")
 PATIENCE = 60.0
 NO_ENV: Mapping[str, str] = {}
@@ -31,12 +32,19 @@ class ServerProcess:
     """`python -m nnpa_server` with flags; `addresses` are those of its ready lines."""
 
     def __init__(
-        self, *flags: str, log: Path, listeners: int = 1, env: Mapping[str, str] = NO_ENV
+        self,
+        *flags: str,
+        log: Path,
+        listeners: int = 1,
+        env: Mapping[str, str] = NO_ENV,
+        log_flags: Sequence[str] = LOG_FLAGS,
+        max_files: int = 0,
     ) -> None:
         self.log = log
+        limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(max_files)) if max_files else ()
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nnpa_server", *PLAIN_FLAGS, *flags],
+                [*limit, sys.executable, "-m", "nnpa_server", *PLAIN_FLAGS, *log_flags, *flags],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **env},
@@ -70,9 +78,21 @@ def serving(
     *flags: str,
     listeners: int = 1,
     env: Mapping[str, str] = NO_ENV,
+    log_flags: Sequence[str] = LOG_FLAGS,
+    max_files: int = 0,
 ) -> Generator[ServerProcess]:
-    """Run a server process; it is killed if the test did not end it."""
-    server = ServerProcess(*flags, log=tmp_path / "server.log", listeners=listeners, env=env)
+    """Run a server process; it is killed if the test did not end it.
+
+    With `max_files` it has so many file descriptors.
+    """
+    server = ServerProcess(
+        *flags,
+        log=tmp_path / "server.log",
+        listeners=listeners,
+        env=env,
+        log_flags=log_flags,
+        max_files=max_files,
+    )
     try:
         yield server
     finally:

@@ -59,7 +59,14 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
 
     details: Any = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
     wrapped = interceptor.intercept_service(find, details)
-    return getattr(wrapped, kind)
+    answer: Any = getattr(wrapped, kind.replace("unary_", "stream_", 1))
+    if kind != "unary_unary":
+        return answer
+
+    def once(request: object, context: object) -> object:
+        return answer(iter((request,)), context)  # one message is taken as a stream
+
+    return once
 
 
 def answered(_request: object, _context: object) -> str:

@@ -1,31 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines of the server's log: their forms, and that those that come together all arrive at once."""
 
-import io
 import json
 import logging
+import os
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from nnpa_server.logs import AccessLog, JsonLines, Lines, TextLines
+from nnpa_server.logs import AccessLog, JsonLines, LineQueue, Lines, TextLines
+
+from tests.server.process import wait_until
 
 
-class _Written(io.StringIO):
-    """A stream that counts how often it is flushed."""
+class _Written(LineQueue):
+    """A queue that keeps its lines, and counts how often those that came are to be written."""
 
-    flushes = 0
+    def __init__(self) -> None:
+        super().__init__(os.open(os.devnull, os.O_WRONLY))
+        self.text, self.flushes = "", 0
 
-    def flush(self) -> None:
-        self.flushes += 1
+    def put(self, line: str, *, is_vital: bool = False, more: bool = False) -> None:
+        del is_vital
+        self.text += line
+        self.flushes += not more
+
+    def getvalue(self) -> str:
+        """Return the lines."""
+        return self.text
 
 
 def _lines(formatter: logging.Formatter) -> tuple[logging.Handler, _Written]:
-    handler, stream = Lines(formatter), _Written()
-    handler.setStream(stream)
-    stream.flushes = 0
-    return handler, stream
+    written = _Written()
+    return Lines(formatter, written), written
 
 
 def _record(message: str, **facts: Any) -> logging.LogRecord:
@@ -79,3 +88,48 @@ def test_lines_of_calls_leave_together(
     log.close()
     assert re.findall(r"id=(\d)", stream.getvalue()) == list("012345678")
     assert 1 <= stream.flushes < 9  # its thread may have written some before
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Both ends of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_nobody_waits_for_who_reads_the_log(
+    pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines for a pipe that nobody reads are queued, then dropped; vital lines are dropped last."""
+    reading, writing = pipe
+    queue, line = LineQueue(writing, max_bytes=1 << 20), "x" * 99 + "\n"
+    for _ in range(20_000):
+        queue.put(line)
+    for number in range(1000):
+        queue.put(f"{number:099}\n", is_vital=True)
+    began = time.monotonic()
+    queue.flush(0.1)
+    assert time.monotonic() - began < 5
+    text = ""
+    while f"{999:099}\n" not in text:
+        text += os.read(reading, 1 << 20).decode()
+    assert len(text) <= 1 << 20
+    assert text.count(line) >= 5000
+    assert len(re.findall(r"^0\d{98}$", text, re.MULTILINE)) == 1000
+    wait_until(lambda: bool(caplog.messages))
+    dropped = 20_000 - text.count(line)
+    assert caplog.messages == [f"{dropped} lines of the log were dropped: nobody read them"]
+
+
+def test_a_closed_pipe_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """When who reads the log has gone, lines go nowhere and nothing is tried again and again."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    queue = LineQueue(writing)
+    for _ in range(10):
+        queue.put("line\n", is_vital=True)
+        queue.flush(5)
+    os.close(writing)
+    assert caplog.messages == []

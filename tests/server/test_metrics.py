@@ -4,12 +4,14 @@
 import hashlib
 import json
 import re
+import socket
 import ssl
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -22,6 +24,7 @@ from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_client import connect
 from nnpa_emulator import FUNCTIONS
 from nnpa_server.__main__ import main
+from nnpa_server.rpc.prometheus import MAX_SCRAPES
 from nnpa_server.sessions.metrics import BOUNDS, Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -236,6 +239,37 @@ def test_metrics_over_tls(tmp_path: Path) -> None:
         text = server.log_text().replace("0.0.0.0", "127.0.0.1")
         server.log.write_text(text)
         assert scrape(server, context)[sample("nnpa_sessions")] == 0
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_silent_clients_leave_room_for_scrapes(tmp_path: Path, is_secure: bool) -> None:
+    """The endpoint keeps a bounded number of clients: the oldest goes, a new one is answered."""
+    ca = issue("our CA")
+    flags: tuple[str, ...] = ()
+    context: ssl.SSLContext | None = None
+    if is_secure:
+        issue("server", ca).write(tmp_path, "server")
+        flags = ("--tls-cert", f"{tmp_path}/server.crt", "--tls-key", f"{tmp_path}/server.key")
+        context = ssl.create_default_context(cadata=ca.certificate.decode())
+    metrics = ("--metrics", "0.0.0.0:0" if is_secure else "127.0.0.1:0")
+    with (
+        serving(tmp_path, "--listen", "127.0.0.1:0", *metrics, *flags) as server,
+        ExitStack() as end,
+    ):
+        text = server.log_text().replace("0.0.0.0", "127.0.0.1")
+        server.log.write_text(text)
+        address = re.search(r"metrics at https?://127.0.0.1:(\d+)", text)
+        assert address is not None, text
+        silent = [
+            end.enter_context(socket.create_connection(("127.0.0.1", int(address[1]))))
+            for _ in range(5 * MAX_SCRAPES)
+        ]
+        started = time.monotonic()
+        assert scrape(server, context)[sample("nnpa_sessions")] == 0
+        assert time.monotonic() - started < 3  # before the silent ones have been silent too long
+        for client in silent[: 4 * MAX_SCRAPES]:
+            client.settimeout(PATIENCE)
+            assert client.recv(1) == b""
 
 
 def test_port_in_use_ends_the_start(tmp_path: Path) -> None:

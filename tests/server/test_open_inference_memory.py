@@ -13,9 +13,19 @@ import numpy as np
 import pytest
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.open_inference.shared_memory import Region, Regions
+from nnpa_server.sessions.shared_objects import ObjectAccess, open_object
 
 from tests.server.conftest import Running
-from tests.server.onnx_models import LISTENERS, Array, Caller, binary, offering, refusal, request
+from tests.server.onnx_models import (
+    LISTENERS,
+    SHARING,
+    Array,
+    Caller,
+    binary,
+    offering,
+    refusal,
+    request,
+)
 from tests.server.process import serving
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
@@ -27,7 +37,7 @@ Pair = tuple[Running, Caller]
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A server that takes shared memory, with a model."""
     model = {"mul": binary("Mul", ("n", 4))}
-    with offering(model, listener=request.param, shared_memory=True) as both:
+    with offering(model, listener=request.param, **SHARING) as both:
         yield both
 
 
@@ -262,7 +272,8 @@ def test_a_name_is_taken_once(pair: Pair, memory: Object) -> None:
 def test_a_client_that_goes_leaves_nothing(memory: Object, tmp_path: Path, unix: bool) -> None:
     """The regions of a connection end with it, over TCP and over a socket."""
     listen = f"unix:{tmp_path}/s" if unix else "127.0.0.1:0"
-    with serving(tmp_path, "--listen", listen, "--shared-memory") as server:
+    flags = ("--shared-memory",) if unix else ("--shared-memory", "--shared-memory-over-tcp")
+    with serving(tmp_path, "--listen", listen, *flags) as server:
         client = Caller(server.address)
         _register(client, memory)
         assert memory.opened(server.process.pid) == 1
@@ -276,7 +287,7 @@ def test_a_client_that_goes_leaves_nothing(memory: Object, tmp_path: Path, unix:
 
 def test_a_region_in_use_stays_open(memory: Object) -> None:
     """Unregistering a region that a request holds takes effect when the request is done."""
-    region = Region("r", memory.key, 0, SIZE)
+    region = Region("r", memory.key, 0, SIZE, open_object(memory.key))
     memory.write(ROW, 0)
     with region.held():
         region.retire()
@@ -312,7 +323,7 @@ def test_the_standard_library_makes_such_objects(pair: Pair) -> None:
 
 def test_closing_ends_all_regions(memory: Object) -> None:
     """A server that ends leaves no object open."""
-    regions = Regions()
+    regions = Regions(ObjectAccess(over_tcp=True))
     regions.register("ipv4:127.0.0.1:1", "r", memory.key, 0, SIZE)
     regions.close()
     assert memory.opened() == 1

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultRule
 
 from tests.certificates import Party, issue
 from tests.server.conftest import CONFIG, Running
@@ -106,6 +108,12 @@ def test_port_in_use_ends_with_1(tmp_path: Path, flag: str) -> None:
         (("--max-message", "much"), "must be a number"),
         (("--tls-cert", __file__), "go together"),
         (("--workers", "1"), "--workers"),
+        (("--max-connections", "0"), "--max-connections"),
+        (("--message-timeout", "1ms"), "must be at least 100ms"),
+        (("--reflection", "maybe"), "'auto', 'on', 'off'"),
+        (("--slow", "soon"), "must be a number"),
+        (("--health-listen", "nowhere"), "host:port"),
+        (("--health-listen", "0.0.0.0:0"), "--health-listen 0.0.0.0:0 is reachable"),
         (("--no-such-flag",), "No such option"),
     ],
 )
@@ -215,6 +223,68 @@ def test_drain_timeout_cuts_off(tmp_path: Path) -> None:
         assert call.exception() is not None
 
 
+def test_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """A server that waits for a running list ends at the next SIGTERM, and says so."""
+    with serving(tmp_path, *ANY_PORT, "--drain-timeout", "60s") as server:
+        call = long_list(Client(grpc.insecure_channel(server.address)), 8 * LIST)
+        server.process.terminate()
+        wait_until(lambda: "draining, for at most" in server.log_text())
+        assert not call.done()
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 1
+        assert "ended at once" in server.log_text()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_drain_timeout_is_kept(tmp_path: Path, seconds: float) -> None:
+    """A call that nothing ends, here one that a fault delays, does not hold up the end."""
+    flags = (*ANY_PORT, "--allow-faults", "--drain-timeout", f"{seconds}s")
+    with serving(tmp_path, *flags) as server:
+        rule = FaultRule(operation="exp", delay=FaultDelay(seconds=300))
+        channel = grpc.insecure_channel(server.address)
+        client = Client(channel, pb.Session(fault_rules=[rule]))
+        client.run(*load(1, DATA))
+        call = begun(client, op("exp", input=1, output=1))
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < seconds + 1
+        assert "calls were cut off" in server.log_text()
+        assert call.exception() is not None
+
+
+def test_waiting_conversations_hear_of_the_end(tmp_path: Path) -> None:
+    """SIGTERM between two lists: the status of each open conversation is SERVER_DRAINING."""
+    over, statuses = threading.Event(), list[str]()
+
+    def converse(client: Client, ready: threading.Semaphore) -> None:
+        def requests() -> Iterator[pb.ExecuteRequest]:
+            yield client.request(op("init"))
+            over.wait(PATIENCE)
+
+        stream = client.stub.ExecuteStream(requests())
+        next(stream)
+        ready.release()
+        try:
+            next(stream)
+        except grpc.RpcError as error:
+            statuses.append(read_error(error).reason)
+
+    with serving(tmp_path, *ANY_PORT) as server:
+        ready = threading.Semaphore(0)
+        clients = [Client(grpc.insecure_channel(server.address)) for _ in range(12)]
+        threads = [threading.Thread(target=converse, args=(one, ready)) for one in clients]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert ready.acquire(timeout=PATIENCE)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join(PATIENCE)
+        over.set()
+    assert statuses == ["SERVER_DRAINING"] * len(threads)
+
+
 def test_open_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that waits for its client's next list has nothing under way."""
     monkeypatch.setattr("nnpa_server.app._GRACE", 60)
@@ -304,6 +374,46 @@ def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:
     assert (calls[1]["operations"], calls[1]["status"]) == (1, "OK")
     assert client.session not in text
     assert client.session.removeprefix("sessions/") not in text
+
+
+def test_nobody_reads_the_log(tmp_path: Path) -> None:
+    """A standard error that is never read stops no call and not the end; the log drops lines."""
+    flags = (*ANY_PORT, "--access-log", "--drain-timeout", "1s")
+    with subprocess.Popen(
+        [sys.executable, "-m", "nnpa_server", *flags], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        channel = grpc.insecure_channel(process.stdout.readline().split()[-1].decode())
+        client = Client(channel)
+        for _ in range(1500):  # with their ids and texts more than any pipe takes
+            with refused(CODE.NOT_FOUND, "SESSION_NOT_FOUND"):
+                client.stub.GetSession(pb.GetSessionRequest(name="sessions/none"), timeout=PATIENCE)
+        client.run()
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_quick_calls_have_no_line(tmp_path: Path) -> None:
+    """Without --access-log the log has lines of calls that failed or took --slow, and no others."""
+    flags = (*ANY_PORT, "--slow", "150ms")
+    with serving(tmp_path, *flags, log_flags=()) as server:
+        client = Client(grpc.insecure_channel(server.address))
+        client.run(op("init"))
+        with refused(CODE.NOT_FOUND, "TENSOR_NOT_FOUND"):
+            client.run(op("reset_ztensor", ztensor=3))
+        call = long_list(client, LIST)
+        call.result()
+        client.delete()
+        assert server.stop() == 0
+        lines = [line for line in server.log_text().splitlines() if "nnpa.access" in line]
+    pattern = r"method=(\w+) .*operations=(\d+) status=(\w+)"
+    calls = [match.groups() for line in lines if (match := re.search(pattern, line))]
+    assert len(calls) == len(lines)
+    assert [call[::2] for call in calls if call[2] != "OK"] == [("Execute", "TENSOR_NOT_FOUND")]
+    slow = [int(operations) for _, operations, status in calls if status == "OK"]
+    assert max(slow) > LIST
+    assert 1 not in slow
 
 
 def test_request_id_comes_back(tmp_path: Path) -> None:

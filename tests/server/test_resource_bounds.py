@@ -16,7 +16,16 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2
 from nnpa_server.open_inference.messages import parse
 from nnpa_server.rpc import codec as apart
 
-from tests.server.onnx_models import MIB, binary, identity, model, offering, refusal, request
+from tests.server.onnx_models import (
+    MIB,
+    SHARING,
+    binary,
+    identity,
+    model,
+    offering,
+    refusal,
+    request,
+)
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 FLOAT = 1
@@ -60,7 +69,7 @@ def test_a_region_larger_than_its_input() -> None:
     """A tensor of a region that is not as large as the input is refused without being read."""
     key = _with_region(1 << 40)
     try:
-        with offering({"mul": binary("Mul", ("n", 4))}, shared_memory=True) as (_, caller):
+        with offering({"mul": binary("Mul", ("n", 4))}, **SHARING) as (_, caller):
             caller.stub.SystemSharedMemoryRegister(
                 pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=1 << 40)
             )
@@ -77,7 +86,7 @@ def test_strings_of_a_region_are_bounded() -> None:
     """Strings, whose bytes no shape tells, come from a region up to the memory of a run."""
     key = _with_region(1 << 40)
     try:
-        with offering({"text": identity("BYTES")}, shared_memory=True) as (_, caller):
+        with offering({"text": identity("BYTES")}, **SHARING) as (_, caller):
             caller.stub.SystemSharedMemoryRegister(
                 pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=1 << 40)
             )
@@ -93,7 +102,7 @@ def test_sizes_of_strings_are_told_anew() -> None:
     """What an answer says of strings in shared memory is true of these strings."""
     key = _with_region(256)
     try:
-        with offering({"text": identity("BYTES")}, shared_memory=True) as (_, caller):
+        with offering({"text": identity("BYTES")}, **SHARING) as (_, caller):
             caller.stub.SystemSharedMemoryRegister(
                 pb.SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=256)
             )

@@ -110,7 +110,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _start_server(config: pytest.Config) -> "PrivateServer":
     from nnpa_client._server import PrivateServer
 
-    return PrivateServer(config.getoption("--nnpa-listen"), config.getini("nnpa_server_flags"))
+    flags = ("--access-log", *config.getini("nnpa_server_flags"))  # for reports of failed tests
+    return PrivateServer(config.getoption("--nnpa-listen"), flags)
 
 
 def _marked(node: pytest.Item) -> dict[str, Any]:

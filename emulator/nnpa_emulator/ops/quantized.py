@@ -25,6 +25,7 @@ from nnpa_emulator.instruction import (
     require_storage,
     response,
 )
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convert, matmul
 from nnpa_emulator.machine import FORMAT_1, FunctionCode, Guest, page_memory
 from nnpa_emulator.matrix import (
@@ -186,6 +187,7 @@ def _compute(
                 input_c, (stack % input_c.transformed_desc.dim4, 1), (0, 1), columns
             )
             for rows in spans(desc.dim2, ROWS):
+                go_on()
                 sums = sum_bytes(input_a, input_b, stack, rows, columns, quantizer)
                 violated |= _store(factor * sums, bias, op_type, output, stack, rows, columns)
     matmul.clear_padding(

@@ -30,6 +30,7 @@ from nnpa_emulator.conversion import (
 )
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.instruction import require_storage
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import FunctionCode
 from nnpa_emulator.pipeline import (
     Call,
@@ -143,6 +144,7 @@ def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
     stick.clear(ztensor.sticks, desc)
     flags, violated, failed = Flags.NONE, False, False
     for index in range(slices):
+        go_on()
         for gate, array in enumerate(arrays):
             part = array.reshape(slices, rows, columns)[index]
             met = stick.stickify_gate(part, desc, ztensor.sticks, index=index, gate=gate)

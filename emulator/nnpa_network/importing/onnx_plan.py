@@ -62,14 +62,14 @@ class OnnxPlan:
         return 2 * len(self.data) + sticks
 
     def weights(self) -> tuple[Weight, ...]:
-        """Return the initializers in graph order."""
+        """Return the initializers in graph order, without those of text, which have no bytes."""
         graph = onnx.ModelProto.FromString(self.data).graph
-        return tuple(_weight(tensor) for tensor in graph.initializer)
+        return tuple(map(_weight, _numeric(graph)))
 
     def with_weights(self, parts: Sequence[bytes]) -> "OnnxPlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
         proto = onnx.ModelProto.FromString(self.data)
-        for tensor, part in zip(proto.graph.initializer, parts, strict=True):
+        for tensor, part in zip(_numeric(proto.graph), parts, strict=True):
             array = numpy_helper.to_array(tensor)
             replacement = np.frombuffer(part, array.dtype).reshape(array.shape)
             tensor.CopyFrom(numpy_helper.from_array(replacement, tensor.name))
@@ -93,6 +93,10 @@ class OnnxPlan:
             while len(self._programs) > self.model.options.max_programs:
                 self._programs.popitem(last=False)
         return executor
+
+
+def _numeric(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
+    return [tensor for tensor in graph.initializer if tensor.data_type != onnx.TensorProto.STRING]
 
 
 def _weight(tensor: onnx.TensorProto) -> Weight:

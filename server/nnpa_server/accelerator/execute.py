@@ -4,7 +4,6 @@
 Whoever calls holds the session's lock all the while.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
 from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
 from nnpa_emulator.arith import RangeViolation
+from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.pipeline import Value
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
@@ -33,7 +33,7 @@ from nnpa_server.accelerator.operands import dense_bytes, too_large
 from nnpa_server.accelerator.seams import PATH, Answer, CallPath, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused, from_exception
 from nnpa_server.rpc.codec import Array, Response, content_sizes
-from nnpa_server.sessions.cancellation import CHECK_PERIOD, Context, cancelled
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
@@ -57,17 +57,23 @@ def hold(session: Session, _request: Request, context: Context) -> AbstractConte
 
 def run(path: CallPath, session: Session, steps: Sequence[Step], context: Context) -> Response:
     """Run decoded steps; stop after the first status that is neither OK nor a warning."""
+    go_on = CancellationCheck(context, session)
+    set_check(go_on)
+    try:
+        return _run_steps(path, session, steps, go_on)
+    finally:
+        set_check(None)
+
+
+def _run_steps(
+    path: CallPath, session: Session, steps: Sequence[Step], go_on: CancellationCheck
+) -> Response:
     results: list[Result] = []
     arrays: dict[int, Array] = {}
     sticks: dict[int, Sticks] = {}
-    room, next_check = session.limits.max_message, 0.0
+    room = session.limits.max_message
     for index, step in enumerate(steps):
-        if session.closed:
-            session.require_open()
-        if (now := time.monotonic()) >= next_check:
-            next_check = now + CHECK_PERIOD
-            if not context.is_active():
-                raise cancelled(context)
+        go_on()
         try:
             answer = path.run_step(session, step)
             if step.inline or isinstance(answer.outcome.value, np.ndarray):

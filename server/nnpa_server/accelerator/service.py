@@ -44,6 +44,7 @@ from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.cancellation import Context, PlainContext
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.shared_memory import HOLDING, MappedMemory, open_for, shared_of
+from nnpa_server.sessions.shared_objects import ObjectAccess
 from nnpa_server.sessions.store import Session, Store
 from nnpa_server.sessions.tokens import caller
 from nnpa_server.sessions.traces import Traces
@@ -57,7 +58,7 @@ class AcceleratorService:
     def __init__(
         self,
         store: Store,
-        shares_memory: bool = False,
+        objects: ObjectAccess | None = None,
         allow_faults: bool = False,
         traces: Traces | None = None,
         shortcuts: Collection[str] = SHORTCUTS,
@@ -65,7 +66,7 @@ class AcceleratorService:
         self.store = store
         self.shortcuts = shortcuts
         self._allow_faults = allow_faults
-        self._shares_memory = shares_memory
+        self._objects = objects
         self.traces = traces or Traces()
         self.plain_suffix = ""
         """The suffix of plain sockets, which clients on this host learn, once some are open."""
@@ -107,9 +108,9 @@ class AcceleratorService:
         session = self.store.create(make_guest(options), options, origin)
         change_faults(session, rules)
         sanitizing.begin(session)
-        if self._shares_memory and request.session.HasField("shared_memory"):
+        if self._objects is not None and request.session.HasField("shared_memory"):
             named = request.session.shared_memory
-            memory = open_for(context.peer(), named.name, named.size)
+            memory = open_for(self._objects, context.peer(), named.name, named.size)
             if memory is not None:
                 session.holdings[HOLDING] = memory
         join(session, self.traces)
@@ -183,7 +184,7 @@ class AcceleratorService:
     def _share(self, listed: Request, file: int) -> None:
         """Have a list's session share the memory of a descriptor, which is taken over."""
         try:
-            if not self._shares_memory:
+            if self._objects is None:
                 raise invalid("memory", "sent", "none: this server does not share memory")
             if count := len(listed.operations):
                 raise invalid("operations", f"{count} of them", "none in the list beside memory")
@@ -226,7 +227,7 @@ class AcceleratorService:
         message = describe_session(session, model, time.time())
         if self.plain_suffix and context.peer().startswith("unix:"):
             message.plain_socket.suffix = self.plain_suffix
-            message.plain_socket.takes_memory = self._shares_memory
+            message.plain_socket.takes_memory = self._objects is not None
         if (faults := faults_of(session)) is not None:
             message.injected_faults.extend(list(faults.injected))  # calls may add to it
         return message

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -72,7 +72,7 @@ def _samples(
         raise invalid("samples", most, f"at most {MAX_SAMPLES}")
     if request.samples:
         return [
-            read_feeds(sample.inputs, f"samples[{index}].inputs")
+            _sample(sample, f"samples[{index}].inputs", plan)
             for index, sample in enumerate(request.samples)
         ]
     rng = np.random.default_rng(request.seed)
@@ -84,6 +84,21 @@ def _samples(
         {port.name: _made_up(rng, port, shapes[port.name]) for port in plan.inputs}
         for _ in range(count)
     ]
+
+
+def _sample(sample: pb.Sample, path: str, plan: OnnxPlan) -> Mapping[str, Array]:
+    """Return a sample's arrays by name; refuse one that is not of exactly the model's inputs."""
+    feeds, names = read_feeds(sample.inputs, path), {port.name for port in plan.inputs}
+    if wrong := sorted(names ^ feeds.keys()):
+        verb = "absent" if wrong[0] in names else "no input"
+        raise invalid(
+            path, f"with {wrong[0][:64]!r} {verb}", f"one array for each of {_list(names)}"
+        )
+    return feeds
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(name[:64] for name in sorted(names)[:8])
 
 
 def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Guest, Memory, page_memory
 
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
@@ -39,13 +40,15 @@ class NetworkMemory:
 
     @contextmanager
     def running(self, context: Context) -> Generator[None]:
-        """Hold the session for a call; `allocate` raises once the call is cancelled."""
+        """Hold the session for a call; `allocate` and operations raise once it is cancelled."""
         session = self._session
         with session.running(context.time_remaining()):
             self._patience = CancellationCheck(context, session)
+            set_check(self._patience)
             try:
                 yield
             finally:
+                set_check(None)
                 self._patience = None
                 self._call += 1
 

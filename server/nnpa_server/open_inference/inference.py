@@ -12,6 +12,7 @@ from typing import Protocol
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
+from nnpa_emulator.interruption import set_check
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import Result, StepFailed
 
@@ -36,6 +37,7 @@ from nnpa_server.open_inference.tensors import (
     said,
     wrong_size,
 )
+from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.tokens import require_machine
 
@@ -43,7 +45,7 @@ VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
 _OPTION = "grpc.max_receive_message_length"
 
 
-class Caller(Protocol):
+class Caller(Cancellable, Protocol):
     """The part of a call's grpc.ServicerContext that inference uses."""
 
     def peer(self) -> str:
@@ -95,6 +97,7 @@ class Inference:
         checked = self._read(request)
         model = checked.model
         require_machine(checked.executor.program.machine)
+        set_check(CancellationCheck(context))
         try:
             with ExitStack() as held:
                 shared = SharedMemory(self._regions, context, held)
@@ -108,6 +111,8 @@ class Inference:
         except Exception:
             model.statistics.failed(time.perf_counter_ns() - began)
             raise
+        finally:
+            set_check(None)
 
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import grpc
@@ -18,14 +19,21 @@ import grpc.aio
 from nnpa_server.open_inference.handlers import SERVICE
 from nnpa_server.open_inference.messages import InferRequest
 from nnpa_server.rpc.methods import Behaviour, Handler, StreamBehaviour, kind_of
+from nnpa_server.sessions.cancellation import Metadata
 
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
 _END_OF_STREAM = object()
+_END_TIMEOUT = 0.1  # seconds beyond the grace of calls until the loop has ended
 
 
 class InferenceListener:
-    """Serves `handlers` on an event loop of its own; `quick` tells which requests run there."""
+    """Serves `handlers` on an event loop of its own; `quick` tells which requests run there.
+
+    The handlers take one message as a stream, and refuse who shows no token; `may_enter` tells
+    before a message is read, which has `message_timeout` seconds to come. More than `max_calls` at
+    a time are refused: RESOURCE_EXHAUSTED, by gRPC itself.
+    """
 
     def __init__(
         self,
@@ -33,9 +41,13 @@ class InferenceListener:
         pool: Executor,
         quick: Callable[[InferRequest], bool],
         options: Sequence[tuple[str, int]],
+        may_enter: Callable[[Metadata], bool],
+        message_timeout: float,
+        max_calls: int,
     ) -> None:
         self._handlers, self._pool, self._quick = handlers, pool, quick
-        self._options = options
+        self._options, self._max_calls = options, max_calls
+        self._may_enter, self._message_timeout = may_enter, message_timeout
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="inference", daemon=True)
         self._server: Any = None
@@ -52,7 +64,9 @@ class InferenceListener:
         self._loop.close()
 
     async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
-        server: Any = grpc.aio.server(options=self._options)
+        server: Any = grpc.aio.server(
+            options=self._options, maximum_concurrent_rpcs=self._max_calls
+        )
         methods = {name: self._method(name, handler) for name, handler in self._handlers.items()}
         generic = grpc.method_handlers_generic_handler(SERVICE, methods)
         server.add_generic_rpc_handlers((generic,))
@@ -69,36 +83,47 @@ class InferenceListener:
         """Refuse new calls, wait `grace` seconds for running ones, and end. May be repeated."""
         server, self._server = self._server, None
         if server is not None:
-            asyncio.run_coroutine_threadsafe(server.stop(grace), self._loop).result()
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+            stopped = asyncio.run_coroutine_threadsafe(server.stop(grace), self._loop)
+            with suppress(TimeoutError):  # a request of the loop's own runs
+                stopped.result(grace + _END_TIMEOUT)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_END_TIMEOUT)
 
     def _method(self, name: str, handler: Handler) -> Handler:
         """Return a method's handler for the loop, from its handler for threads."""
         codec = handler.request_deserializer, handler.response_serializer
-        behaviour = getattr(handler, kind_of(handler.request_streaming, handler.response_streaming))
+        behaviour = getattr(handler, kind_of(True, handler.response_streaming))
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(behaviour), *codec)
         unary = self._unary(behaviour, name == "ModelInfer")
-        return grpc.unary_unary_rpc_method_handler(unary, *codec)
+        return grpc.stream_unary_rpc_method_handler(unary, *codec)
 
     def _unary(self, behaviour: Behaviour, infers: bool) -> Behaviour:
-        async def answer(request: object, context: AioContext) -> object:
+        async def answer(requests: AsyncIterator[object], context: AioContext) -> object:
             thread_context = _Context(context, self._loop)
             try:
+                request = await self._only(requests, context)
+                message = iter(() if request is _END_OF_STREAM else (request,))
                 if infers and isinstance(request, InferRequest) and self._quick(request):
-                    return behaviour(request, thread_context)
+                    return behaviour(message, thread_context)
                 return await self._loop.run_in_executor(
-                    self._pool, behaviour, request, thread_context
+                    self._pool, behaviour, message, thread_context
                 )
             except _Aborted as aborted:
                 await context.abort(aborted.code, aborted.details)
                 raise
 
         return answer
+
+    async def _only(self, requests: AsyncIterator[object], context: AioContext) -> object:
+        """Return the message of a unary call; none is read for who may not come in."""
+        if not self._may_enter(context.invocation_metadata()):
+            return _END_OF_STREAM
+        try:
+            async with asyncio.timeout(self._message_timeout):
+                return await anext(aiter(requests), _END_OF_STREAM)
+        except TimeoutError:
+            raise _Aborted(grpc.StatusCode.CANCELLED, "the message did not come") from None
 
     def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
         async def answer(requests: AsyncIterator[object], context: AioContext) -> None:

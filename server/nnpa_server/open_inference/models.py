@@ -16,6 +16,7 @@ from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.service import OpenInferenceService
 from nnpa_server.open_inference.shared_memory import Regions
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.shared_objects import ObjectAccess
 
 
 class Models:
@@ -32,7 +33,8 @@ class Models:
         limit = config.limits.max_session_bytes
         compile_model = partial(compile_onnx, shortcuts=frozenset(shortcuts))
         self.loader = Loader(repository, compile_model, config.models, limit)
-        self.regions = Regions() if config.shared_memory else None
+        access = ObjectAccess.of(config)
+        self.regions = None if access is None else Regions(access, config.max_regions)
         reader = RequestReader(repository, limit)
         read, self.is_quick = compose_reader(reader.read, shortcuts)
         self.inference = Inference(read, self.regions, config.max_response, limit, metrics)

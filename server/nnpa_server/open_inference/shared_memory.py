@@ -2,17 +2,15 @@
 """System shared memory: regions of POSIX objects that a client on this host registered.
 
 A region belongs to the connection that registered it, and ends when it is unregistered or when the
-connection is gone, but never while a request uses it. Clients behind one Unix socket share their
-regions, which last as long as any of their connections.
+connection is gone, but never while a request uses it. Clients behind one Unix socket who show the
+same token, or none, share their regions, which last as long as any of their connections.
 
 Contents are read and written through the file, not mapped: a client that shortens its object
 meanwhile gets an error, where a mapping would end the server.
-Sources: Triton, "System-Shared-Memory Extension"; shm_overview(7): objects are files in /dev/shm.
+Source: Triton, "System-Shared-Memory Extension".
 """
 
 import os
-import re
-import stat
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -21,23 +19,26 @@ from typing import Any, TypeAlias
 from grpc_channelz.v1 import channelz, channelz_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 
+from nnpa_server.config import MAX_REGIONS
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.tensors import Buffer, wrong_size
+from nnpa_server.sessions.shared_objects import NAMES, Foreign, ObjectAccess, is_name
+from nnpa_server.sessions.tokens import caller
 
-MAX_REGIONS = 1024
-_OBJECTS = "/dev/shm"
-_KEY = re.compile(r"/?([A-Za-z0-9._-]{1,64})")
 _PERIOD = 1.0  # seconds from a connection's end to that of its regions, at most
 _CHUNK = 1 << 30  # bytes of one read or write, below what Linux does at once
 Connections: TypeAlias = frozenset[str]
+Owner: TypeAlias = tuple[str, str]
+"""A connection, by the name of its other end, and the name of the token that its call shows."""
 
 
 class Region:
-    """An open object, from `offset` on; it is closed when it is retired and no longer held."""
+    """An object open as `file`, from `offset` on; closed when retired and no longer held."""
 
-    def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
+    def __init__(self, name: str, key: str, offset: int, byte_size: int, file: int) -> None:
         self.name, self.key, self.offset, self.byte_size = name, key, offset, byte_size
-        self._file = _open(key)
+        self._file = file
         self._lock = threading.Lock()
         self._holders, self._retired = 0, False
         try:
@@ -111,26 +112,23 @@ def _all(
     return moved
 
 
-def _open(key: str) -> int:
-    """Open a shared memory object of this user."""
-    match = _KEY.fullmatch(key)
-    if match is None:
-        limit = "1 to 64 of A-Z a-z 0-9 . _ -, at most one slash in front"
-        raise invalid("key", repr(key[:80]), limit)
-    folder = os.open(_OBJECTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+def _open(key: str, peer: str, access: ObjectAccess) -> int:
+    """Open a shared memory object that the caller at `peer` may use."""
+    if not access.reaches(peer):
+        how = "use a Unix socket, or start the server with --shared-memory-over-tcp"
+        raise not_offered("system_shared_memory over TCP", how)
+    name = key.removeprefix("/")
+    if not is_name(name):
+        raise invalid("key", repr(key[:80]), f"{NAMES}, at most one slash in front")
+    if not access.is_of_caller(name):
+        raise invalid("key", name, f"{caller().name}. and a name without a dot, by the token")
     try:
-        file = os.open(match[1], flags, dir_fd=folder)
+        return access.open(peer, name)
+    except Foreign as error:
+        raise invalid("key", name, "a shared memory object of the server's own user") from error
     except OSError as error:
-        text = f"key {match[1]}: there is no such shared memory object of this user"
-        raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=match[1]) from error
-    finally:
-        os.close(folder)
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        os.close(file)
-        raise invalid("key", match[1], "a shared memory object of the server's own user")
-    return file
+        text = f"key {name}: there is no such shared memory object of this user"
+        raise CallRefused(wire.ERROR_REASON_REGION_NOT_FOUND, text, region=name) from error
 
 
 def not_found(name: str) -> CallRefused:
@@ -171,9 +169,11 @@ def _connections() -> dict[str, set[str]]:
 class Regions:
     """The regions of every connection; a thread ends those whose connection is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: ObjectAccess, max_regions: int = MAX_REGIONS) -> None:
+        self._access = access
+        self._max_regions = max_regions
         self._lock = threading.Lock()
-        self._regions: dict[str, dict[str, tuple[Region, Connections]]] = {}
+        self._regions: dict[Owner, dict[str, tuple[Region, Connections]]] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -181,7 +181,7 @@ class Regions:
         """Open a region for the connection with `peer`."""
         if not name:
             raise invalid("name", "empty", "the name of a region")
-        region = Region(name, key, offset, byte_size)
+        region = Region(name, key, offset, byte_size, _open(key, peer, self._access))
         try:
             self._add(peer, region)
         except CallRefused:
@@ -191,14 +191,14 @@ class Regions:
     def _add(self, peer: str, region: Region) -> None:
         connections = frozenset(_connections().get(peer, ()))
         with self._lock:
-            owned = self._regions.setdefault(peer, {})
+            owned = self._regions.setdefault((peer, caller().name), {})
             if region.name in owned:
                 text = f"region {region.name[:64]} is registered already: unregister it first"
                 facts = {"region": region.name[:64]}
                 raise CallRefused(wire.ERROR_REASON_REGION_IN_USE, text, **facts)
-            if sum(map(len, self._regions.values())) >= MAX_REGIONS:
-                text = f"max_regions, {MAX_REGIONS}, are registered: unregister some"
-                facts = {"field": "max_regions", "limit": str(MAX_REGIONS)}
+            if sum(map(len, self._regions.values())) >= self._max_regions:
+                text = f"max_regions, {self._max_regions}, are registered: unregister some"
+                facts = {"field": "max_regions", "limit": str(self._max_regions)}
                 raise CallRefused(wire.ERROR_REASON_MODEL_QUOTA_EXCEEDED, text, **facts)
             owned[region.name] = (region, connections)
             if self._thread is None:
@@ -208,7 +208,7 @@ class Regions:
     def find(self, peer: str, name: str) -> Region:
         """Return a region of the connection with `peer`."""
         with self._lock:
-            region = self._regions.get(peer, {}).get(name)
+            region = self._regions.get((peer, caller().name), {}).get(name)
         if region is None:
             raise not_found(name)
         return region[0]
@@ -216,12 +216,12 @@ class Regions:
     def of(self, peer: str) -> list[Region]:
         """Return the regions of the connection with `peer`."""
         with self._lock:
-            return [region for region, _ in self._regions.get(peer, {}).values()]
+            return [region for region, _ in self._regions.get((peer, caller().name), {}).values()]
 
     def unregister(self, peer: str, name: str) -> None:
         """End a region, or all of the connection's for an empty name; unknown ones are no error."""
         with self._lock:
-            owned = self._regions.get(peer, {})
+            owned = self._regions.get((peer, caller().name), {})
             names = [name] if name else list(owned)
             ended = [owned.pop(owned_name)[0] for owned_name in names if owned_name in owned]
         for region in ended:
@@ -249,12 +249,12 @@ class Regions:
     def _end_abandoned(self, alive: dict[str, set[str]]) -> None:
         ended: list[Region] = []
         with self._lock:
-            for peer, owned in list(self._regions.items()):
+            for owner, owned in list(self._regions.items()):
                 for name, (region, connections) in list(owned.items()):
-                    if not connections & alive.get(peer, set()):
+                    if not connections & alive.get(owner[0], set()):
                         ended.append(region)
                         del owned[name]
                 if not owned:
-                    del self._regions[peer]
+                    del self._regions[owner]
         for region in ended:
             region.retire()

@@ -4,12 +4,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Protocol
 
 import grpc
 
-from nnpa_server.errors import CallRefused, MessageTooLong, no_message
+from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.cancellation import Context, Metadata
 from nnpa_server.sessions.tokens import Token
 
@@ -75,26 +74,23 @@ class Garbage:
     """A request whose bytes are no message of its type."""
 
 
+def interrupt(context: CallContext) -> None:
+    """Have a call that waits for its next message go on without one, still able to answer.
+
+    gRPC's own threads can only be cancelled, and then send no status: they get a message that the
+    client did not send. Those of other listeners go on when they are cancelled.
+    """
+    state = getattr(context, "_state", None)  # grpc._server._Context
+    if state is None:
+        context.cancel()
+        return
+    with state.condition:
+        state.request = Garbage()
+        state.condition.notify_all()
+
+
 def trailing_metadata(call: Call) -> Metadata:
     """Return the trailing metadata of a call that fails: its id, and what it has already."""
     pairs = call.context.trailing_metadata() or ()
     has_id = any(key == REQUEST_ID for key, _ in pairs)
     return tuple(pairs) if has_id else ((REQUEST_ID, call.request_id), *pairs)
-
-
-def session_getter(request: object) -> Callable[[object], str]:
-    """Return what gets a session's name from requests of this type; refuse what is no request."""
-    if isinstance(request, MessageTooLong):
-        raise request
-    if isinstance(request, Garbage):
-        raise no_message()
-    session = getattr(request, "session", None)
-    if session is not None:
-        return attrgetter("session" if isinstance(session, str) else "session.name")
-    if hasattr(request, "header"):
-        return attrgetter("header.session")
-    return attrgetter("name") if hasattr(request, "name") else _no_session
-
-
-def _no_session(_request: object) -> str:
-    return ""

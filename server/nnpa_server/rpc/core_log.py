@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gRPC's core writes to stderr, as log records: it knows of refused TLS handshakes, we do not.
 
+The core waits for who reads stderr, with all its calls; the log drops lines instead.
 Source of the lines' form: Abseil logging library, "log line prefix".
 """
 
 import logging
 import os
 import re
-import sys
+import stat
 import threading
 from collections.abc import Callable
 
@@ -18,20 +19,23 @@ _HANDSHAKE = "Handshake failed"
 REASON = "TLS_HANDSHAKE_FAILED"
 
 
+def may_block() -> bool:
+    """Tell whether writing to file 2 may wait for who reads it: all but files on a disk."""
+    try:
+        return not stat.S_ISREG(os.fstat(2).st_mode)
+    except OSError:  # closed
+        return False
+
+
 def follow(refused: Callable[[str], None]) -> None:
     """Have what libraries write to file 2 come as records of nnpa.grpc, from here to the end.
 
-    Python's stderr and the log's handlers go on to where file 2 went. `refused` is called with each
-    TLS handshake that failed: a certificate of another CA, or none, or no TLS.
+    `refused` is called with each TLS handshake that failed: a certificate of another CA, or none,
+    or no TLS.
     """
-    kept = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     reading, writing = os.pipe()
     os.dup2(writing, 2)
     os.close(writing)
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(kept)
-    sys.stderr = kept
 
     def read() -> None:
         with os.fdopen(reading, errors="backslashreplace") as lines:

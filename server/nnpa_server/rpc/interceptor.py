@@ -16,30 +16,29 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 
 import grpc
-from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import status_pb2 as wire
 
 from nnpa_server.config import Limits
 from nnpa_server.errors import (
     CallCancelled,
     CallRefused,
-    MessageTooLong,
     from_exception,
+    no_message,
 )
 from nnpa_server.logs import MAX_QUEUED, AccessLog
+from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
     REQUEST_ID,
     Call,
     CallContext,
-    Garbage,
-    session_getter,
     trailing_metadata,
 )
+from nnpa_server.rpc.messages import counting, reading, session_getter
 from nnpa_server.rpc.methods import (
     Behaviour,
     Conversation,
@@ -49,26 +48,28 @@ from nnpa_server.rpc.methods import (
     kind_of,
     make_handler,
 )
+from nnpa_server.rpc.public_calls import PublicCalls
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
-Raw = TypeVar("Raw", bytes, bytes | memoryview)
-Wire = TypeVar("Wire", bytes, Sequence[bytes | memoryview])
 _access = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WAITS = 1.0, 30.0  # seconds: the least and the most that a message may take
 _SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 
 
 class Interceptor(ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
 
-    Conversations are none of these; there are at most `max_conversations`.
+    Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
+    less than `slow` seconds have no line in the log. `waits` bounds calls whose message has not
+    come, `public` calls that need no token.
     """
 
     def __init__(
@@ -79,12 +80,18 @@ class Interceptor(ServerInterceptor):
         tokens: Tokens | None = None,
         metrics: Metrics | None = None,
         max_message: int = Limits().max_message,
+        slow: float = 0.0,
+        waits: MessageWaits | None = None,
+        public: PublicCalls | None = None,
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
         self._tokens = tokens
         self._metrics = metrics
         self._max_message = max_message
+        self._slow = slow
+        self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
+        self._public = PublicCalls(_WAITS[1]) if public is None else public
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -108,9 +115,15 @@ class Interceptor(ServerInterceptor):
         with self._lock:
             return self._ended.wait_for(lambda: self._busy() + self._answering == 0, timeout)
 
-    def hang_up(self) -> None:
-        """Cut off conversations that wait for their next message, of which there will be none."""
-        self._streams.hang_up()
+    def hang_up(self, timeout: float = 0.2) -> None:
+        """End conversations that wait for their next message, of which there will be none.
+
+        One that is about to wait is told again, until `timeout` has passed.
+        """
+        until = time.monotonic() + timeout
+        while self._streams.hang_up() and time.monotonic() < until:
+            with self._lock:
+                self._ended.wait(timeout / 10)
 
     def last_busy(self) -> float:
         """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
@@ -118,11 +131,13 @@ class Interceptor(ServerInterceptor):
             return time.monotonic() if self._busy() else self._last_left
 
     def _busy(self) -> int:
-        return self._running - self._streams.count_idle()
+        return self._running - self._streams.count_idle() - len(self._waits)
 
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
         self._streams.close()
+        self._waits.close()
+        self._public.close()
         self._access.close()
 
     def intercept_service(
@@ -130,18 +145,20 @@ class Interceptor(ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Return the method's handler, wrapped; health and reflection pass as they are."""
+        """Return the method's handler, wrapped."""
         method = handler_call_details.method
+        if not method.startswith(_OURS):
+            return self._public.intercept_service(continuation, handler_call_details)
         wrapped = self._handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
-            if handler is None or not method.startswith(_OURS):
-                return handler
+            if handler is None:
+                return None
             wrapped = self._handlers[method] = self.around(method, handler)
         return wrapped
 
     def around(self, method: str, handler: Handler) -> Handler:
-        """Return the handler of a method of ours, wrapped."""
+        """Return the handler of a method of ours, wrapped; it takes one message as a stream."""
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
@@ -151,9 +168,9 @@ class Interceptor(ServerInterceptor):
             self._answering_stream(behaviour, method, reads)
             if writes
             else self._answering_once(behaviour, method, reads),
-            self._reading(parse),
-            self._counting(serialize),
-            streams_in=reads,
+            reading(parse, self._max_message, self._metrics),
+            counting(serialize, self._metrics),
+            streams_in=True,
             streams_out=writes,
         )
 
@@ -161,38 +178,9 @@ class Interceptor(ServerInterceptor):
         """Return a conversation, wrapped."""
         return Conversation(
             self._answering_stream(conversation.behaviour, method, True),
-            self._reading(conversation.parse),
-            self._counting(conversation.serialize),
+            reading(conversation.parse, self._max_message, self._metrics),
+            counting(conversation.serialize, self._metrics),
         )
-
-    def _reading(self, parse: Callable[[Raw], object]) -> Callable[[Raw], object]:
-        """Return a parser that hands garbage on, so that the caller gets a documented error."""
-        metrics = self._metrics
-
-        def read(raw: Raw) -> object:
-            if metrics is not None:
-                metrics.moved("received", len(raw))
-            if len(raw) > self._max_message:
-                return MessageTooLong(len(raw), self._max_message)
-            try:
-                return parse(raw)
-            except DecodeError:
-                return Garbage()
-
-        return read
-
-    def _counting(self, serialize: Callable[..., Wire]) -> Callable[..., Wire]:
-        """Return a serializer that counts the bytes it returns, in one piece or in several."""
-        metrics = self._metrics
-        if metrics is None:
-            return serialize
-
-        def write(message: object) -> Wire:
-            raw = serialize(message)
-            metrics.moved("sent", len(raw) if isinstance(raw, bytes) else sum(map(len, raw)))
-            return raw
-
-        return write
 
     def _answering_once(
         self, behaviour: Behaviour, method: str, reads: bool
@@ -248,11 +236,26 @@ class Interceptor(ServerInterceptor):
 
     def _reader(self, reads: bool) -> Callable[..., object]:
         """Return what hands a behaviour its message, or those of a stream."""
-        return self._requests if reads else self._named
+        return self._requests if reads else self._request
+
+    def _request(self, call: Call, requests: Iterator[object]) -> object:
+        """Return the one message of a call, when it has come."""
+        try:
+            with self._waits.waiting(call.context):
+                request = next(requests)
+        except StopIteration:
+            raise no_message() from None
+        except grpc.RpcError as error:
+            raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+        if self._draining:  # which waits for no message
+            raise _draining()
+        return self._named(call, request)
 
     def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""
         end = object()
+        if not call.converses:
+            requests = self._awaited(call, requests)
         while True:
             with self._lock:
                 call.waiting = True
@@ -261,13 +264,12 @@ class Interceptor(ServerInterceptor):
             try:
                 request = next(requests, end)
             except grpc.RpcError as error:
-                raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+                raise self._cut_off(call) from error
             with self._lock:
                 call.waiting = False
-                if call.is_cut_off:  # of which gRPC tells by an error, or the end of the messages
-                    raise CallCancelled(grpc.StatusCode.CANCELLED)
-                if self._draining and call.converses and request is not end:
-                    raise _draining()
+                is_late = self._draining and call.converses and request is not end
+            if call.is_cut_off or is_late:  # of a cut gRPC tells by an error, or the end
+                raise self._cut_off(call)
             if request is end:
                 return
             if call.converses:
@@ -276,6 +278,21 @@ class Interceptor(ServerInterceptor):
                 self._tokens.require_current(call.token)
             call.touched = time.monotonic()
             yield self._named(call, request)
+
+    def _awaited(self, call: Call, requests: Iterator[object]) -> Generator[object]:
+        """Yield the messages of a stream, the first of which is awaited as that of a call."""
+        with self._waits.waiting(call.context):
+            first = tuple(islice(requests, 1))
+        if self._draining:
+            raise _draining()
+        yield from first
+        yield from requests
+
+    def _cut_off(self, call: Call) -> CallCancelled | CallRefused:
+        """Return why a stream has no more messages that count."""
+        if self._draining and call.converses:
+            return _draining()
+        return CallCancelled(grpc.StatusCode.CANCELLED)
 
     def _enter(self, call: Call) -> None:
         """Let a call in: it gets its id, shows its token, and finds room."""
@@ -349,6 +366,13 @@ class Interceptor(ServerInterceptor):
                 self._metrics.refused(refused.name)
             elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
                 self._metrics.refused(_TOO_LONG)
+        is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
+        if is_logged and _access.isEnabledFor(logging.INFO):
+            self._access.queue.append((time.time(), self._facts(call, seconds)))
+            if len(self._access.queue) > MAX_QUEUED:
+                self._access.write()
+
+    def _facts(self, call: Call, seconds: float) -> dict[str, object]:
         facts: dict[str, object] = {
             "method": call.method,
             "session": call.session,
@@ -359,12 +383,9 @@ class Interceptor(ServerInterceptor):
         }
         if self._tokens is not None:
             facts["token"] = "-" if call.token is None else call.token.name
-        if refused is not None:
-            facts["why"] = refused.message
-        if _access.isEnabledFor(logging.INFO):
-            self._access.queue.append((time.time(), facts))
-            if len(self._access.queue) > MAX_QUEUED:
-                self._access.write()
+        if call.refused is not None:
+            facts["why"] = call.refused.message
+        return facts
 
 
 def _draining() -> CallRefused:

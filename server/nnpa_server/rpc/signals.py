@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals to a server process, and the end of its parent.
+"""Signals to a server process, the end of its parent, and its own end in time.
 
 Nothing is done in a handler. Python runs handlers in the main thread, which may at that moment have
 the lock that they need, or be about to wait for what they have set: either would be for ever.
 Source: Python, "signal.set_wakeup_fd".
 """
 
+import faulthandler
 import logging
 import os
 import select
@@ -13,8 +14,10 @@ import signal
 import socket
 import stat
 import threading
+import time
 from types import FrameType
 
+_OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
 _log = logging.getLogger("nnpa.server")
 
 
@@ -32,9 +35,13 @@ class Signals:
         for number in numbers:
             signal.signal(number, _noted)
 
-    def wait(self) -> int:
-        """Return the number of the next signal when it has come."""
-        return self._receiver.recv(1)[0]
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the number of the next signal when it has come, 0 where none comes in time."""
+        self._receiver.settimeout(timeout)
+        try:
+            return self._receiver.recv(1)[0]
+        except TimeoutError:
+            return 0
 
     def watch_parent(self) -> None:
         """Have SIGTERM come when the process that started this one ends, however it ends.
@@ -58,3 +65,28 @@ class Signals:
             self._sender.send(bytes([signal.SIGTERM]))
 
         threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def end_in_time(signals: Signals, drain_timeout: float) -> None:
+    """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
+
+    Should a thread keep the interpreter's lock so long, C ends the process.
+    """
+    until = time.monotonic() + drain_timeout + _OVERTIME
+
+    def watch() -> None:
+        while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
+            pass
+        _log.warning("ended at once, calls were cut off")
+        end_now()
+
+    threading.Thread(target=watch, name="end", daemon=True).start()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(drain_timeout + _OVERTIME + 0.2, exit=True, file=nowhere)
+
+
+def end_now() -> None:
+    """End the process without waiting for threads."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    os._exit(0)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from nnpa_server.errors import too_many_calls
-from nnpa_server.rpc.call import Call
+from nnpa_server.rpc.call import Call, CallContext, interrupt
 
 # Streams that watch what others run, and last until they are cut off.
 _OBSERVING = frozenset(("ObserveNetwork", "RecordTrace"))
@@ -49,26 +49,29 @@ class Streams:
             for stream in self._open
         )
 
-    def hang_up(self) -> None:
-        """Cut off conversations that wait for their next message, of which there will be none."""
-        self._cut_off(lambda call: call.converses and call.waiting)
+    def hang_up(self) -> bool:
+        """End conversations that wait for their next message; return whether there were some."""
+        return self._cut_off(lambda call: call.converses and call.waiting, interrupt)
 
     def close(self) -> None:
         """Stop looking for idle streams."""
         self._stopped.set()
 
-    def _cut_off(self, is_chosen: Callable[[Call], bool]) -> None:
+    def _cut_off(
+        self, is_chosen: Callable[[Call], bool], end: Callable[[CallContext], object]
+    ) -> bool:
         """End streams before their clients do; a message that comes to one now is not looked at."""
         with self._lock:
             ended = [call for call in self._open if is_chosen(call)]
             for call in ended:
                 call.is_cut_off = True
         for call in ended:
-            call.context.cancel()
+            end(call.context)
+        return bool(ended)
 
     def _reap(self) -> None:
         while not self._stopped.wait(min(5.0, self._idle_timeout / 4)):
-            self._cut_off(self._is_idle)
+            self._cut_off(self._is_idle, lambda context: context.cancel())
 
     def _is_idle(self, call: Call) -> bool:
         idled = time.monotonic() - call.touched > self._idle_timeout

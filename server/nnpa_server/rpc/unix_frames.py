@@ -120,7 +120,10 @@ class PlainListener:
             raise
         thread = threading.Thread(target=self._serve, args=(connection,), name="plain", daemon=True)
         with self._lock:  # until it runs: who stops the listener waits for those that do
-            is_room = len(self._open) < self._most + _SPARE and not self._stopped.is_set()
+            is_room = (
+                len(self._open) < self._most + min(self._most, _SPARE)
+                and not self._stopped.is_set()
+            )
             if is_room:
                 try:
                     thread.start()

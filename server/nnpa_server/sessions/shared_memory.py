@@ -6,25 +6,22 @@ are read and written through the file, not mapped: what a client does to its obj
 spoil its own data, or be an error, and nothing else. What is read is a copy before it is looked at.
 Or the client sends a descriptor over a plain socket, of memory whose size is sealed: it cannot be
 taken away from under the server, which maps it.
-Sources: shm_overview(7): objects are files in /dev/shm; memfd_create(2), "File sealing".
+Source: memfd_create(2), "File sealing".
 """
 
 import fcntl
 import mmap
 import os
-import re
-import stat
 from typing import Protocol
 
 import numpy as np
 from nnpa_emulator.machine import Memory
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.sessions.shared_objects import NAMES, ObjectAccess, is_name, open_object
 from nnpa_server.sessions.store import Session
 
 HOLDING = "shared memory"
-_OBJECTS = "/dev/shm"
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PIECE = 1 << 30  # bytes of one read or write, below what Linux does at once
 
 
@@ -63,11 +60,11 @@ class Sharing(Protocol):
 
 
 class SharedMemory:
-    """An open object of POSIX shared memory."""
+    """An open object of POSIX shared memory; `file`, if it is open already, is taken over."""
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int, file: int | None = None) -> None:
         self.name, self.size = name, size
-        self._file = _open(name)
+        self._file = _open(name) if file is None else file
         held = os.fstat(self._file).st_size
         if held < size:
             self.close()
@@ -174,32 +171,22 @@ def _require(memory: Sharing, offset: int, size: int, path: str) -> None:
 def _open(name: str) -> int:
     """Open an object of this user; no name leads out of the folder of objects."""
     path = "session.shared_memory.name"
-    if _NAME.fullmatch(name) is None or name in (".", ".."):
-        raise invalid(path, repr(name[:80]), "1 to 64 of A-Z a-z 0-9 . _ -")
-    folder = os.open(_OBJECTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not is_name(name):
+        raise invalid(path, repr(name[:80]), NAMES)
     try:
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        file = os.open(name, flags, dir_fd=folder)
+        return open_object(name)
     except OSError as error:
         raise invalid(path, name, "an object of shared memory of this user") from error
-    finally:
-        os.close(folder)
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        os.close(file)
-        raise invalid(path, name, "an object of shared memory of this user")
-    return file
 
 
-def open_for(peer: str, name: str, size: int) -> SharedMemory | None:
+def open_for(access: ObjectAccess, peer: str, name: str, size: int) -> SharedMemory | None:
     """Open what the client at `peer` wants to share; none where the server cannot reach it.
 
-    A client elsewhere may name what it cannot know is somebody else's: only those on a Unix socket,
-    which the system lets near, share anything.
+    Only clients on a Unix socket, which the system lets near, share anything.
     """
     if not peer.startswith("unix:") or not size:
         return None
     try:
-        return SharedMemory(name, size)
-    except CallRefused:
+        return SharedMemory(name, size, access.open(peer, name))
+    except (CallRefused, OSError):
         return None

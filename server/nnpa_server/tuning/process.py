@@ -3,7 +3,9 @@
 
 import ctypes
 import gc
+import resource
 import sys
+from contextlib import suppress
 
 from threadpoolctl import threadpool_limits
 
@@ -40,6 +42,15 @@ def give_back() -> None:
     """Return free memory to the system: what ended sessions held."""
     if (library := glibc()) is not None:
         library.malloc_trim(0)
+
+
+def raise_descriptor_limit() -> int:
+    """Have the system give as many file descriptors as it may; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # Linux gives no process more than fs.nr_open
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft if soft >= 0 else sys.maxsize
 
 
 def pin_blas() -> None:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interruption of long operations, at places that depend on shapes only: bits stay as they are.
+
+Whoever runs operations in a thread sets its check; operations call `go_on` between blocks, and the
+check raises what is to end them. What an interrupted operation has written to its output stays.
+"""
+
+import threading
+from collections.abc import Callable
+
+
+class _Thread(threading.local):
+    check: Callable[[], object] | None = None
+
+
+_thread = _Thread()
+
+
+def set_check(check: Callable[[], object] | None) -> None:
+    """Have operations of this thread call `check` between blocks, or nothing any more."""
+    _thread.check = check
+
+
+def go_on() -> None:
+    """Go on with an operation, unless this thread's check raises."""
+    check = _thread.check
+    if check is not None:
+        check()

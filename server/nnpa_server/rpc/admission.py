@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls whose message has not come: bounded in time, and in number while others want their place.
+
+gRPC reads the message of a unary call before it runs anything of ours, and holds a thread all the
+while. Served as a stream of one message, the call runs first: it shows its token before a byte of
+its message is read, and can be cut off when the message does not come.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from nnpa_server.rpc.call import CallContext
+
+_PERIODS = 4  # looks at the calls that wait, in the least time that one may wait
+
+
+class MessageWaits:
+    """Calls that wait for their message; a thread cuts off those that wait too long.
+
+    A call may wait for `timeout` seconds, or for `min_wait` while more than `limit` wait: the
+    oldest are cut off first. `give_back` is called after calls ended whose message never came: it
+    returns to the system what gRPC held of it.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        min_wait: float,
+        timeout: float,
+        give_back: Callable[[], object] = int,
+    ) -> None:
+        self._limit, self._min_wait, self._timeout = limit, min(min_wait, timeout), timeout
+        self._give_back = give_back
+        self._since: dict[CallContext, float] = {}  # the oldest first
+        self._is_unfinished = False
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="message-waits", daemon=True).start()
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    @contextmanager
+    def waiting(self, context: CallContext) -> Generator[None]:
+        """Count a call while its message is awaited."""
+        self._since[context] = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            self._is_unfinished = True
+            raise
+        finally:
+            del self._since[context]
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._min_wait / _PERIODS):
+            self.cut_off_late()
+            if self._is_unfinished and not self._since:
+                self._is_unfinished = False
+                self._give_back()
+
+    def cut_off_late(self) -> None:
+        """Cut off the calls that have waited too long."""
+        now, waiting = time.monotonic(), self._since.copy()
+        excess = len(waiting) - self._limit
+        for index, (context, since) in enumerate(waiting.items()):
+            if now - since > (self._min_wait if index < excess else self._timeout):
+                context.cancel()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listeners of gRPC: their addresses, TLS, and bounds on connections.
+
+Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+
+from nnpa_server.config import OVERSIZE_BYTES, Config
+
+MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
+_HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
+
+
+class CannotListen(Exception):
+    """A listener could not be opened; the text says which and why."""
+
+
+def server_options(config: Config) -> Sequence[tuple[str, int]]:
+    """Return the options of each of gRPC's servers."""
+    return (
+        ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
+        ("grpc.max_allowed_incoming_connections", config.max_accepted),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(min(seconds * 1e3, (1 << 31) - 1))
+
+
+def _credentials(config: Config) -> grpc.ServerCredentials:
+    tls = config.tls
+    assert tls is not None
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.certificate)], tls.client_ca, tls.client_ca is not None
+    )
+
+
+def make_way(address: str) -> None:
+    """Remove a socket that a dead server left, and refuse to take a live one's."""
+    path = Path(address.removeprefix("unix:"))
+    if not address.startswith("unix:") or not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink()
+            return
+    raise CannotListen(f"cannot listen on {address}: another server does")
+
+
+def listen(server: grpc.Server, address: str, config: Config) -> str:
+    """Have a server listen on an address; return it, with the port that was picked."""
+
+    def add(credentials: grpc.ServerCredentials | None) -> int:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+
+    return bind(address, add, config)
+
+
+def bind(address: str, add: Callable[[grpc.ServerCredentials | None], int], config: Config) -> str:
+    """Listen on an address, over TLS if it is TCP and there is a certificate; return it."""
+    make_way(address)
+    on_tls = config.tls is not None and not address.startswith("unix:")
+    try:
+        port = add(_credentials(config) if on_tls else None)
+    except RuntimeError as error:
+        raise CannotListen(f"cannot listen on {address}: is it in use?") from error
+    if address.startswith("unix:"):
+        return address
+    return f"{address.rpartition(':')[0]}:{port}"

@@ -13,6 +13,7 @@ from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader, compile_onnx
 from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.saved_models import SavedModels
 from nnpa_server.open_inference.service import OpenInferenceService
 from nnpa_server.open_inference.shared_memory import Regions
 from nnpa_server.sessions.metrics import Metrics
@@ -28,10 +29,11 @@ class Models:
         metrics: Metrics | None,
         ready: threading.Event,
         shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
+        saved: SavedModels | None = None,
     ) -> None:
         limit = config.limits.max_session_bytes
         compile_model = partial(compile_onnx, shortcuts=frozenset(shortcuts))
-        self.loader = Loader(repository, compile_model, config.models, limit)
+        self.loader = Loader(repository, compile_model, config.models, limit, saved)
         self.regions = Regions() if config.shared_memory else None
         reader = RequestReader(repository, limit)
         read, self.is_quick = compose_reader(reader.read, shortcuts)

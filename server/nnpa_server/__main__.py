@@ -133,6 +133,12 @@ _COUNT = {"type": click.IntRange(1)}
     "NAME.onnx, or NAME/VERSION/model.onnx with NAME/config.pbtxt.",
 )
 @_flag("--max-models", 64, "Models at a time, versions counted.", **_COUNT)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that keeps the models that clients publish; without it they end with the server.",
+)
+@_flag("--max-state-bytes", "8GiB", "Bytes of --state.", **_SIZE)
 @_flag("--max-response", "4MiB", "Largest answer of an inference; requests may say more.", **_SIZE)
 @click.option("--no-model-control", is_flag=True, help="Clients may not load or unload models.")
 @click.option(

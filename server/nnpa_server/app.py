@@ -32,6 +32,7 @@ from nnpa_server.accelerator import (
 from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
 from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
@@ -119,6 +120,9 @@ class Server:
         self.inference_address = ""
         self.is_draining = False
         self.repository = Repository(config.max_models)
+        self.saved = (
+            None if config.state is None else SavedModels(config.state, config.max_state_bytes)
+        )
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         if config.offers_reflection:
@@ -128,7 +132,12 @@ class Server:
         config, self.models_ready = self.config, threading.Event()
         self.models = Lazy(
             lambda: open_inference.make_models(
-                config, self.repository, self.metrics, self.models_ready, config.shortcuts
+                config,
+                self.repository,
+                self.metrics,
+                self.models_ready,
+                config.shortcuts,
+                self.saved,
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)
@@ -144,13 +153,19 @@ class Server:
             config.shortcuts,
         )
 
+    @property
+    def _has_models(self) -> bool:
+        """Whether there may be models to load at the start."""
+        return self.config.models is not None or bool(self.saved and self.saved.names())
+
     def load_models(self) -> None:
-        """Load the models of the operator's folder, then say that the server is ready for more."""
+        """Load the operator's models and the saved ones, then say that the server is ready."""
         try:
-            if self.config.models is not None:
+            if self._has_models:
                 self.models.get().loader.load_folder()
+                self.models.get().loader.load_saved()
         except Exception:
-            _log.exception("the models of %s are not all loaded", self.config.models)
+            _log.exception("the models of --models and --state are not all loaded")
         self.models_ready.set()
         self.health.set(open_inference.SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
@@ -172,7 +187,7 @@ class Server:
         self._grpc.start()
         for name in _HEALTHY:
             self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        if self.config.models is None:
+        if not self._has_models:
             self.load_models()
         else:
             threading.Thread(target=self.load_models, name="models", daemon=True).start()
@@ -303,6 +318,8 @@ class Server:
         models = self.models.peek()
         if models is not None and models.regions is not None:
             models.regions.close()
+        if self.saved is not None:
+            self.saved.close()
         if self.exposition is not None:
             self.exposition.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -333,7 +350,7 @@ def serve(config: Config) -> int:
             services = server.models.get, server.mli.get
             warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
-    except (CannotListen, TokensInvalid) as error:
+    except (CannotListen, StateInvalid, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():

@@ -86,6 +86,8 @@ class Config:
     exit_with_parent: bool = False
     models: Path | None = None
     max_models: int = 64
+    state: Path | None = None
+    max_state_bytes: int = 8 * GIB
     max_response: int = 4 * MIB  # what gRPC clients take by default
     no_model_control: bool = False
     shared_memory: bool = False

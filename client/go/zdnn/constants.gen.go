@@ -719,7 +719,8 @@ const ERROR_REASON_MODEL_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_F
 const ERROR_REASON_MODEL_UNAVAILABLE = zdnnv1.ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE
 
 // ERROR_REASON_MODEL_QUOTA_EXCEEDED: RESOURCE_EXHAUSTED: the server holds as many models, or as
-// many regions of shared memory, as it may; "field" and "limit".
+// many regions of shared memory, as it may, or as many bytes of models on disk ("max_state_bytes");
+// "field", "value" and "limit".
 const ERROR_REASON_MODEL_QUOTA_EXCEEDED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_QUOTA_EXCEEDED
 
 // ERROR_REASON_EXTENSION_NOT_OFFERED: UNIMPLEMENTED: an extension of the protocol that this server
@@ -741,6 +742,10 @@ const ERROR_REASON_RESPONSE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_RESPONSE
 // ERROR_REASON_FAULTS_NOT_ALLOWED: PERMISSION_DENIED: the session is to inject faults, which its
 // server was not started for; "option" is the flag that it lacks.
 const ERROR_REASON_FAULTS_NOT_ALLOWED = zdnnv1.ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED
+
+// ERROR_REASON_MODEL_NOT_OWNED: PERMISSION_DENIED: the model is the operator's, or another token's;
+// "field", "value", "limit". Its owner may replace and unload it, and a token that is an admin's.
+const ERROR_REASON_MODEL_NOT_OWNED = zdnnv1.ErrorReason_ERROR_REASON_MODEL_NOT_OWNED
 
 // DataLayouts: Layouts of tensors: zdnn_data_layouts (zDNN API Reference 1.2.0, "Data layouts").
 // The comment names the dimensions outermost first.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nnpa_server.config import Config
 from nnpa_server.open_inference.handlers import SERVICE, handlers_of
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.saved_models import SavedModels
 from nnpa_server.sessions.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def make_models(
     metrics: Metrics | None,
     ready: threading.Event,
     shortcuts: Collection[str],
+    saved: SavedModels | None = None,
 ) -> "Models":
-    """Return what runs models; `ready` is set when those of the operator's folder are loaded."""
+    """Return what runs models; `ready` is set when those of the operator and `saved` are loaded."""
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, ready, shortcuts)
+    return models(config, repository, metrics, ready, shortcuts, saved)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model's bytes to a published network: compile, warm up, publish.
 
-Calls of other models, and of the version that is being replaced, go on.
+Calls of other models, and of the version that is being replaced, go on. Loads run side by side;
+what is published is on disk before, where there is `--state`.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,9 +23,14 @@ from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
+from nnpa_server.open_inference.changes import Change, Changes
+from nnpa_server.open_inference.owners import OPERATOR, require_owner
 from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, State, not_found
+from nnpa_server.open_inference.saved_models import Damaged, SavedModels
 from nnpa_server.open_inference.sources import Options, Source
+from nnpa_server.sessions import audit
+from nnpa_server.sessions.tokens import caller
 
 if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
@@ -33,23 +40,31 @@ if TYPE_CHECKING:
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
 _log = logging.getLogger("nnpa.models")
-_MAX_LOADS = 8  # loads that may wait for their turn
+_MAX_LOADS = 8  # loads of clients at a time
+SAVED_LOAD_TIMEOUT = 60.0
+"""Seconds that the start waits for a saved model."""
 _SEED = 0
 _FREE_DIM = 1  # what a dim of any size is in the warm-up
 
 
 class Loader:
-    """Loads and unloads models of a folder, and such as requests bring; one at a time."""
+    """Loads and unloads models of a folder, such as requests bring, and such as are `saved`."""
 
     def __init__(
-        self, repository: Repository, compile_model: Compile, folder: Path | None, limit: int
+        self,
+        repository: Repository,
+        compile_model: Compile,
+        folder: Path | None,
+        limit: int,
+        saved: SavedModels | None = None,
     ) -> None:
         self._repository = repository
         self.compile = compile_model
         self._folder = folder
         self._limit = limit
-        self._turn = threading.Lock()
-        self._waiting = threading.BoundedSemaphore(_MAX_LOADS)
+        self._saved = saved
+        self._changes = Changes()
+        self._places = threading.BoundedSemaphore(_MAX_LOADS)
 
     def note_folder(self) -> list[str]:
         """Enter the names of the folder into the index; return them."""
@@ -66,56 +81,145 @@ class Loader:
         """Load every model of the folder; failures are logged and entered into the index."""
         for name in self.note_folder():
             try:
-                self.load(name, "", {})
+                source_of = partial(self._source, name, "", {})
+                self._load(Change(name, OPERATOR), source_of, at_start=True)
             except CallRefused as error:
-                self._repository.note(name, State.UNAVAILABLE, error.message)
-                _log.warning("model %s is not loaded: %s", name, error.message)
+                self._leave_out(name, error.message)
+
+    def load_saved(self) -> None:
+        """Load every saved model; failures are logged and entered into the index.
+
+        What takes too long goes on by itself.
+        """
+        operators = self.note_folder()
+        for name in [] if self._saved is None else self._saved.names():
+            if name in operators:
+                _log.warning("saved model %s is left out: the folder has its name", name)
+                continue
+            thread = threading.Thread(target=self._load_saved, args=(name,), daemon=True)
+            thread.start()
+            thread.join(SAVED_LOAD_TIMEOUT)
+            if thread.is_alive():
+                text = "saved model %s still loads after %g s: the start does not wait for it"
+                _log.warning(text, name, SAVED_LOAD_TIMEOUT)
+
+    def _load_saved(self, name: str) -> None:
+        try:
+            source_of = partial(self._saved_source, name, "")
+            self._load(Change(name, self._owner(name) or ""), source_of, at_start=True)
+        except CallRefused as error:
+            self._leave_out(name, error.message)
+        except Exception as error:
+            self._leave_out(name, from_exception(error).message)
+            _log.exception("saved model %s", name)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self._repository.note(name, State.UNAVAILABLE, why)
+        _log.warning("model %s is not loaded: %s", name, why)
 
     def load(
         self, name: str, override: str, files: Mapping[str, bytes], *, new: bool = False
     ) -> None:
-        """Load a model and publish it in place of what has its name, which a `new` one may not."""
-        if not self._waiting.acquire(blocking=False):
+        """Load a model and publish it in place of what has its name, which a `new` one may not.
+
+        Raises CallRefused, also where the caller does not own what has its name.
+        """
+        if not self._places.acquire(blocking=False):
             raise too_many_calls("max_loads", _MAX_LOADS)
         try:
-            with self._turn:
-                if new and self._repository.versions(name):
-                    text = f"{name[:MAX_NAME]!r} names a published model"
-                    raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:MAX_NAME])
-                self._load(self._source(name, override, files))
+            source_of = partial(self._source, name, override, files)
+            self._load(Change(name, caller().name, yields=not files), source_of, is_new=new)
         finally:
-            self._waiting.release()
+            self._places.release()
+        audit.model_changed("model_published", name, caller().name)
 
     def _source(self, name: str, override: str, files: Mapping[str, bytes]) -> Source:
         if files:
             if sources.NAME.fullmatch(name) is None:
                 raise sources.bad_name(name)
-            return sources.from_request(name, override, files)
-        if self._folder is None:
+            return sources.from_request(name, override, files, caller().name)
+        source = None
+        if self._folder is not None:
+            source = sources.from_folder(self._folder, name, override)
+        if source is None and self._saved is not None and self._saved.owner(name) is not None:
+            source = self._saved_source(name, override)
+        if source is None and self._folder is None:
             raise sources.no_folder(name)
-        source = sources.from_folder(self._folder, name, override)
         if source is None:
             self._repository.forget(name)
             raise not_found(name, "", "the folder has no model of this name")
         return source
 
-    def _load(self, source: Source) -> None:
-        name = source.name
-        self._repository.require_room(name)
-        self._repository.note(name, State.LOADING)
+    def _saved_source(self, name: str, override: str) -> Source:
+        assert self._saved is not None
         try:
-            models = [
-                self._make(source, version, contents)
-                for version, contents in source.chosen().items()
-            ]
-            self._repository.publish(models)
-        except Exception as error:
-            refused = from_exception(error)
-            self._repository.note(name, State.UNAVAILABLE, refused.message)
-            raise
+            return sources.from_saved(self._saved.read(name), override)
+        except (Damaged, OSError) as error:
+            text = f"model {name}: its file in --state is damaged: {error}"
+            reason = wire.ERROR_REASON_MODEL_UNAVAILABLE
+            raise CallRefused(reason, text, model=name, state=State.UNAVAILABLE) from error
+
+    def _load(
+        self,
+        change: Change,
+        source_of: Callable[[], Source],
+        *,
+        is_new: bool = False,
+        at_start: bool = False,
+    ) -> None:
+        """Load what `source_of` reads; the start writes nothing to disk."""
+        name = change.name
+        with self._changes.under_way(change):
+            source = source_of()
+            versions = source.chosen()
+            self._require_free(name, len(versions), is_new)
+            if self._saved is not None and source.owner != OPERATOR and not at_start:
+                size = sources.to_save(source).size
+                self._saved.require_room(name, size, source.owner, _quota("max_state_bytes"))
+            self._repository.note(name, State.LOADING)
+            try:
+                models = [self._make(source, *version) for version in versions.items()]
+                with self._changes.lock:
+                    self._require_free(name, len(models), is_new)
+                    if not change.is_superseded:
+                        self._publish(change, source, models, at_start)
+            except Exception as error:
+                if not change.is_superseded:
+                    self._repository.note(name, State.UNAVAILABLE, from_exception(error).message)
+                raise
+
+    def _publish(
+        self, change: Change, source: Source, models: Sequence[Model], at_start: bool
+    ) -> None:
+        """Publish models that are on disk before, where a client brought them."""
+        if self._saved is not None and not at_start:
+            if source.owner == OPERATOR:
+                self._saved.remove(source.name)
+            else:
+                self._saved.save(sources.to_save(source), _quota("max_state_bytes"))
+        self._repository.publish(models)
+        self._changes.supersede(source.name, change)
         for model in models:
             facts = "; ".join(f"{key} {value}" for key, value in model.properties.items())
-            _log.info("model %s version %s is ready: %s", name, model.version, facts)
+            _log.info("model %s version %s is ready: %s", model.name, model.version, facts)
+
+    def _require_free(self, name: str, versions: int, is_new: bool) -> None:
+        """Refuse versions of a model that the caller may not publish, or for which is no room."""
+        is_saved = self._saved is not None and self._saved.owner(name) is not None
+        if is_new and (is_saved or self._repository.versions(name)):
+            text = f"{name[:MAX_NAME]!r} names a published model"
+            raise CallRefused(wire.ERROR_REASON_MODEL_EXISTS, text, model=name[:MAX_NAME])
+        require_owner(name, self._owner(name))
+        self._repository.require_room(name, versions, caller().name, _quota("max_models"))
+
+    def _owner(self, name: str) -> str | None:
+        """Return whose a name is, None if it is nobody's."""
+        owner = self._repository.owner(name)
+        if owner is None and self._folder is not None and name in sources.scan(self._folder):
+            owner = OPERATOR
+        if owner is None and self._saved is not None:
+            owner = self._saved.owner(name)
+        return owner
 
     def _make(self, source: Source, version: str, contents: Path | bytes) -> Model:
         data = sources.read(contents, self._limit, source.name)
@@ -128,23 +232,28 @@ class Loader:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
             raise CallRefused(wire.ERROR_REASON_MODEL_INVALID, text, **facts) from error
-        return Model(source.name, version, plan, properties)
+        return Model(source.name, version, plan, properties, source.owner)
 
     def unload(self, name: str) -> None:
-        """Withdraw a model; unknown ones are refused, unloaded ones are no error."""
-        if not self._waiting.acquire(blocking=False):
-            raise too_many_calls("max_loads", _MAX_LOADS)
-        try:
-            with self._turn:
-                self._unload(name)
-        finally:
-            self._waiting.release()
+        """Withdraw a model, also from disk, and what loads under its name.
 
-    def _unload(self, name: str) -> None:
-        if not self._repository.withdraw(name):
-            names = {entry.name for entry in self._repository.index()}
-            if name not in names:
-                raise not_found(name)
+        Unknown ones are refused, as are those of other owners; unloaded ones are no error.
+        """
+        with self._changes.lock:
+            require_owner(name, self._owner(name))
+            is_removed = self._saved is not None and self._saved.remove(name)
+            is_removed = self._changes.supersede(name) or is_removed
+            if not self._repository.withdraw(name):
+                if not is_removed and name not in {e.name for e in self._repository.index()}:
+                    raise not_found(name)
+                if is_removed:
+                    self._repository.note(name, State.UNAVAILABLE, "unloaded")
+        audit.model_changed("model_unloaded", name, caller().name)
+
+
+def _quota(name: str) -> int | None:
+    """Return what the caller's token says of a quota, None if it says nothing."""
+    return caller().quotas.get(name)
 
 
 def _placement(plan: "Plan") -> dict[str, str]:

@@ -13,6 +13,7 @@ from nnpa_server.open_inference.inference import Inference
 from nnpa_server.open_inference.loading import Loader, compile_onnx
 from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.saved_models import SavedModels
 from nnpa_server.open_inference.service import OpenInferenceService
 from nnpa_server.open_inference.shared_memory import Regions
 from nnpa_server.sessions.metrics import Metrics
@@ -29,10 +30,11 @@ class Models:
         metrics: Metrics | None,
         ready: threading.Event,
         shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
+        saved: SavedModels | None = None,
     ) -> None:
         limit = config.limits.max_session_bytes
         compile_model = partial(compile_onnx, shortcuts=frozenset(shortcuts))
-        self.loader = Loader(repository, compile_model, config.models, limit)
+        self.loader = Loader(repository, compile_model, config.models, limit, saved)
         access = ObjectAccess.of(config)
         self.regions = None if access is None else Regions(access, config.max_regions)
         reader = RequestReader(repository, limit)

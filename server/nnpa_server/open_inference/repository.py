@@ -101,6 +101,7 @@ class Model:
     version: str
     plan: "Plan"
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    owner: str = ""
     state: State = State.READY
     reason: str = ""
     statistics: Statistics = field(default_factory=Statistics)
@@ -142,12 +143,26 @@ class Repository:
             self._absent.pop(name, None)
         _end(before)
 
-    def require_room(self, name: str) -> None:
-        """Refuse one more model beyond the limit, before it is compiled."""
+    def require_room(self, name: str, versions: int, owner: str, quota: int | None = None) -> None:
+        """Refuse versions of one network beyond the limit, or its owner's `quota`."""
         with self._lock:
-            full = sum(map(len, self._models.values())) >= self._max_models
-            if full and name not in self._models:
-                raise too_many(self._max_models)
+            beside = [
+                model
+                for other, held in self._models.items()
+                if other != name
+                for model in held.values()
+            ]
+        if len(beside) + versions > self._max_models:
+            raise too_many(self._max_models)
+        own = sum(model.owner == owner for model in beside)
+        if quota is not None and own + versions > quota:
+            raise too_many(quota)
+
+    def owner(self, name: str) -> str | None:
+        """Return who published a network, None if it is not published."""
+        with self._lock:
+            versions = self._models.get(name)
+        return None if versions is None else next(iter(versions.values())).owner
 
     def withdraw(self, name: str, reason: str = "unloaded") -> bool:
         """Withdraw a network; return whether it was published. Its current runs finish."""

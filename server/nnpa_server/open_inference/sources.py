@@ -19,6 +19,8 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 
 from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.open_inference.owners import OPERATOR
+from nnpa_server.open_inference.saved_models import SavedModel
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FILE = re.compile(r"file:([0-9]{1,9})/[A-Za-z0-9._-]{1,64}\.onnx")
@@ -50,11 +52,12 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model to load: its files, or their contents, by version, and its configuration."""
+    """A model to load: its files, or their contents, by version, its configuration, its owner."""
 
     name: str
     versions: Mapping[str, Path | bytes]
     config: pb.ModelConfig
+    owner: str = OPERATOR
 
     @property
     def options(self) -> Options:
@@ -121,7 +124,7 @@ def from_folder(folder: Path, name: str, override: str = "") -> Source | None:
     return Source(name, versions, config)
 
 
-def from_request(name: str, override: str, files: Mapping[str, bytes]) -> Source:
+def from_request(name: str, override: str, files: Mapping[str, bytes], owner: str) -> Source:
     """Return the model that a request brings: `files` by "file:<version>/<file>.onnx"."""
     versions: dict[str, bytes] = {}
     for key, contents in files.items():
@@ -131,11 +134,26 @@ def from_request(name: str, override: str, files: Mapping[str, bytes]) -> Source
         versions[match[1]] = contents
     if not override:
         raise invalid("parameters", "file: without config", "both, as the protocol has it")
-    return Source(name, versions, _read_json(name, override))
+    return Source(name, versions, _read_json(name, override), owner)
+
+
+def from_saved(model: SavedModel, override: str = "") -> Source:
+    """Return a model that a client brought before; `override` is a JSON config."""
+    config = _read_json(model.name, override or model.config)
+    return Source(model.name, dict(model.files), config, model.owner)
+
+
+def to_save(source: Source) -> SavedModel:
+    """Return what is kept of a model that a client brought: the versions that it wants."""
+    config = json_format.MessageToJson(source.config, indent=None)
+    files = {version: data for version, data in source.chosen().items() if isinstance(data, bytes)}
+    return SavedModel(source.name, source.owner, config, files)
 
 
 def _read_json(name: str, text: str) -> pb.ModelConfig:
     config = pb.ModelConfig()
+    if len(text) > _MAX_CONFIG:
+        raise invalid("config", f"{len(text)} characters", f"at most {_MAX_CONFIG}")
     if text:
         try:
             json_format.Parse(text, config, ignore_unknown_fields=True)

@@ -44,6 +44,11 @@ def ended(tag: str, trail: Trail, why: str) -> None:
     _tell({"event": "session_ended", **_who(tag, trail), **counts})
 
 
+def model_changed(event: str, model: str, token: str) -> None:
+    """Tell that a caller published or unloaded a model: "model_published", "model_unloaded"."""
+    _tell({"event": event, "model": model, "token": token or "-"})
+
+
 def _who(tag: str, trail: Trail) -> Facts:
     return {
         "session": tag,

@@ -10,10 +10,13 @@ The file is TOML, one table per holder:
     sha256 = "64 hex digits, of the token"
     machines = ["telum1", "telum2"]        # all, where it is left out
     expires = 2030-01-01T00:00:00Z         # never
+    admin = true                           # may replace and unload everybody's models; false
     max_sessions = 4                       # as much as the server's flags of these names allow
     max_session_bytes = "1GiB"
     max_session_tensors = 1000
     max_session_cache = "64MiB"
+    max_models = 4                         # published models of this holder, versions counted
+    max_state_bytes = "1GiB"
 
 Source of the header: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage", 2.1.
 """
@@ -39,8 +42,9 @@ from nnpa_server.errors import CallRefused
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEADER, _SCHEME = "authorization", "bearer "
-_COUNTS = ("max_sessions", "max_session_tensors")
-_SIZES = ("max_session_bytes", "max_session_cache")
+_COUNTS = ("max_sessions", "max_session_tensors", "max_models")
+_SIZES = ("max_session_bytes", "max_session_cache", "max_state_bytes")
+_OF_MODELS = ("max_models", "max_state_bytes")
 _MAX_SHOWN = 80  # characters of a value in an error
 
 
@@ -52,7 +56,8 @@ class TokensInvalid(ValueError):
 class Token:
     """A holder of a token: SHA-256 of it, names of machines (empty: all), end in POSIX seconds.
 
-    `quotas` are those of `Limits` that are lower than the server's, by name.
+    `quotas` are those of sessions and of published models that are lower than the server's, by the
+    names of its flags; an admin may replace and unload models of others.
     """
 
     name: str
@@ -60,10 +65,15 @@ class Token:
     machines: frozenset[str]
     expires: float
     quotas: Mapping[str, int]
+    is_admin: bool = False
 
     def limits(self, most: Limits) -> Limits:
         """Return what a session of this holder may use, where the server gives at most `most`."""
-        lower = {key: min(value, getattr(most, key)) for key, value in self.quotas.items()}
+        lower = {
+            key: min(value, getattr(most, key))
+            for key, value in self.quotas.items()
+            if key not in _OF_MODELS
+        }
         return replace(most, **lower)
 
 
@@ -170,12 +180,15 @@ def _token(name: str, entry: object) -> Token:
         raise _wrong(f"{name}.sha256 is {digest!r}", "the 64 hex digits of a SHA-256")
     machines = _machines(name, left.pop("machines", None))
     expires = _expires(name, left.pop("expires", None))
+    is_admin = left.pop("admin", False)
+    if not isinstance(is_admin, bool):
+        raise _wrong(f"{name}.admin is {is_admin!r}", "true or false")
     quotas = {key: _quota(f"{name}.{key}", key, left.pop(key))
               for key in (*_COUNTS, *_SIZES) if key in left}  # fmt: skip
     if left:
-        keys = f"sha256, machines, expires, {', '.join((*_COUNTS, *_SIZES))}"
+        keys = f"sha256, machines, expires, admin, {', '.join((*_COUNTS, *_SIZES))}"
         raise _wrong(f"{name}.{min(left)}", f"one of {keys}")
-    return Token(name, bytes.fromhex(digest), machines, expires, quotas)
+    return Token(name, bytes.fromhex(digest), machines, expires, quotas, is_admin)
 
 
 def _machines(holder: str, names: object) -> frozenset[str]:

@@ -335,7 +335,7 @@ const (
 	// UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why".
 	ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE ErrorReason = 31
 	// RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-	// may; "field" and "limit".
+	// may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
 	ErrorReason_ERROR_REASON_MODEL_QUOTA_EXCEEDED ErrorReason = 32
 	// UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
 	// operator did not switch on; "field" names it.
@@ -350,6 +350,9 @@ const (
 	// PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
 	// is the flag that it lacks.
 	ErrorReason_ERROR_REASON_FAULTS_NOT_ALLOWED ErrorReason = 37
+	// PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
+	// Its owner may replace and unload it, and a token that is an admin's.
+	ErrorReason_ERROR_REASON_MODEL_NOT_OWNED ErrorReason = 38
 )
 
 // Enum value maps for ErrorReason.
@@ -393,6 +396,7 @@ var (
 		35: "ERROR_REASON_REGION_IN_USE",
 		36: "ERROR_REASON_RESPONSE_TOO_LARGE",
 		37: "ERROR_REASON_FAULTS_NOT_ALLOWED",
+		38: "ERROR_REASON_MODEL_NOT_OWNED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -433,6 +437,7 @@ var (
 		"ERROR_REASON_REGION_IN_USE":            35,
 		"ERROR_REASON_RESPONSE_TOO_LARGE":       36,
 		"ERROR_REASON_FAULTS_NOT_ALLOWED":       37,
+		"ERROR_REASON_MODEL_NOT_OWNED":          38,
 	}
 )
 
@@ -610,7 +615,7 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x11ZDNN_FUNC_RC_F007\x10\x87\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F008\x10\x88\xe03\x12\x17\n" +
 	"\x11ZDNN_FUNC_RC_F009\x10\x89\xe03\x1a\x11\x82\xb5\x18\r\n" +
-	"\vzdnn_status*\xd0\n" +
+	"\vzdnn_status*\xf2\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -651,7 +656,8 @@ const file_nnpa_zdnn_v1_status_proto_rawDesc = "" +
 	"\x1dERROR_REASON_REGION_NOT_FOUND\x10\"\x12\x1e\n" +
 	"\x1aERROR_REASON_REGION_IN_USE\x10#\x12#\n" +
 	"\x1fERROR_REASON_RESPONSE_TOO_LARGE\x10$\x12#\n" +
-	"\x1fERROR_REASON_FAULTS_NOT_ALLOWED\x10%b\x06proto3"
+	"\x1fERROR_REASON_FAULTS_NOT_ALLOWED\x10%\x12 \n" +
+	"\x1cERROR_REASON_MODEL_NOT_OWNED\x10&b\x06proto3"
 
 var (
 	file_nnpa_zdnn_v1_status_proto_rawDescOnce sync.Once

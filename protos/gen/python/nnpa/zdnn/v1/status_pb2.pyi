@@ -315,7 +315,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
     ERROR_REASON_MODEL_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 32
     """RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-    may; "field" and "limit".
+    may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
     """
     ERROR_REASON_EXTENSION_NOT_OFFERED: _ErrorReason.ValueType  # 33
     """UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
@@ -332,6 +332,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FAULTS_NOT_ALLOWED: _ErrorReason.ValueType  # 37
     """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
     is the flag that it lacks.
+    """
+    ERROR_REASON_MODEL_NOT_OWNED: _ErrorReason.ValueType  # 38
+    """PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
+    Its owner may replace and unload it, and a token that is an admin's.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -440,7 +444,7 @@ ERROR_REASON_MODEL_UNAVAILABLE: ErrorReason.ValueType  # 31
 """UNAVAILABLE: the server knows the model, and it is not loaded; "state" and "why"."""
 ERROR_REASON_MODEL_QUOTA_EXCEEDED: ErrorReason.ValueType  # 32
 """RESOURCE_EXHAUSTED: the server holds as many models, or as many regions of shared memory, as it
-may; "field" and "limit".
+may, or as many bytes of models on disk ("max_state_bytes"); "field", "value" and "limit".
 """
 ERROR_REASON_EXTENSION_NOT_OFFERED: ErrorReason.ValueType  # 33
 """UNIMPLEMENTED: an extension of the protocol that this server does not offer, or that its
@@ -457,6 +461,10 @@ ERROR_REASON_RESPONSE_TOO_LARGE: ErrorReason.ValueType  # 36
 ERROR_REASON_FAULTS_NOT_ALLOWED: ErrorReason.ValueType  # 37
 """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
 is the flag that it lacks.
+"""
+ERROR_REASON_MODEL_NOT_OWNED: ErrorReason.ValueType  # 38
+"""PERMISSION_DENIED: the model is the operator's, or another token's; "field", "value", "limit".
+Its owner may replace and unload it, and a token that is an admin's.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

@@ -55,6 +55,7 @@ final class Advice {
       case "RESPONSE_TOO_LARGE" ->
           "Set the option named on the channel, and say so in the request.";
       case "FAULTS_NOT_ALLOWED" -> "Start the server with --allow-faults, or leave the rules out.";
+      case "MODEL_NOT_OWNED" -> "Publish under another name, or ask a holder of an admin's token.";
       case "INTERNAL" -> "This is a defect of the server: report the correlation id.";
       default -> ofCode(code);
     };

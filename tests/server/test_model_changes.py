@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owners of published models, and loads that meet: who may change what, and which load counts."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from nnpa_server.errors import CallRefused
+from nnpa_server.open_inference.changes import Change, Changes
+from nnpa_server.open_inference.owners import OPERATOR, may_change, require_owner
+from nnpa_server.sessions.tokens import Token, set_caller
+
+
+@pytest.fixture(autouse=True)
+def nobody() -> Iterator[None]:
+    """Calls of these tests have no token when they end."""
+    yield
+    set_caller(None)
+
+
+def be(name: str, *, is_admin: bool = False) -> None:
+    """Make the calls from here on those of a token's holder."""
+    set_caller(Token(name, b"", frozenset(), 0.0, {}, is_admin))
+
+
+@pytest.mark.parametrize("owner", ["alice", "", OPERATOR])
+def test_admins_and_servers_without_tokens_may_everything(owner: str) -> None:
+    """An admin may change any model; so may everybody where there are no tokens."""
+    set_caller(None)
+    assert may_change(owner)
+    be("root", is_admin=True)
+    assert may_change(owner)
+
+
+def test_a_token_may_change_its_own_models() -> None:
+    """A holder's models are the holder's; those of others and of the operator are not."""
+    be("alice")
+    assert may_change("alice")
+    require_owner("free", None)
+    for owner, whose in (("bob", "another"), ("", "another"), (OPERATOR, "the operator")):
+        with pytest.raises(CallRefused, match=f"model m is {whose}.*'s, must be") as caught:
+            require_owner("m", owner)
+        assert caught.value.name == "MODEL_NOT_OWNED"
+        assert caught.value.metadata.keys() == {"field", "value", "limit"}
+        assert "bob" not in str(caught.value)
+
+
+def under_way(changes: Changes, *loads: Change) -> ExitStack:
+    """Begin loads, in order."""
+    stack = ExitStack()
+    for load in loads:
+        stack.enter_context(changes.under_way(load))
+    return stack
+
+
+def test_the_load_that_began_last_counts() -> None:
+    """A load supersedes those of its name that began before it, and no others."""
+    changes = Changes()
+    first, second, third, other = (
+        Change(name, "", yields=False) for name in ("m", "m", "m", "other")
+    )
+    with under_way(changes, first, other, second, third):
+        assert changes.supersede("m", second)
+        assert [load.is_superseded for load in (first, second, third, other)] == [
+            True, False, False, False,
+        ]  # fmt: skip
+
+
+def test_loads_of_what_was_on_disk_yield() -> None:
+    """A load that read the disk has no effect after a change that took effect meanwhile."""
+    changes = Changes()
+    brought, saved = Change("m", "", yields=False), Change("m", "")
+    with under_way(changes, brought, saved):
+        assert changes.supersede("m", brought)
+    assert saved.is_superseded
+
+
+def test_an_unload_ends_what_loads() -> None:
+    """An unload supersedes all loads of its name; loads that have ended are none."""
+    changes = Changes()
+    ended, load = Change("m", "", yields=False), Change("m", "", yields=False)
+    with under_way(changes, ended):
+        pass
+    with under_way(changes, load):
+        assert changes.supersede("m")
+        assert not changes.supersede("other")
+    assert (ended.is_superseded, load.is_superseded) == (False, True)
+    assert not changes.supersede("m")
+
+
+def test_nobody_ends_loads_of_others() -> None:
+    """A holder's unload leaves the loads of other holders alone."""
+    changes = Changes()
+    load = Change("m", "alice", yields=False)
+    with under_way(changes, load):
+        be("bob")
+        assert not changes.supersede("m")
+        assert not load.is_superseded
+        be("alice")
+        assert changes.supersede("m")
+        assert load.is_superseded

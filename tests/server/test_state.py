@@ -1,0 +1,607 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published models over restarts, kills and damage, and who may change them: real servers."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.network.v1 import network_pb2, network_pb2_grpc
+from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa.zdnn.v1 import accelerator_pb2
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_server.open_inference import loading, models
+from nnpa_server.open_inference.saved_models import SavedModel, SavedModels
+
+from tests.server.onnx_models import Caller, binary, code_of, offering, refusal, request
+from tests.server.process import ServerProcess, serving, wait_until
+from tests.server.test_tokens import ALICE, BOB, GONE, bearer, entry, hang_up
+from tests.server.wire import refused
+
+CODE = grpc.StatusCode
+MIB = 1 << 20
+ANY_PORT = ("--listen", "127.0.0.1:0")
+ROW = np.array([[8, 2, -2, 0.5]], np.float32)
+RESULTS = {
+    "Add": ROW + ROW,
+    "Sub": ROW - ROW,
+    "Mul": ROW * ROW,
+    "Div": np.ones_like(ROW),
+}
+"""What models of an operator answer for ROW and ROW."""
+MODELS = {op: binary(op, ("n", 4)) for op in RESULTS}
+ALL = '{"version_policy": {"all": {}}}'
+
+
+def wait_ready(caller: Caller) -> None:
+    """Wait until a server has loaded its models."""
+    wait_until(lambda: caller.stub.ServerReady(pb.ServerReadyRequest()).ready)
+
+
+@contextmanager
+def keeping(tmp_path: Path, *flags: str) -> Generator[tuple[ServerProcess, Caller]]:
+    """Run a server that keeps models in a folder, once it is ready; it is asked to end."""
+    with serving(tmp_path, *ANY_PORT, "--state", f"{tmp_path}/state", *flags) as server:
+        caller = Caller(server.address)
+        wait_ready(caller)
+        yield server, caller
+        caller.channel.close()
+        if server.process.poll() is None:
+            assert server.stop() == 0
+
+
+def load_message(name: str, config: str = "{}", **files: bytes) -> pb.RepositoryModelLoadRequest:
+    """Return the request that brings a model; `files` by version, as v1."""
+    message = pb.RepositoryModelLoadRequest(model_name=name)
+    message.parameters["config"].string_param = config
+    for version, data in files.items():
+        message.parameters[f"file:{version[1:]}/model.onnx"].bytes_param = data
+    return message
+
+
+def unload(caller: Caller, name: str) -> None:
+    """Unload a model."""
+    caller.stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name=name))
+
+
+def operator_of(caller: Caller, name: str) -> str | None:
+    """Return what operator a model runs, by what it answers; None if it is not offered."""
+    if caller.states().get(name, "UNAVAILABLE") == "UNAVAILABLE":
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.infer(name, x=ROW, y=ROW)
+        assert code_of(caught.value) in (CODE.NOT_FOUND, CODE.UNAVAILABLE)
+        return None
+    result = caller.infer(name, x=ROW, y=ROW)["z"]
+    (operator,) = (op for op, expected in RESULTS.items() if np.array_equal(result, expected))
+    return operator
+
+
+def publish_as(server: ServerProcess, name: str, data: bytes) -> None:
+    """Publish a model from a session of NetworkService."""
+    channel = grpc.insecure_channel(server.address)
+    session = AcceleratorServiceStub(channel).CreateSession(accelerator_pb2.CreateSessionRequest())
+    header = network_pb2.CreateNetworkHeader(
+        session=session.name, onnx_bytes=len(data), publish_as=name
+    )
+    parts = (
+        network_pb2.CreateNetworkRequest(header=header),
+        network_pb2.CreateNetworkRequest(chunk=data),
+    )
+    answer = network_pb2_grpc.NetworkServiceStub(channel).CreateNetwork(iter(parts))
+    assert answer.network
+    channel.close()
+
+
+def test_published_models_outlive_the_server(tmp_path: Path) -> None:
+    """Models, their versions and configurations are the same after a restart; unloaded are gone."""
+    with keeping(tmp_path) as (server, caller):
+        message = load_message("ops", ALL, v1=MODELS["Add"], v7=MODELS["Mul"])
+        message.parameters["config"].string_param = json.dumps(
+            {**json.loads(ALL), "parameters": {"machine": {"string_value": "z16"}}}
+        )
+        caller.stub.RepositoryModelLoad(message)
+        caller.load("gone", MODELS["Add"])
+        caller.load("replaced", MODELS["Add"])
+        caller.load("replaced", MODELS["Sub"])
+        publish_as(server, "shared", MODELS["Div"])
+        unload(caller, "gone")
+    with keeping(tmp_path) as (_, caller):
+        assert caller.states() == {"ops": "READY", "replaced": "READY", "shared": "READY"}
+        metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
+        assert list(metadata.versions) == ["1", "7"]
+        assert metadata.properties["machine"] == "telum1"
+        for version, op in (("1", "Add"), ("7", "Mul")):
+            asked = request("ops", x=ROW, y=ROW)
+            asked.model_version = version
+            answer = caller.stub.ModelInfer(asked)
+            assert answer.raw_output_contents[0] == RESULTS[op].tobytes()
+        assert [operator_of(caller, name) for name in ("replaced", "shared", "gone")] == [
+            "Sub", "Div", None,
+        ]  # fmt: skip
+        unload(caller, "ops")
+        assert caller.states()["ops"] == "UNAVAILABLE"
+    with keeping(tmp_path) as (_, caller):
+        assert caller.states() == {"replaced": "READY", "shared": "READY"}
+
+
+def test_without_state_nothing_stays(tmp_path: Path) -> None:
+    """A server without --state writes nothing, and forgets."""
+    for _ in range(2):
+        with serving(tmp_path, *ANY_PORT) as server:
+            caller = Caller(server.address)
+            assert caller.states() == {}
+            caller.load("mine", MODELS["Add"])
+            assert server.stop() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["server.log"]
+
+
+class Publisher:
+    """Publishes and unloads models of its own names until its server is killed.
+
+    `allowed` has what each name may run after the kill: what was acknowledged last, or what was
+    under way.
+    """
+
+    def __init__(self, names: list[str], seed: int) -> None:
+        self.allowed: dict[str, set[str | None]] = {name: {None} for name in names}
+        self._random = random.Random(seed)
+        self.acknowledged = 0
+
+    def run(self, address: str) -> None:
+        """Change models until a call fails."""
+        caller = Caller(address)
+        with suppress(grpc.RpcError):
+            while True:
+                name = self._random.choice(sorted(self.allowed))
+                op = self._random.choice([*RESULTS, None])
+                self.allowed[name] |= {op}
+                if op is None:
+                    if self.allowed[name] != {None}:
+                        unload(caller, name)
+                else:
+                    caller.load(name, MODELS[op])
+                self.allowed[name] = {op}
+                self.acknowledged += 1
+        caller.channel.close()
+
+
+def kill_while_publishing(tmp_path: Path, kills: int, seed: int) -> int:
+    """Kill servers that publish, look what is there after each; return what they acknowledged."""
+    publishers = [Publisher([f"p{n}a", f"p{n}b"], seed + n) for n in range(2)]
+    names = [name for publisher in publishers for name in publisher.allowed]
+    delays = random.Random(seed)
+    for _ in range(kills + 1):
+        flags = (*ANY_PORT, "--state", f"{tmp_path}/state")
+        with serving(tmp_path, *flags) as server:
+            caller = Caller(server.address)
+            wait_ready(caller)
+            for publisher in publishers:
+                for name, allowed in publisher.allowed.items():
+                    operator = operator_of(caller, name)
+                    assert operator in allowed, (name, operator, allowed, server.log_text())
+                    publisher.allowed[name] = {operator}
+            assert set(caller.states()) <= set(names)
+            assert "damaged" not in server.log_text()
+            assert not list((tmp_path / "state").glob("*.part"))
+            threads = [
+                threading.Thread(target=publisher.run, args=(server.address,))
+                for publisher in publishers
+            ]
+            for thread in threads:
+                thread.start()
+            time.sleep(delays.uniform(0.0, 0.5))
+            server.process.kill()
+            server.wait()
+            for thread in threads:
+                thread.join(60)
+            caller.channel.close()
+    return sum(publisher.acknowledged for publisher in publishers)
+
+
+def test_killed_servers_lose_nothing(tmp_path: Path) -> None:
+    """After kill -9 amid publishing every acknowledged change is there, and none half."""
+    assert kill_while_publishing(tmp_path, 3, seed=1) > 10
+
+
+@pytest.mark.heavy
+def test_many_killed_servers_lose_nothing(tmp_path: Path) -> None:
+    """The same, many times: NNPA_STATE_KILLS, else 20."""
+    kills = int(os.environ.get("NNPA_STATE_KILLS", "20"))
+    acknowledged = kill_while_publishing(tmp_path, kills, seed=2)
+    print(f"{kills} kills, {acknowledged} acknowledged changes")
+    assert acknowledged > kills
+
+
+def put(tmp_path: Path, *saved: SavedModel) -> list[Path]:
+    """Save models as a server would; return their files in order."""
+    folder = SavedModels(tmp_path / "state", 64 * MIB)
+    files: list[Path] = []
+    for model in saved:
+        before = set((tmp_path / "state").glob("*.model"))
+        folder.save(model)
+        files += set((tmp_path / "state").glob("*.model")) - before
+    folder.close()
+    return files
+
+
+def test_damaged_and_unusable_models_are_told_and_skipped(tmp_path: Path) -> None:
+    """Of damaged files, and of models that cannot be loaded, the log tells; all others load."""
+    header, contents, _, _ = put(
+        tmp_path,
+        SavedModel("header", "", "{}", {"1": MODELS["Add"]}),
+        SavedModel("contents", "", "{}", {"1": MODELS["Add"]}),
+        SavedModel("no_model", "", "{}", {"1": b"no model"}),
+        SavedModel("good", "", "{}", {"1": MODELS["Mul"]}),
+    )
+    header.write_bytes(b"x" + header.read_bytes()[1:])
+    contents.write_bytes(contents.read_bytes()[:-1] + b"x")
+    with keeping(tmp_path) as (server, caller):
+        assert caller.states() == {
+            "contents": "UNAVAILABLE",
+            "good": "READY",
+            "no_model": "UNAVAILABLE",
+        }
+        assert operator_of(caller, "good") == "Mul"
+        told = server.log_text()
+        assert f"{header.name} is damaged and ignored: it does not begin as a model" in told
+        assert "contents is not loaded" in told
+        assert "no_model is not loaded: model no_model: 8 bytes are not an ONNX model" in told
+        assert "Traceback" not in told
+        message = request("contents", x=ROW, y=ROW)
+        assert "damaged" in refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, message)
+        again = pb.RepositoryModelLoadRequest(model_name="contents")
+        assert "damaged" in refusal("MODEL_UNAVAILABLE", caller.stub.RepositoryModelLoad, again)
+        caller.load("contents", MODELS["Sub"])
+        caller.load("header", MODELS["Sub"])
+        unload(caller, "no_model")
+    with keeping(tmp_path) as (server, caller):
+        assert caller.states() == {"contents": "READY", "good": "READY", "header": "READY"}
+        assert "damaged" not in server.log_text()
+
+
+def test_the_start_waits_for_no_model_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A saved model that takes too long is told; the server is ready, and it comes later."""
+    go_on, compile_model = threading.Event(), loading.compile_onnx
+    put(
+        tmp_path,
+        SavedModel("a_slow", "", "{}", {"1": MODELS["Add"]}),
+        SavedModel("b_quick", "", "{}", {"1": MODELS["Mul"]}),
+    )
+
+    def compile_slowly(data: bytes, *arguments: Any, **options: Any) -> Any:
+        if data == MODELS["Add"]:
+            assert go_on.wait(60)
+        return compile_model(data, *arguments, **options)
+
+    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(loading, "SAVED_LOAD_TIMEOUT", 0.5)
+    with offering(state=tmp_path / "state") as (_, caller):
+        wait_ready(caller)
+        wait_until(lambda: caller.states() == {"a_slow": "LOADING", "b_quick": "READY"})
+        assert "saved model a_slow still loads after 0.5 s" in caplog.text
+        caller.load("other", MODELS["Sub"])
+        go_on.set()
+        wait_until(lambda: caller.states()["a_slow"] == "READY")
+        assert operator_of(caller, "a_slow") == "Add"
+
+
+@pytest.mark.parametrize("change", ["load", "unload"])
+def test_a_client_need_not_wait_for_a_saved_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """What a client makes of a model that still loads counts: the older one never comes back."""
+    loads, go_on, compile_model = threading.Event(), threading.Event(), loading.compile_onnx
+    put(tmp_path, SavedModel("mine", "", "{}", {"1": MODELS["Add"]}))
+
+    def compile_slowly(data: bytes, *arguments: Any, **options: Any) -> Any:
+        if data == MODELS["Add"]:
+            loads.set()
+            assert go_on.wait(60)
+        return compile_model(data, *arguments, **options)
+
+    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    with offering(state=tmp_path / "state") as (_, caller):
+        assert loads.wait(60)
+        if change == "load":
+            caller.load("mine", MODELS["Mul"])
+        else:
+            unload(caller, "mine")
+        go_on.set()
+        wait_ready(caller)
+        expected = {"load": "Mul", "unload": None}[change]
+        assert operator_of(caller, "mine") == expected
+    with offering(state=tmp_path / "state") as (_, caller):
+        wait_ready(caller)
+        assert operator_of(caller, "mine") == expected
+
+
+def test_bytes_on_disk_have_a_limit(tmp_path: Path) -> None:
+    """A model beyond --max-state-bytes is refused before it is compiled; unloading helps."""
+    (file,) = put(tmp_path / "sample", SavedModel("a", "", "{}", {"1": MODELS["Add"]}))
+    limit = 2 * file.stat().st_size + 10
+    with keeping(tmp_path, "--max-state-bytes", f"{limit}") as (_, caller):
+        for name in "ab":
+            caller.load(name, MODELS["Add"])
+        message = load_message("c", v1=MODELS["Add"])
+        text = refusal("MODEL_QUOTA_EXCEEDED", caller.stub.RepositoryModelLoad, message)
+        assert f"max_state_bytes is {limit}" in text
+        garbage = load_message("c", v1=bytes(limit))
+        refusal("MODEL_QUOTA_EXCEEDED", caller.stub.RepositoryModelLoad, garbage)
+        assert caller.states() == {"a": "READY", "b": "READY"}
+        caller.load("a", MODELS["Mul"])
+        unload(caller, "b")
+        caller.stub.RepositoryModelLoad(message)
+        files = list((tmp_path / "state").glob("*.model"))
+        assert sum(path.stat().st_size for path in files) <= limit
+
+
+def start_fails(*flags: str) -> str:
+    """Start a server that cannot start; return what it says."""
+    command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1, ended
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    """Two servers never share a folder; one that cannot be made ends the start, and is named."""
+    with keeping(tmp_path):
+        state = f"{tmp_path}/state"
+        assert f"--state {state}: another server has it" in start_fails("--state", state)
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in start_fails("--state", f"{tmp_path}/file/state")
+
+
+def test_the_operators_name_wins(tmp_path: Path) -> None:
+    """A saved model whose name the folder of --models has is told and left out."""
+    put(tmp_path, SavedModel("div", "", "{}", {"1": MODELS["Add"]}))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "div.onnx").write_bytes(MODELS["Div"])
+    with keeping(tmp_path, "--models", f"{tmp_path}/models") as (server, caller):
+        assert operator_of(caller, "div") == "Div"
+        assert "saved model div is left out" in server.log_text()
+    (tmp_path / "models" / "div.onnx").unlink()
+    with keeping(tmp_path, "--models", f"{tmp_path}/models") as (_, caller):
+        assert operator_of(caller, "div") == "Add"
+        (tmp_path / "models" / "div.onnx").write_bytes(MODELS["Div"])
+        caller.stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="div"))
+        assert operator_of(caller, "div") == "Div"
+        assert not list((tmp_path / "state").glob("*.model"))
+
+
+ROOT = "r" * 43
+TOKENS = "".join((entry("alice", ALICE), entry("bob", BOB), entry("root", ROOT, "admin = true")))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[ServerProcess, Callable[[str], "Owner"]]]:
+    """A server with tokens, a model of the operator's, and a folder of state; and its callers."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "div.onnx").write_bytes(MODELS["Div"])
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    with guarding(tmp_path) as both:
+        yield both
+
+
+@contextmanager
+def guarding(tmp_path: Path) -> Generator[tuple[ServerProcess, Callable[[str], "Owner"]]]:
+    """Run a server with tokens; return it with what makes a caller of a token."""
+    flags = ("--tokens", f"{tmp_path}/tokens.toml", "--models", f"{tmp_path}/models")
+    with serving(tmp_path, *ANY_PORT, "--state", f"{tmp_path}/state", *flags) as server:
+
+        def owner(token: str) -> Owner:
+            return Owner(server, token)
+
+        ready = owner(ROOT)
+        wait_until(lambda: ready.call("ServerReady", pb.ServerReadyRequest()).ready)
+        yield server, owner
+        if server.process.poll() is None:
+            assert server.stop() == 0
+
+
+class Owner:
+    """Calls of the Open Inference Protocol with a token."""
+
+    def __init__(self, server: ServerProcess, token: str) -> None:
+        self._bearer = bearer(server, token)
+        self._caller = Caller(server.address)
+
+    def call(self, method: str, message: Any) -> Any:
+        """Call a method."""
+        return getattr(self._caller.stub, method)(message, metadata=self._bearer.metadata)
+
+    def load(self, name: str, op: str) -> None:
+        """Publish a model."""
+        self.call("RepositoryModelLoad", load_message(name, v1=MODELS[op]))
+
+    def load_by_name(self, name: str) -> None:
+        """Have the server read a model of its own again."""
+        self.call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=name))
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
+        self.call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=name))
+
+    def infer(self, name: str) -> bytes:
+        """Run a model."""
+        answer = self.call("ModelInfer", request(name, x=ROW, y=ROW))
+        return bytes(answer.raw_output_contents[0])
+
+
+def not_owned(name: str) -> Any:
+    """Expect a refusal that names the field and the model, and not its owner."""
+    return refused(CODE.PERMISSION_DENIED, "MODEL_NOT_OWNED", field="model_name", value=name)
+
+
+Guarded = tuple[ServerProcess, Callable[[str], Owner]]
+
+
+def test_owners_change_their_models(guarded: Guarded, tmp_path: Path) -> None:
+    """Who published a model may replace and unload it, also after a restart; others may run it."""
+    server, owner = guarded
+    alice, bob = owner(ALICE), owner(BOB)
+    alice.load("mine", "Add")
+    for change in (partial(bob.load, "mine", "Sub"), partial(bob.unload, "mine")):
+        with not_owned("mine"):
+            change()
+    assert alice.infer("mine") == bob.infer("mine") == RESULTS["Add"].tobytes()
+    alice.load("mine", "Mul")
+    assert server.stop() == 0
+    with guarding(tmp_path) as (_, owner):
+        alice, bob = owner(ALICE), owner(BOB)
+        assert bob.infer("mine") == RESULTS["Mul"].tobytes()
+        with not_owned("mine"):
+            bob.load("mine", "Sub")
+        with not_owned("mine"):
+            bob.load_by_name("mine")
+        with not_owned("mine"):
+            bob.unload("mine")
+        alice.load_by_name("mine")
+        alice.unload("mine")
+        bob.load("mine", "Sub")
+        with not_owned("mine"):
+            alice.unload("mine")
+
+
+def test_the_operators_models_are_the_operators(guarded: Guarded) -> None:
+    """Models of --models are changed by admins only: not replaced, unloaded or read again."""
+    _, owner = guarded
+    alice, root = owner(ALICE), owner(ROOT)
+    for change in (
+        partial(alice.load, "div", "Sub"),
+        partial(alice.unload, "div"),
+        partial(alice.load_by_name, "div"),
+    ):
+        with not_owned("div"):
+            change()
+    root.unload("div")
+    with not_owned("div"):
+        alice.load("div", "Sub")
+    root.load_by_name("div")
+    assert alice.infer("div") == RESULTS["Div"].tobytes()
+
+
+def test_admins_may_change_everything(guarded: Guarded) -> None:
+    """An admin replaces and unloads models of others; what an admin publishes is the admin's."""
+    server, owner = guarded
+    alice, root = owner(ALICE), owner(ROOT)
+    alice.load("mine", "Add")
+    root.load("mine", "Mul")
+    assert alice.infer("mine") == RESULTS["Mul"].tobytes()
+    with not_owned("mine"):
+        alice.load("mine", "Add")
+    root.unload("mine")
+    alice.load("mine", "Add")
+    wait_until(lambda: server.log_text().count("event=model_") == 4)
+    lines = [line.partition("event=")[2] for line in server.log_text().splitlines()]
+    assert [line for line in lines if line] == [
+        "model_published model=mine token=alice",
+        "model_published model=mine token=root",
+        "model_unloaded model=mine token=root",
+        "model_published model=mine token=alice",
+    ]
+
+
+def test_model_quotas_are_the_tokens(guarded: Guarded, tmp_path: Path) -> None:
+    """A token's models and their bytes are bounded by its entry; others, and replacing, go on."""
+    server, owner = guarded
+    size = len(MODELS["Add"])
+    quotas = ("max_models = 2", f"max_state_bytes = {3 * size}")
+    tokens = entry("alice", ALICE, *quotas) + entry("bob", BOB)
+    (tmp_path / "tokens.toml").write_text(tokens)
+    hang_up(server, "2 tokens are known")
+    alice, bob = owner(ALICE), owner(BOB)
+    alice.load("a", "Add")
+    with refused(CODE.RESOURCE_EXHAUSTED, "MODEL_QUOTA_EXCEEDED", field="max_models", limit=2):
+        alice.call(
+            "RepositoryModelLoad", load_message("b", ALL, v1=MODELS["Add"], v2=MODELS["Mul"])
+        )
+    big = load_message("a", ALL, v1=MODELS["Add"], v2=bytes(3 * size))
+    field = "max_state_bytes"
+    with refused(CODE.RESOURCE_EXHAUSTED, "MODEL_QUOTA_EXCEEDED", field=field, limit=3 * size):
+        alice.call("RepositoryModelLoad", big)
+    alice.load("a", "Mul")
+    for name in "bcd":
+        bob.load(name, "Sub")
+
+
+def test_models_of_a_revoked_token_stay(guarded: Guarded, tmp_path: Path) -> None:
+    """A withdrawn token's models go on, also over a restart, until an admin removes them."""
+    server, owner = guarded
+    owner(ALICE).load("mine", "Add")
+    kept = entry("bob", BOB) + entry("root", ROOT, "admin = true")
+    (tmp_path / "tokens.toml").write_text(kept)
+    hang_up(server, "2 tokens are known")
+    with refused(CODE.UNAUTHENTICATED, "TOKEN_INVALID"):
+        owner(ALICE).unload("mine")
+    assert server.stop() == 0
+    with guarding(tmp_path) as (_, owner):
+        bob, root = owner(BOB), owner(ROOT)
+        assert bob.infer("mine") == RESULTS["Add"].tobytes()
+        for change in (partial(bob.load, "mine", "Sub"), partial(bob.unload, "mine")):
+            with not_owned("mine"):
+                change()
+        root.unload("mine")
+        bob.load("mine", "Sub")
+
+
+def test_models_from_before_tokens_are_an_admins(tmp_path: Path) -> None:
+    """What was published without tokens is no token's; without tokens everybody owns everything."""
+    with keeping(tmp_path) as (_, caller):
+        caller.load("old", MODELS["Add"])
+    (tmp_path / "models").mkdir()
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    with guarding(tmp_path) as (_, owner):
+        with not_owned("old"):
+            owner(ALICE).load("old", "Sub")
+        owner(ALICE).load("alices", "Sub")
+        owner(ROOT).load("old", "Mul")
+    with keeping(tmp_path) as (_, caller):
+        assert operator_of(caller, "old") == "Mul"
+        caller.load("alices", MODELS["Add"])
+        unload(caller, "old")
+
+
+def test_a_damaged_model_is_an_admins(guarded: Guarded, tmp_path: Path) -> None:
+    """Whose a damaged file is nobody knows: only an admin replaces or removes it."""
+    server, owner = guarded
+    owner(ALICE).load("mine", "Add")
+    assert server.stop() == 0
+    (file,) = (tmp_path / "state").glob("*.model")
+    file.write_bytes(b"damaged")
+    with guarding(tmp_path) as (_, owner):
+        for change in (owner(ALICE).unload, owner(BOB).unload):
+            with not_owned("mine"):
+                change("mine")
+        with not_owned("mine"):
+            owner(BOB).load("mine", "Sub")
+        owner(ROOT).unload("mine")
+        owner(BOB).load("mine", "Sub")
+
+
+def test_expired_tokens_own_on(tmp_path: Path) -> None:
+    """A token that has expired owns its models still."""
+    (tmp_path / "models").mkdir()
+    put(tmp_path, SavedModel("mine", "gone", "{}", {"1": MODELS["Add"]}))
+    gone = entry("gone", GONE, "expires = 2020-01-01T00:00:00Z")
+    (tmp_path / "tokens.toml").write_text(TOKENS + gone)
+    with guarding(tmp_path) as (_, owner):
+        with refused(CODE.UNAUTHENTICATED, "TOKEN_INVALID"):
+            owner(GONE).unload("mine")
+        with not_owned("mine"):
+            owner(BOB).unload("mine")
+        assert owner(BOB).infer("mine") == RESULTS["Add"].tobytes()

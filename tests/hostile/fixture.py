@@ -105,8 +105,8 @@ class Fixture:
         request = zdnn.ExecuteRequest(session=self.session, operations=operations)
         self._setup(ACCELERATOR + "Execute", request)
         self.network = models.ready(self.caller, self.session, models.harmless())
-        self._load_model()
-        self._open_trace()
+        self.load_model()
+        self.open_trace()
 
     def drop(self) -> None:
         """Delete the session, and all that belongs to it."""
@@ -129,13 +129,15 @@ class Fixture:
             raise FixtureError(f"{path}: {answer.name}: {answer.details}")
         return answer
 
-    def _load_model(self) -> None:
+    def load_model(self) -> None:
+        """Load the model that inferences run, if it is not there."""
         request = oip.ModelReadyRequest(name=recorded.MODEL)
         answer = self.caller.call(INFERENCE + "ModelReady", request, timeout=SETUP_TIMEOUT)
         if not answer.is_ok or not answer.read(oip.ModelReadyResponse).ready:
             models.load(self.caller, recorded.MODEL, models.harmless(), timeout=SETUP_TIMEOUT)
 
-    def _open_trace(self) -> None:
+    def open_trace(self) -> None:
+        """Open a trace for a call that ends it."""
         request = trace.RecordTraceRequest().SerializeToString()
         self._tracing = self.caller.open(recorded.TRACING + "RecordTrace", iter([request]))
         with suppress(grpc.RpcError, StopIteration):
@@ -155,23 +157,27 @@ class Fixture:
         if not self.caller.call(NETWORK + "GetNetworkInfo", request, timeout=TIMEOUT).is_ok:
             self.renew()
 
-    def _delete_created(self, answer: Answer) -> None:
+    def delete_created(self, answer: Answer) -> None:
+        """Delete the session that an answer names."""
         request = zdnn.DeleteSessionRequest(name=answer.read(zdnn.Session).name)
         self.caller.call(ACCELERATOR + "DeleteSession", request, timeout=SETUP_TIMEOUT)
 
-    def _destroy_created(self, answer: Answer) -> None:
+    def destroy_created(self, answer: Answer) -> None:
+        """Destroy the network that an answer names."""
         created = answer.read(network.CreateNetworkResponse).network.name
         request = network.DestroyNetworkRequest(session=self.session, network=created)
         if created:
             self.caller.call(NETWORK + "DestroyNetwork", request, timeout=SETUP_TIMEOUT)
 
-    def _unload_others(self, answer: Answer) -> None:
+    def unload_others(self, answer: Answer) -> None:
+        """Unload the model that an answer names, unless inferences run it."""
         name = answer.read(oip.RepositoryModelLoadResponse).model_name
         if name != recorded.MODEL:
             request = oip.RepositoryModelUnloadRequest(model_name=name)
             self.caller.call(INFERENCE + "RepositoryModelUnload", request, timeout=SETUP_TIMEOUT)
 
-    def _unregister(self, _answer: Answer) -> None:
+    def unregister(self, _answer: Answer) -> None:
+        """Unregister all regions."""
         request = oip.SystemSharedMemoryUnregisterRequest()
         self.caller.call(INFERENCE + "SystemSharedMemoryUnregister", request, timeout=TIMEOUT)
 
@@ -181,12 +187,12 @@ class FixtureError(Exception):
 
 
 _RESTORE: Mapping[str, Callable[[Fixture, Answer], None]] = {
-    ACCELERATOR + "CreateSession": Fixture._delete_created,
+    ACCELERATOR + "CreateSession": Fixture.delete_created,
     ACCELERATOR + "DeleteSession": lambda fixture, _: fixture.renew(),
-    NETWORK + "CreateNetwork": Fixture._destroy_created,
+    NETWORK + "CreateNetwork": Fixture.destroy_created,
     NETWORK + "DestroyNetwork": lambda fixture, _: fixture.renew(),
-    INFERENCE + "RepositoryModelLoad": Fixture._unload_others,
-    INFERENCE + "RepositoryModelUnload": lambda fixture, _: fixture._load_model(),
-    INFERENCE + "SystemSharedMemoryRegister": Fixture._unregister,
-    recorded.TRACING + "EndTrace": lambda fixture, _: fixture._open_trace(),
+    INFERENCE + "RepositoryModelLoad": Fixture.unload_others,
+    INFERENCE + "RepositoryModelUnload": lambda fixture, _: fixture.load_model(),
+    INFERENCE + "SystemSharedMemoryRegister": Fixture.unregister,
+    recorded.TRACING + "EndTrace": lambda fixture, _: fixture.open_trace(),
 }

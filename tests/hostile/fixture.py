@@ -107,12 +107,14 @@ class Fixture:
         self.network = models.ready(self.caller, self.session, models.harmless())
         self.load_model()
         self.open_trace()
+        self.register()
 
     def drop(self) -> None:
         """Delete the session, and all that belongs to it."""
         if self.session:
             request = zdnn.DeleteSessionRequest(name=self.session)
             self.caller.call(ACCELERATOR + "DeleteSession", request, timeout=SETUP_TIMEOUT)
+            self._unregister()
         if self._tracing is not None:
             self._tracing.cancel()
         self.session, self._tracing = "", None
@@ -176,8 +178,15 @@ class Fixture:
             request = oip.RepositoryModelUnloadRequest(model_name=name)
             self.caller.call(INFERENCE + "RepositoryModelUnload", request, timeout=SETUP_TIMEOUT)
 
-    def unregister(self, _answer: Answer) -> None:
-        """Unregister all regions."""
+    def register(self) -> None:
+        """Have one region, which inferences read."""
+        self._unregister()
+        request = oip.SystemSharedMemoryRegisterRequest(
+            name=recorded.REGION, key=self.object.name, byte_size=recorded.OBJECT_BYTES
+        )
+        self.caller.call(INFERENCE + "SystemSharedMemoryRegister", request, timeout=TIMEOUT)
+
+    def _unregister(self) -> None:
         request = oip.SystemSharedMemoryUnregisterRequest()
         self.caller.call(INFERENCE + "SystemSharedMemoryUnregister", request, timeout=TIMEOUT)
 
@@ -193,6 +202,7 @@ _RESTORE: Mapping[str, Callable[[Fixture, Answer], None]] = {
     NETWORK + "DestroyNetwork": lambda fixture, _: fixture.renew(),
     INFERENCE + "RepositoryModelLoad": Fixture.unload_others,
     INFERENCE + "RepositoryModelUnload": lambda fixture, _: fixture.load_model(),
-    INFERENCE + "SystemSharedMemoryRegister": Fixture.unregister,
+    INFERENCE + "SystemSharedMemoryRegister": lambda fixture, _: fixture.register(),
+    INFERENCE + "SystemSharedMemoryUnregister": lambda fixture, _: fixture.register(),
     recorded.TRACING + "EndTrace": lambda fixture, _: fixture.open_trace(),
 }

@@ -31,7 +31,7 @@ Recording: TypeAlias = Sequence[Message]
 SESSION, NETWORK_NAME = "sessions/" + "S" * 32, "networks/" + "N" * 16
 TRACE, OBJECT = "traces/" + "T" * 32, "nnpa-fuzz-" + "K" * 16
 OBJECT_BYTES = 4096
-MODEL = "fuzzed"
+MODEL, REGION = "fuzzed", "region"
 TENSORS = (1, 2, 3, 4)
 SHAPE = (1, 1, 4, 8)
 MLI = "/nnpa.mli.v1.MliService/"
@@ -187,7 +187,9 @@ def _of_networks() -> dict[str, Sequence[Recording]]:
 
 def _load_request(name: str, data: bytes) -> oip.RepositoryModelLoadRequest:
     request = oip.RepositoryModelLoadRequest(model_name=name)
-    request.parameters["config"].string_param = '{"parameters":{"strict":{"string_value":"no"}}}'
+    request.parameters[
+        "config"
+    ].string_param = '{"parameters":{"machine":{"string_value":"telum1"}}}'
     request.parameters["file:1/model.onnx"].bytes_param = data
     return request
 
@@ -202,14 +204,14 @@ def _infer_requests() -> list[oip.ModelInferRequest]:
     typed.parameters["nnpa_max_response_bytes"].int64_param = 1 << 20
     region = oip.ModelInferRequest(model_name=MODEL)
     region.inputs.add(name="x", datatype="FP32", shape=[1, 4])
-    region.inputs[0].parameters["shared_memory_region"].string_param = "region"
+    region.inputs[0].parameters["shared_memory_region"].string_param = REGION
     region.inputs[0].parameters["shared_memory_byte_size"].int64_param = 16
     return [raw, typed, region]
 
 
 def _of_inference() -> dict[str, Sequence[Recording]]:
     register = oip.SystemSharedMemoryRegisterRequest(
-        name="region", key=OBJECT, byte_size=OBJECT_BYTES
+        name="another", key=OBJECT, byte_size=OBJECT_BYTES
     )
     cuda = oip.CudaSharedMemoryRegisterRequest(name="region", raw_handle=b"h", byte_size=16)
     version = {"name": MODEL, "version": "1"}

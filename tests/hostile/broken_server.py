@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 import grpc
 
-from tests.hostile.calls import OPTIONS
+from tests.hostile.calls import ACCELERATOR, OPTIONS
 from tests.hostile.target import OWN_SERVER
 
-EVERY = 10
+EXECUTE, EVERY = ACCELERATOR + "Execute", 10
 LEAK_BYTES = 8 << 20
 SLOW_SECONDS = 3.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def _leak(answer: bytes, _context: grpc.ServicerContext) -> bytes:
 
 
 def _descriptors(answer: bytes, _context: grpc.ServicerContext) -> bytes:
-    _kept.append(os.open("/dev/null", os.O_RDONLY))
+    _kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(8))
     return answer
 
 
@@ -84,7 +84,7 @@ def executable(folder: Path, fault: str) -> Path:
 
 
 class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs alone
-    """Hands every call on as bytes; every tenth answer comes with the fault."""
+    """Hands every call on as bytes; every tenth answer of Execute comes with the fault."""
 
     def __init__(self, channel: grpc.Channel, fault: str) -> None:
         self._channel, self._fault = channel, FAULTS[fault]
@@ -98,7 +98,7 @@ class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the
             context.add_callback(call.cancel)
             try:
                 for response in call:
-                    is_spoiled = next(self._numbers) % EVERY == 0
+                    is_spoiled = method == EXECUTE and next(self._numbers) % EVERY == 0
                     yield self._fault(response, context) if is_spoiled else response
             except grpc.RpcError:
                 context.set_trailing_metadata(call.trailing_metadata())
@@ -109,6 +109,8 @@ class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the
 
 def main(fault: str, flags: Sequence[str]) -> None:
     """Start the working server on the Unix socket alone, and the proxy on TCP."""
+    if "--help" in flags:
+        os.execv(OWN_SERVER, [str(OWN_SERVER), "--help"])
     addresses = [flags[at + 1] for at, flag in enumerate(flags) if flag == "--listen"]
     (socket,) = (address for address in addresses if address.startswith("unix:"))
     rest = [flag for flag in flags if flag != "--listen" and flag not in addresses]

@@ -43,10 +43,14 @@ class Fixture:
         self.session = self.network = self.trace = ""
         self._tracing: Any = None
         self._calls = itertools.count(1)
-        self.renew()
 
     def send(self, path: str, messages: tuple[bytes, ...]) -> Answer:
-        """Send a case; return how it ended. Afterwards all that it changed is as before."""
+        """Send a case; return how it ended. Afterwards all that it changed is as before.
+
+        Raises `FixtureError` when what belongs to the client cannot be made.
+        """
+        if not self.session:
+            self.renew()
         raws = tuple(map(self._named, messages))
         if path == PLAIN_SOCKET:
             answer = self._send_plainly(raws)

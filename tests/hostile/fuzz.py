@@ -137,9 +137,9 @@ class Fuzzer:
             self._fuzz(fixtures, bystander)
 
     def _fuzz(self, fixtures: list[Fixture], bystander: BystanderProcess) -> None:
+        self._rest(fixtures)
         for kept in corpus.kept_cases():
             self._send(kept, fixtures[0])
-        self._rest(fixtures)
         begin, before = time.monotonic(), self.progress.seconds
         bystander.enter("attack")
         with MemorySampler(self.server.pid) as sampler:

@@ -7,7 +7,7 @@ What it runs on is imported when the first call comes: a server without the pack
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
@@ -21,6 +21,7 @@ from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.sessions.store import Store
 
 if TYPE_CHECKING:
+    from nnpa_server.network.service import NetworkService
     from nnpa_server.open_inference.loading import Loader
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["NetworkService"]
@@ -34,14 +35,14 @@ def make_service(
     repository: Repository,
     loader: "Loader | None",
     shortcuts: frozenset[str] = frozenset(SHORTCUTS),
-) -> Any:
+) -> "NetworkService":
     """Return the service; `loader` lets clients publish. Raises CallRefused without onnx."""
     try:
-        module = import_module("nnpa_server.network.service")
+        service: type[NetworkService] = import_module("nnpa_server.network.service").NetworkService
     except ImportError as error:
         text = "this server was installed without the packages for ONNX: pip install 'nnpa[onnx]'"
         raise CallRefused(wire.ERROR_REASON_EXTENSION_NOT_OFFERED, text, field="onnx") from error
-    return module.NetworkService(store, repository, loader, shortcuts)
+    return service(store, repository, loader, shortcuts)
 
 
 def add_to(

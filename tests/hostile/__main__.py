@@ -109,7 +109,7 @@ def _add_fuzz(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--seconds", type=float, default=0.0, help="default 120, if there is no other bound")
     add("--messages", type=int, default=0, help="end after so many in all runs")
-    add("--calls", type=int, default=0, metavar="PER_METHOD", help="past the session's check")
+    add("--calls", type=int, default=0, metavar="PER_METHOD", help="that each method must have")
     add("--seed", type=int, default=1, help="the same seed sends the same messages")
     add("--case", type=int, metavar="NUMBER", help="send one case of the seed, and tell its end")
     add("--corpus", action="store_true", help="send what once broke something, and nothing else")

@@ -19,7 +19,7 @@ import tests.hostile.attacks
 from tests.hostile.bystander import BystanderProcess, Phase
 from tests.hostile.gauges import MIB, MemorySampler, memory, wait_until_quiet
 from tests.hostile.scene import BYSTANDER, ROWS, Row, Scene
-from tests.hostile.target import SESSION_BYTES, SESSIONS, Server, help_text
+from tests.hostile.target import SESSION_BYTES, SESSIONS, Server
 
 IDLE_SECONDS, LATER_SECONDS = 3.0, 1.0
 QUIET_TIMEOUT = 60.0
@@ -116,7 +116,7 @@ def _attack_beside_bystander(scene: Scene, verdict: Verdict) -> None:
 
 def _health_flags(scene: Scene) -> list[str]:
     """Return the flag of a listener for health alone, if the build has it."""
-    if HEALTH_FLAG not in help_text(scene.executable):
+    if not scene.offers(HEALTH_FLAG):
         return []
     return [HEALTH_FLAG, f"unix:{scene.folder / 'health.sock'}"]
 

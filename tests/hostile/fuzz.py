@@ -36,7 +36,10 @@ TRACEBACK = re.compile(rb"^Traceback ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Bounds:
-    """When a run ends: after seconds or messages, or when each method has its calls; 0 is never."""
+    """When a run ends: after seconds or messages, and else when each method has its calls.
+
+    0 is no bound. Calls that a method lacks in the end are a failure.
+    """
 
     seconds: float = 0.0
     messages: int = 0
@@ -143,7 +146,7 @@ class Fuzzer:
         begin, before = time.monotonic(), self.progress.seconds
         bystander.enter("attack")
         with MemorySampler(self.server.pid) as sampler:
-            while self.server.is_alive() and not self._is_over():
+            while self.server.is_alive() and not self.is_over():
                 self._send_some(fixtures)
                 self._rest(fixtures)
                 self.progress.seconds = before + time.monotonic() - begin
@@ -158,13 +161,13 @@ class Fuzzer:
         self._judge_rests()
         self._save()
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Tell whether the bounds are reached."""
         bounds, progress = self.bounds, self.progress
-        if bounds.seconds and progress.seconds >= bounds.seconds:
-            return True
-        if bounds.messages and progress.next >= bounds.messages:
-            return True
-        return bool(bounds.calls) and not self.lacking()
+        if bounds.seconds or bounds.messages:
+            is_late = bool(bounds.seconds) and progress.seconds >= bounds.seconds
+            return is_late or (bool(bounds.messages) and progress.next >= bounds.messages)
+        return not self.lacking()
 
     def lacking(self) -> list[str]:
         """Return the methods that have not their calls yet."""

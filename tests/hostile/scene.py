@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hostile.calls import Answer, Caller
-from tests.hostile.target import Server
+from tests.hostile.target import Server, help_text
 
 USER = "attacker"
 BYSTANDER = "bystander"
@@ -85,6 +85,10 @@ class Scene:
         )
         self.servers.append(server)
         return server
+
+    def offers(self, flag: str) -> bool:
+        """Tell whether the build has a flag."""
+        return flag in help_text(self.executable)
 
     def caller(self, name: str = USER, address: str = "") -> Caller:
         """Return a caller with a token, where tokens are asked for; "" has none."""

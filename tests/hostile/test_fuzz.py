@@ -115,6 +115,21 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
     assert fuzz.Progress.load(tmp_path / "none", 4) == fuzz.Progress(4)
 
 
+def test_a_run_ends() -> None:
+    """Seconds and messages end a run; calls end it where they are the only bound."""
+    few = fuzz.Progress(1, next=99, seconds=9.0, methods={EXECUTE: fuzz.MethodCount(9, 2)})
+    enough = fuzz.Progress(1, methods={path: fuzz.MethodCount(9, 3) for path in methods()})
+    for progress, bounds, is_over in (
+        (few, fuzz.Bounds(seconds=9.0, calls=3), True),
+        (few, fuzz.Bounds(messages=99, calls=3), True),
+        (few, fuzz.Bounds(calls=3), False),
+        (enough, fuzz.Bounds(calls=3), True),
+        (enough, fuzz.Bounds(seconds=9.0, calls=3), False),
+    ):
+        assert fuzz.Fuzzer(OWN_SERVER, progress, bounds).is_over() == is_over
+    assert len(fuzz.Fuzzer(OWN_SERVER, few, fuzz.Bounds(calls=3)).lacking()) == len(methods())
+
+
 @pytest.mark.heavy
 def test_recorded_calls_are_valid() -> None:
     """Every recorded call, as it was recorded, is answered as documented and past its session."""

@@ -145,7 +145,7 @@ def end_in_compilation(scene: Scene) -> None:
     """Compilation counts too."""
 
     def begin(caller: Caller) -> Callable[[], Answer]:
-        session, data = caller.session(), models.long_chain(30_000)
+        session, data = caller.session(), models.long_chain(99_000)
         return lambda: models.create(caller, session, data, timeout=60.0)
 
     _end_while(scene, "a model is compiled", begin)
@@ -160,6 +160,12 @@ def end_in_inference(scene: Scene) -> None:
         return lambda: models.create(caller, session, data, timeout=60.0)
 
     _end_while(scene, "shapes are inferred", begin)
+
+
+def _start_logging(scene: Scene, stderr: int) -> Server:
+    """Start a server that has a line in its log for each call."""
+    flags = ["--access-log"] if scene.offers("--access-log") else []
+    return scene.start(*flags, stderr=stderr)
 
 
 def _many_calls(scene: Scene, count: int = 3000) -> None:
@@ -189,7 +195,7 @@ def unread_log(scene: Scene) -> None:
     """A pipe that is full does not stop the server."""
     reading, writing = os.pipe()
     try:
-        server = scene.start(stderr=writing)
+        server = _start_logging(scene, writing)
         os.close(writing)
         _many_calls(scene)
         seconds = server.end(WAIT)
@@ -202,7 +208,7 @@ def unread_log(scene: Scene) -> None:
 def broken_log(scene: Scene) -> None:
     """Nor does a pipe that is broken."""
     reading, writing = os.pipe()
-    server = scene.start(stderr=writing)
+    server = _start_logging(scene, writing)
     os.close(writing)
     os.close(reading)
     _many_calls(scene)
@@ -215,7 +221,7 @@ def full_disk(scene: Scene) -> None:
     """Nor does a disk that is full."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        scene.start(stderr=full)
+        _start_logging(scene, full)
         _many_calls(scene)
     finally:
         os.close(full)

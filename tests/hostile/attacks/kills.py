@@ -12,7 +12,7 @@ from nnpa.oip import open_inference_grpc_pb2 as oip
 from tests.hostile import models
 from tests.hostile.calls import INFERENCE, Caller
 from tests.hostile.scene import Scene, row
-from tests.hostile.target import Server, help_text
+from tests.hostile.target import Server
 
 KILLS = int(os.environ.get("NNPA_KILLS", "10"))
 NAMES = tuple(f"kept{number}" for number in range(6))
@@ -86,7 +86,7 @@ def _require_kept(scene: Scene, caller: Caller, kept: _Kept) -> None:
 @row("14", f"kill -9 while models are published, {KILLS} times, with --state", bystander=False)
 def kill_while_publishing(scene: Scene) -> None:
     """A model that was published is there after a kill, and none is half there."""
-    if "--state" not in help_text(scene.executable):
+    if not scene.offers("--state"):
         scene.require(False, "the build has no --state: nothing stays")
         return
     folder, kept, chooser = str(scene.folder / "kept"), _Kept(), random.Random(1)

@@ -219,5 +219,5 @@ def list_after_delete(scene: Scene) -> None:
 def compilation_after_client(scene: Scene) -> None:
     """A model that is compiled for nobody is not compiled."""
     caller = scene.caller()
-    session, data = caller.session(), models.long_chain(30_000)
+    session, data = caller.session(), models.long_chain(99_000)
     _must_stop(scene, lambda: models.create(caller, session, data, timeout=60.0), caller.close)

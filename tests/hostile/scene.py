@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +117,7 @@ class Scene:
         self.require(count == 0, f"{attempt}: {count} tracebacks in the log")
 
     @contextmanager
-    def in_background(self, *calls: Callable[[], object]) -> Iterator[Sequence[threading.Thread]]:
+    def in_background(self, *calls: Callable[[], object]) -> Generator[Sequence[threading.Thread]]:
         """Have calls run in threads while the context lasts; it does not wait for them."""
         threads = [threading.Thread(target=call, daemon=True) for call in calls]
         for thread in threads:

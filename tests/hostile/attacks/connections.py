@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from nnpa.mli.v1 import mli_pb2
 from nnpa.network.v1 import network_pb2
@@ -150,7 +151,7 @@ def _send_endless(scene: Scene, path: str, token: str = "") -> None:
     """Send messages but for their ends over many connections, keep them for a while, and leave."""
     connections = [http2.Connection(scene.server.address) for _ in range(CONNECTIONS)]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        sizes = list(pool.map(lambda connection: _send_most(connection, path, token), connections))
+        sizes = list(pool.map(partial(_send_most, path=path, token=token), connections))
     scene.saw(f"{sum(sizes) >> 20} MiB taken of {CONNECTIONS * MESSAGE >> 20}")
     scene.stay(2.0)
     for connection in connections:

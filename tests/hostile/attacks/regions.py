@@ -2,7 +2,7 @@
 """Shared memory of others, read and written by name: row 5."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ FLAG = "--shared-memory"
 
 
 @contextmanager
-def _object() -> Iterator[Path]:
+def _object() -> Generator[Path]:
     """Make an object of shared memory that holds the victim's secret."""
     path = Path(f"/dev/shm/nnpa-attack-{secrets.token_hex(8)}")
     path.touch(mode=0o600)

@@ -96,7 +96,7 @@ class Fixture:
         try:
             self.drop()
             self._begin()
-        except (grpc.RpcError, AssertionError) as error:
+        except (grpc.RpcError, AssertionError, models.RefusedError) as error:
             raise FixtureError(repr(error)[:300]) from error
 
     def _begin(self) -> None:

@@ -68,8 +68,8 @@ class Finding:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What findings have in common that differ in numbers alone."""
-        return re.sub(r"[0-9a-f]{6,}|\d+", "#", self.text), self.method
+        """What findings have in common that differ in numbers and names alone."""
+        return re.sub(r"\[.*?\]|[0-9a-f]{6,}|\d+", "#", self.text), self.method
 
 
 @dataclass

@@ -34,7 +34,7 @@ FOREIGN = ("/grpc.health.", "/grpc.reflection.")
 FOREIGN_CODES = frozenset(("NOT_FOUND", "INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE"))
 CODES_OF_GRPC = frozenset(("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED", "UNIMPLEMENTED"))
 """Codes that gRPC adds by itself, without a reason."""
-_FAILURE = b"its log has the story"
+FAILURE = b"its log has the story"
 _LINES = re.compile(r"// ([A-Z_]+): |ERROR_REASON_([A-Z_]+) = [0-9]+;")
 _SESSION_REASONS = frozenset(
     ("SESSION_NOT_FOUND", "TOKEN_INVALID", "SERVER_DRAINING", "CALL_QUOTA_EXCEEDED")
@@ -89,7 +89,7 @@ def documented_codes() -> Mapping[str, str]:
 
 def fault_of(path: str, answer: Answer) -> str:
     """Return what is wrong with the code of an answer, or nothing."""
-    if any(_FAILURE in message for message in answer.messages):
+    if any(FAILURE in message for message in answer.messages):
         return "INTERNAL inside an answer"
     if answer.is_ok:
         return ""

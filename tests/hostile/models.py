@@ -23,6 +23,14 @@ LONG = 1 << 20
 Port = tuple[str, int, Sequence[int | str] | None]
 
 
+class RefusedError(Exception):
+    """A model is not hosted; `answer` says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.details)
+        self.answer = answer
+
+
 def node(
     operator: str,
     inputs: Sequence[str],
@@ -213,11 +221,15 @@ def init_request(session: str, network: str) -> pb.InitNetworkRequest:
 
 
 def ready(caller: Caller, session: str, data: bytes, source: str = "onnx_bytes") -> str:
-    """Bring a network into a session and initialise it; return its name."""
+    """Bring a network into a session and initialise it; return its name.
+
+    Raises `RefusedError` when the server does not take it.
+    """
     requests = create_requests(session, data, source)
     answer = caller.call(NETWORK + "CreateNetwork", *requests, timeout=20.0)
     response = answer.read(pb.CreateNetworkResponse)
-    assert response.network.name, f"{response.error}"
+    if not response.network.name:
+        raise RefusedError(replace(answer, details=response.error.text))
     name = response.network.name
     answer = caller.call(NETWORK + "InitNetwork", init_request(session, name))
     assert answer.read(pb.InitNetworkResponse).ok, f"{answer}"

@@ -17,8 +17,8 @@ TEXTS = ("", " ", "x", "a" * 300, "\0", "../../etc/passwd", "%s%n", "ünïcødé
 MAX_DEPTH = 3
 MAX_REPEATS = 40
 NAME_CHANCE = 0.05
-"""How often a name that a server gave is touched: most calls are to come past the session."""
-NAME_PREFIXES = ("sessions/", "networks/", "traces/")
+"""How often the name of what is there is touched: most calls are to come past such checks."""
+NAME_PREFIXES = ("sessions/", "networks/", "traces/", "machines/", "fuzzed", "region")
 _RANGES: dict[int, tuple[int, int]] = {
     FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),

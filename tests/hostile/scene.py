@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hostile.calls import Answer, Caller
+from tests.hostile.methods import FAILURE
 from tests.hostile.target import Server, help_text
 
 USER = "attacker"
@@ -109,6 +110,10 @@ class Scene:
         self.saw(f"{attempt}: {answer.name} {answer.details[:100]}")
         self.require(
             answer.code not in INTERNAL, f"{attempt}: {answer.code} {answer.details[:120]}"
+        )
+        self.require(
+            all(FAILURE not in message for message in answer.messages),
+            f"{attempt}: a failure inside the answer",
         )
 
     def require_quiet_log(self, attempt: str, before: str = "") -> None:

@@ -200,7 +200,7 @@ def work(number: int, address: str, socket: Path, watch: Watch, ended: threading
         try:
             client = Client(address, socket)
             turn = WAYS[(number + life) % len(WAYS)](client)
-        except (grpc.RpcError, AssertionError, OSError) as error:
+        except (grpc.RpcError, AssertionError, OSError, models.RefusedError) as error:
             watch.fail(f"a client could not begin: {error!r}")
             ended.wait(1.0)
             continue

@@ -19,14 +19,16 @@ from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
 from tests.hostile import http2
 from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, REFLECTION
 from tests.hostile.gauges import Gauges, memory
-from tests.hostile.scene import BYSTANDER, Scene, row
+from tests.hostile.lists import smallest
+from tests.hostile.plain_socket import METADATA, SUFFIX, PlainCall
+from tests.hostile.scene import BYSTANDER, USER, Scene, row
 
 CALLS = 130
 SECONDS = 6.0
 CONNECTIONS, MESSAGE = 40, 63 << 20
 SILENT_CONNECTIONS = 8000
 LEAVE_SECONDS, MAX_LEFT = 5.0, 512
-MAX_METRICS_THREADS = 64
+MAX_METRICS_THREADS = MAX_PLAIN_THREADS = 64
 MLI = "/nnpa.mli.v1.MliService/"
 PREFIX = struct.Struct(">BI")
 
@@ -147,6 +149,35 @@ def slow_requests(scene: Scene) -> None:
         connection.close()
 
 
+@row("3i", "300 plain sockets of which nothing comes", tokens=True)
+def silent_plain_sockets(scene: Scene) -> None:
+    """They keep a few threads for some seconds; then others get in, however long they stay."""
+    path = scene.server.socket.with_name(scene.server.socket.name + SUFFIX)
+    if not path.exists():
+        scene.saw("no plain socket")
+        return
+    before = Gauges.read(scene.server.pid).threads
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+    for plain in silent:
+        plain.settimeout(0.5)
+        with suppress(OSError):
+            plain.connect(str(path))
+            plain.sendall(PREFIX.pack(METADATA, 100))
+    scene.stay(1.0)
+    more = Gauges.read(scene.server.pid).threads - before
+    scene.saw(f"{more} threads more")
+    scene.require(more <= MAX_PLAIN_THREADS, f"{more} threads more, at most {MAX_PLAIN_THREADS}")
+    scene.stay(SECONDS)
+    caller = scene.caller()
+    with PlainCall(scene.server.socket, scene.server.tokens[USER]) as call:
+        answer = call.ask(smallest(caller.session()).SerializeToString())
+    scene.saw(f"then a list: {answer.name}")
+    scene.require(answer.is_ok, f"nobody got in after {SECONDS:g} s: {answer.name}")
+    for plain in silent:
+        plain.close()
+    caller.close()
+
+
 def _send_endless(scene: Scene, path: str, token: str = "") -> None:
     """Send messages but for their ends over many connections, keep them for a while, and leave."""
     connections = [http2.Connection(scene.server.address) for _ in range(CONNECTIONS)]
@@ -236,7 +267,7 @@ def packed_messages(scene: Scene) -> None:
 @row("4f", "40 plain sockets with a frame of 63 MiB that does not end", tokens=True)
 def endless_frames(scene: Scene) -> None:
     """Memory for frames of a plain socket whose caller has shown no token."""
-    path = scene.server.socket.with_name(scene.server.socket.name + ".plain")
+    path = scene.server.socket.with_name(scene.server.socket.name + SUFFIX)
     if not path.exists():
         scene.saw("no plain socket")
         return
@@ -246,7 +277,7 @@ def endless_frames(scene: Scene) -> None:
         with socket.socket(socket.AF_UNIX) as plain, suppress(OSError):
             plain.settimeout(3.0)
             plain.connect(str(path))
-            plain.sendall(PREFIX.pack(0x80, 0) + PREFIX.pack(0, MESSAGE))
+            plain.sendall(PREFIX.pack(METADATA, 0) + PREFIX.pack(0, MESSAGE))
             for _ in range(62):
                 plain.sendall(bytes(1 << 20))
                 taken += 1 << 20

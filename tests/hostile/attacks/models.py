@@ -81,10 +81,13 @@ def _run(scene: Scene, data: bytes, **arrays: npt.NDArray[np.generic]) -> None:
     """Run a model that takes memory on the host."""
     caller = scene.caller()
     session = caller.session()
-    name = models.ready(caller, session, data)
-    request = models.infer_request(session, name, **arrays)
-    answer = caller.call(NETWORK + "InferNetwork", request, timeout=RUN_SECONDS)
-    scene.require_documented("InferNetwork", answer)
+    try:
+        name = models.ready(caller, session, data)
+        request = models.infer_request(session, name, **arrays)
+        answer = caller.call(NETWORK + "InferNetwork", request, timeout=RUN_SECONDS)
+    except models.RefusedError as refusal:
+        answer = refusal.answer
+    scene.require_documented("a run on the host", answer)
     scene.stay(RUN_SECONDS - answer.seconds)
     caller.close()
 
@@ -106,11 +109,14 @@ def compiled_program(scene: Scene) -> None:
     """A program that was not compiled here asks for 4 GiB, and its caller leaves at once."""
     caller = scene.caller()
     session = caller.session()
-    name = models.ready(caller, session, sizing_program(), "program_bytes")
-    request = models.infer_request(session, name, n=np.array([1 << 30], np.int64))
-    answer = caller.call(NETWORK + "InferNetwork", request, timeout=0.5)
+    try:
+        name = models.ready(caller, session, sizing_program(), "program_bytes")
+        request = models.infer_request(session, name, n=np.array([1 << 30], np.int64))
+        answer = caller.call(NETWORK + "InferNetwork", request, timeout=0.5)
+    except models.RefusedError as refusal:
+        answer = refusal.answer
     caller.call(ACCELERATOR + "DeleteSession", zdnn.DeleteSessionRequest(name=session))
-    scene.require_documented("InferNetwork with a deadline of 0.5 s", answer)
+    scene.require_documented("a run with a deadline of 0.5 s", answer)
     scene.stay(RUN_SECONDS)
     caller.close()
 

@@ -8,6 +8,8 @@ import pytest
 from tests.hostile import attack, http2, known_answers
 from tests.hostile.broken_server import executable
 from tests.hostile.bystander import Phase
+from tests.hostile.calls import Answer
+from tests.hostile.methods import FAILURE
 from tests.hostile.scene import Row, Scene
 from tests.hostile.target import OWN_SERVER, SESSION_BYTES, SESSIONS
 
@@ -53,6 +55,19 @@ def test_complaints_of_the_bystander() -> None:
     phase = Phase(seconds=[0.1])
     phase.fail("list 3: INTERNAL")
     assert phase.complaints() == ["bystander: list 3: INTERNAL"]
+
+
+def test_answers_of_a_server_that_fails(tmp_path: Path) -> None:
+    """INTERNAL, UNKNOWN and a failure that an answer names break a row; a refusal does not."""
+    scene = Scene(OWN_SERVER, tmp_path, Row("0", "nothing", _nothing))
+    scene.require_documented("refused", Answer("INVALID_ARGUMENT", "MODEL_INVALID", "no model"))
+    assert scene.broken == []
+    scene.require_documented("a", Answer("INTERNAL", "INTERNAL", "it failed"))
+    scene.require_documented("b", Answer("UNKNOWN", details="Exception calling"))
+    scene.require_documented("c", Answer("OK", messages=(b"..." + FAILURE + b"...",)))
+    assert scene.broken == [
+        "a: INTERNAL it failed", "b: UNKNOWN Exception calling", "c: a failure inside the answer"
+    ]  # fmt: skip
 
 
 def test_headers_are_literals() -> None:

@@ -107,13 +107,18 @@ class _Load:
             )
             for first in range(0, clients, CLIENTS_OF_PROCESS)
         ]  # fmt: skip
-        for process in self._processes:
-            threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        self._readers = [
+            threading.Thread(target=self._read, args=(process,), daemon=True)
+            for process in self._processes
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self._lines.put(line)
+        with process.stdout as printed:
+            for line in printed:
+                self._lines.put(line)
 
     def take(self) -> tuple[list[float], int, list[str]]:
         """Return what clients saw since the last time: seconds, failures, texts of some."""
@@ -137,6 +142,8 @@ class _Load:
                 process.wait(END_TIMEOUT)
             process.kill()
             process.wait()
+        for reader in self._readers:
+            reader.join()
 
 
 def soak(executable: Path, minutes: float, clients: int, state_file: Path | None = None) -> Soak:

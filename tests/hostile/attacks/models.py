@@ -213,10 +213,11 @@ def list_after_delete(scene: Scene) -> None:
     """Deleting a session ends an operation, not only a list between two."""
     caller, second = scene.caller(), scene.caller()
     session = caller.session()
+    product = large_product(session, size=6400, times=5)
     request = zdnn.DeleteSessionRequest(name=session)
     _must_stop(
         scene,
-        lambda: caller.call(ACCELERATOR + "Execute", large_product(session), timeout=30.0),
+        lambda: caller.call(ACCELERATOR + "Execute", product, timeout=30.0),
         lambda: second.call(ACCELERATOR + "DeleteSession", request),
     )
 

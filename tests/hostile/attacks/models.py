@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that take memory or time of everybody: rows 1, 6, 8 and 9."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+from nnpa.network.v1 import program_pb2
+from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
+
+from tests.hostile import models
+from tests.hostile.calls import ACCELERATOR, NETWORK, Answer, Caller
+from tests.hostile.gauges import busy_share
+from tests.hostile.lists import large_product
+from tests.hostile.scene import Scene, row
+
+COMPILE_SECONDS, RUN_SECONDS = 8.0, 8.0
+BUSY_SHARE = 0.5
+STOP_SECONDS = 2.0
+LOAD_SECONDS = 10.0
+
+
+def _bring(scene: Scene, data: bytes) -> None:
+    """Bring a model into a session, and see what it is refused for."""
+    caller = scene.caller()
+    answer = models.create(caller, caller.session(), data, timeout=COMPILE_SECONDS)
+    scene.require_documented(f"{len(data)} bytes to CreateNetwork", answer)
+    scene.stay(COMPILE_SECONDS - answer.seconds)
+    caller.close()
+
+
+def _load(scene: Scene, data: bytes) -> None:
+    """Load a model, and see what it is refused for."""
+    caller = scene.caller()
+    answer = models.load(caller, "bomb", data, timeout=COMPILE_SECONDS)
+    scene.require_documented(f"{len(data)} bytes to RepositoryModelLoad", answer)
+    scene.stay(COMPILE_SECONDS - answer.seconds)
+    caller.close()
+
+
+@row("1a", "shape inference element by element, by CreateNetwork")
+def inference_by_network(scene: Scene) -> None:
+    """A model of 164 bytes makes shape inference go through 64 Mi elements."""
+    _bring(scene, models.inference_bomb())
+
+
+@row("1b", "shape inference element by element, by RepositoryModelLoad")
+def inference_by_load(scene: Scene) -> None:
+    """The same model is loaded for everybody."""
+    _load(scene, models.inference_bomb())
+
+
+@row("1c", "shape inference element by element, inside a Loop")
+def inference_in_a_loop(scene: Scene) -> None:
+    """The same in a Loop's body, which a check of the outer graph does not see."""
+    _bring(scene, models.inference_bomb_in_a_loop())
+
+
+@row("1d", "model functions that call each other 2**30 times")
+def laughing_functions(scene: Scene) -> None:
+    """Functions of the model are inlined, each calling the one before it twice."""
+    _bring(scene, models.laughing_functions())
+
+
+@row("1e", "model of 99,000 nodes")
+def long_chain(scene: Scene) -> None:
+    """A model that takes long for no other reason than its length."""
+    _bring(scene, models.long_chain(99_000))
+
+
+@row("1f", "model functions that become 65,536 nodes")
+def many_functions(scene: Scene) -> None:
+    """The same in a file of a few hundred bytes."""
+    _bring(scene, models.laughing_functions(17))
+
+
+def _run(scene: Scene, data: bytes, **arrays: npt.NDArray[np.generic]) -> None:
+    """Run a model that takes memory on the host."""
+    caller = scene.caller()
+    session = caller.session()
+    try:
+        name = models.ready(caller, session, data)
+        request = models.infer_request(session, name, **arrays)
+        answer = caller.call(NETWORK + "InferNetwork", request, timeout=RUN_SECONDS)
+    except models.RefusedError as refusal:
+        answer = refusal.answer
+    scene.require_documented("a run on the host", answer)
+    scene.stay(RUN_SECONDS - answer.seconds)
+    caller.close()
+
+
+@row("6a", "a Loop that doubles a tensor 22 times, on the host")
+def doubling_loop(scene: Scene) -> None:
+    """A model of 400 bytes asks for 16 GiB while it runs."""
+    _run(scene, models.doubling_loop(22), x=np.ones(1024, np.float32))
+
+
+@row("6b", "a tensor of a size that the input says, on the host")
+def sized_by_input(scene: Scene) -> None:
+    """A model without a Loop asks for 4 GiB, as its input has it."""
+    _run(scene, models.sized_by_input(), n=np.array([1 << 30], np.int64))
+
+
+@row("6c", "a compiled program with a host node of a run-time size; deadline, then DeleteSession")
+def compiled_program(scene: Scene) -> None:
+    """A program that was not compiled here asks for 4 GiB, and its caller leaves at once."""
+    caller = scene.caller()
+    session = caller.session()
+    try:
+        name = models.ready(caller, session, sizing_program(), "program_bytes")
+        request = models.infer_request(session, name, n=np.array([1 << 30], np.int64))
+        answer = caller.call(NETWORK + "InferNetwork", request, timeout=0.5)
+    except models.RefusedError as refusal:
+        answer = refusal.answer
+    caller.call(ACCELERATOR + "DeleteSession", zdnn.DeleteSessionRequest(name=session))
+    scene.require_documented("a run with a deadline of 0.5 s", answer)
+    scene.stay(RUN_SECONDS)
+    caller.close()
+
+
+def sizing_program() -> bytes:
+    """Return a compiled program: ConstantOfShape of an input, then its sum."""
+    program = program_pb2.Program(name="sizes", machine="telum2", input_ids=[1], output_ids=[3])
+    program.inputs.add(name="n", dtype="int64", shape=[1])
+    program.outputs.add(name="y", dtype="float32", shape=[])
+    program.arrays[1].CopyFrom(program_pb2.ArrayInfo(dtype="int64", shape=[1]))
+    program.arrays[2].CopyFrom(program_pb2.ArrayInfo(dtype="float32", shape=[4]))
+    program.arrays[3].CopyFrom(program_pb2.ArrayInfo(dtype="float32", shape=[]))
+    nodes = [
+        models.node("ConstantOfShape", ["n"], ["c"]),
+        models.node("ReduceSum", ["c"], ["y"], keepdims=0),
+    ]
+    for at, node in enumerate(nodes):
+        program.nodes.add(index=at, name=node.op_type, op_type=node.op_type, device="host")
+        step = program.steps.add(node=at)
+        step.host.onnx_node, step.host.opset = node.SerializeToString(), 20
+        step.host.inputs.append(at + 1)
+        step.host.outputs.append(at + 2)
+    return program.SerializeToString()
+
+
+@row("8", "a slow model, whose client has left, before another client's model")
+def slow_load(scene: Scene) -> None:
+    """A small model is loaded within its deadline while a slow one keeps the loader."""
+    slow, quick = scene.caller(), scene.caller()
+    begin = time.monotonic()
+    assert models.load(quick, "first", models.harmless()).is_ok
+    alone = time.monotonic() - begin
+    for name in ("slow", "slower"):
+        threading.Thread(
+            target=models.load, args=(slow, name, models.long_loop()), daemon=True
+        ).start()
+    scene.stay(1.0)
+    slow.close()
+    answer = models.load(quick, "second", models.harmless(), timeout=LOAD_SECONDS)
+    scene.saw(f"a small model: alone {alone:.1f} s, then {answer.seconds:.1f} s, {answer.name}")
+    scene.require(answer.is_ok, f"a small model was not loaded: {answer.name}")
+    quick.close()
+
+
+def _must_stop(scene: Scene, begin: Callable[[], object], stop: Callable[[], object]) -> None:
+    """What runs must keep a processor busy, and must not any more after it was stopped."""
+    with suppress(Exception), scene.in_background(begin):
+        scene.stay(1.5)
+    before = busy_share(scene.server.pid, 0.5)
+    stop()
+    scene.stay(STOP_SECONDS)
+    after = busy_share(scene.server.pid, 1.0)
+    scene.saw(f"processors busy: {before:.1f}, {STOP_SECONDS:g} s after the stop {after:.1f}")
+    scene.require(before > BUSY_SHARE, "nothing ran that could be stopped")
+    scene.require(after < BUSY_SHARE, f"still {after:.1f} processors {STOP_SECONDS:g} s later")
+
+
+def _host_run(caller: Caller, session: str) -> Callable[[float], Answer]:
+    name = models.ready(caller, session, models.long_loop())
+    request = models.infer_request(session, name, x=models.long_input())
+    return lambda timeout: caller.call(NETWORK + "InferNetwork", request, timeout=timeout)
+
+
+@row("9a", "a host node runs on after its deadline")
+def host_after_deadline(scene: Scene) -> None:
+    """A call with a deadline of two seconds leaves nothing that runs."""
+    caller = scene.caller()
+    run = _host_run(caller, caller.session())
+    _must_stop(scene, lambda: run(2.0), lambda: scene.stay(0.5))
+
+
+@row("9b", "a host node runs on after DeleteSession")
+def host_after_delete(scene: Scene) -> None:
+    """Deleting a session ends what runs in it."""
+    caller, second = scene.caller(), scene.caller()
+    session = caller.session()
+    run = _host_run(caller, session)
+    request = zdnn.DeleteSessionRequest(name=session)
+    _must_stop(
+        scene, lambda: run(30.0), lambda: second.call(ACCELERATOR + "DeleteSession", request)
+    )
+
+
+@row("9c", "a host node runs on after its client has left")
+def host_after_client(scene: Scene) -> None:
+    """Nothing runs for nobody."""
+    caller = scene.caller()
+    run = _host_run(caller, caller.session())
+    _must_stop(scene, lambda: run(30.0), caller.close)
+
+
+@row("9d", "a list of large operations runs on after DeleteSession")
+def list_after_delete(scene: Scene) -> None:
+    """Deleting a session ends an operation, not only a list between two."""
+    caller, second = scene.caller(), scene.caller()
+    session = caller.session()
+    product = large_product(session, size=6400, times=5)
+    request = zdnn.DeleteSessionRequest(name=session)
+    _must_stop(
+        scene,
+        lambda: caller.call(ACCELERATOR + "Execute", product, timeout=30.0),
+        lambda: second.call(ACCELERATOR + "DeleteSession", request),
+    )
+
+
+@row("9e", "compilation of a model runs on after its client has left")
+def compilation_after_client(scene: Scene) -> None:
+    """A model that is compiled for nobody is not compiled."""
+    caller = scene.caller()
+    session, data = caller.session(), models.long_chain(99_000)
+    _must_stop(scene, lambda: models.create(caller, session, data, timeout=60.0), caller.close)

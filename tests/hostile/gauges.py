@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server and its children take: memory, processor time, threads, descriptors, objects."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+MIB = 1 << 20
+PERIOD = 0.2
+MAX_MEMORY = 6 << 30
+"""Bytes at which a server is killed, so that an attack does not take the machine."""
+QUIET_SHARE = 0.1
+T = TypeVar("T")
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it started; nothing when it is gone."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def _sum(pid: int, measure: Callable[[psutil.Process], int]) -> int:
+    total = 0
+    for process in family(pid):
+        with suppress(psutil.Error, OSError):
+            total += measure(process)
+    return total
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _shared_objects(process: psutil.Process) -> int:
+    files = Path(f"/proc/{process.pid}/fd").iterdir()
+    return sum(str(file.readlink()).startswith("/dev/shm/") for file in files)
+
+
+def memory(pid: int) -> int:
+    """Return the resident bytes of a family; a page of several counts once."""
+    return _sum(pid, _proportional_bytes)
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What a family takes at one moment; `shared` is the open objects of /dev/shm."""
+
+    memory: int
+    threads: int
+    descriptors: int
+    shared: int
+
+    @classmethod
+    def read(cls, pid: int) -> "Gauges":
+        """Read all gauges."""
+        return cls(
+            memory(pid),
+            _sum(pid, lambda process: process.num_threads()),
+            _sum(pid, lambda process: process.num_fds()),
+            _sum(pid, _shared_objects),
+        )
+
+    def to_json(self) -> dict[str, int]:
+        """Return the gauges by name."""
+        return asdict(self)
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a family, of the living and of children that were waited for."""
+    return sum(_seconds_by_process(pid).values())
+
+
+def _seconds_by_process(pid: int) -> dict[int, float]:
+    seconds: dict[int, float] = {}
+    for process in family(pid):
+        with suppress(psutil.Error):
+            seconds[process.pid] = sum(process.cpu_times()[:2])
+    return seconds
+
+
+def busy_share(pid: int, seconds: float) -> float:
+    """Return how many processors a family keeps busy for some seconds, on average."""
+    before, begin = _seconds_by_process(pid), time.monotonic()
+    time.sleep(seconds)
+    after = _seconds_by_process(pid)
+    used = sum(spent - before.get(number, 0.0) for number, spent in after.items())
+    return used / (time.monotonic() - begin)
+
+
+def wait_until_quiet(pid: int, timeout: float, share: float = QUIET_SHARE) -> bool:
+    """Wait until a family keeps less than a share of a processor busy; tell whether it came."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if busy_share(pid, 1.0) < share:
+            return True
+    return False
+
+
+class MemorySampler:
+    """Notes the most memory of a family while the context lasts, and kills it above a ceiling."""
+
+    def __init__(self, pid: int, ceiling: int = MAX_MEMORY) -> None:
+        self.pid, self.ceiling = pid, ceiling
+        self.peak = 0
+        self.was_killed = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "MemorySampler":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(PERIOD):
+            self.peak = max(self.peak, now := memory(self.pid))
+            if now > self.ceiling:
+                self.was_killed = True
+                for process in family(self.pid):
+                    with suppress(psutil.Error):
+                        process.kill()
+                return

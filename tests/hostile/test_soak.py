@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak: a leak and a slowdown are seen, a graph is drawn, a run goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import soak, state
+from tests.hostile.gauges import MIB
+from tests.hostile.soak import Sample, Soak
+from tests.hostile.target import OWN_SERVER
+
+SAMPLES = 240
+
+
+def _sample(number: int, memory: float = 300.0, p99: float = 20.0) -> Sample:
+    return Sample(5.0 * number, round(memory * MIB), 90, 60, 0, 500, 0, 3.0, p99)
+
+
+def test_a_flat_run_holds() -> None:
+    """Memory that grows in the first minutes, and noise, are no complaint."""
+    run = [_sample(at, 200 + min(at, 30) * 3 + at % 3, 20 + at % 5) for at in range(SAMPLES)]
+    assert Soak([run]).complaints() == []
+
+
+def test_a_leak_is_seen() -> None:
+    """A tenth more memory over the run is a complaint."""
+    run = [_sample(at, 300 + 40 * at / SAMPLES) for at in range(SAMPLES)]
+    (complaint,) = Soak([run]).complaints()
+    assert complaint.startswith("memory: ")
+
+
+def test_a_slowdown_is_seen() -> None:
+    """A p99 that doubles is a complaint."""
+    run = [_sample(at, p99=20 if at < SAMPLES * 3 // 4 else 40) for at in range(SAMPLES)]
+    assert Soak([run]).complaints() == ["p99: 20.0 ms in the second quarter, 40.0 in the last"]
+
+
+def test_failures_are_complaints() -> None:
+    """A wrong answer is a complaint, however short the run was."""
+    assert Soak([[]], ["wrong answer"]).complaints() == ["failed: wrong answer"]
+
+
+def test_a_run_goes_on_and_is_drawn(tmp_path: Path) -> None:
+    """A file of state has earlier runs, to which one is added; all are drawn."""
+    pytest.importorskip("matplotlib")
+    path, picture = tmp_path / "soak.json", tmp_path / "soak.png"
+    state.save(path, Soak([[_sample(at) for at in range(9)]]).to_json())
+    progress = Soak.load(path)
+    assert [len(run) for run in progress.runs] == [9, 0]
+    assert progress.seconds == 40.0
+    soak.draw(progress, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.heavy
+def test_a_short_soak() -> None:
+    """Clients work in every way for a while; all of their answers are right."""
+    progress = soak.soak(OWN_SERVER, 0.35, 6)
+    assert progress.failures == []
+    assert sum(sample.calls for sample in progress.runs[-1]) > 100

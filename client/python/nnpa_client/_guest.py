@@ -30,6 +30,7 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 from nnpa_client._call import Call, KeepArrays, Tensor, copy_arrays
 from nnpa_client._methods import LIST_TENSORS
 from nnpa_client._sanitizer import Watch, user_frame
+from nnpa_client._sink import Sink
 from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
 from nnpa_client.status import Status, is_error, is_warning
@@ -183,16 +184,16 @@ class Guest:
             while self._dropped:
                 freed.append(self._dropped.popleft())
                 operations.append(_free(freed[-1]))
-            arrays, room = dict[int, Sequence[memoryview]](), dict[int, int]()
+            arrays, sinks = dict[int, Sequence[memoryview]](), dict[int, Sink]()
             for index, call in enumerate(calls, len(freed)):
                 operations.append(call.operation)
                 if call.arrays:
                     arrays[index] = call.arrays
                 if call.sink is not None:
-                    room[index] = call.sink.room
+                    sinks[index] = call.sink
             request = ExecuteRequest(session=self.name, operations=operations)
             try:
-                response = self.transport.unary(EXECUTE, Request(request, arrays, room))
+                response = self.transport.unary(EXECUTE, Request(request, arrays, sinks))
             except NnpaError as error:
                 self._dropped.extendleft(reversed(freed))
                 if self._is_to_be_retried(error, freed):

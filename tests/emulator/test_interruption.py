@@ -73,7 +73,7 @@ def test_products_in_parts_have_the_same_bits(
 def test_a_product_ends_between_parts(monkeypatch: pytest.MonkeyPatch, accumulate: Any) -> None:
     """The check is called for each part, and what it raises ends the operation."""
     monkeypatch.setattr(products, "MULTIPLICATIONS", 1)
-    monkeypatch.setattr(products, "BLOCK", 1 << 12)
+    monkeypatch.setattr(products, "BLOCK", 1 << 14)
     guest = Guest(MACHINES["telum2"], accumulate=accumulate)
     # Sizes of no other test: blocks are remembered by them.
     matrices = random(1, 71, 67), random(1, 67, 259), random(1, 1, 259)

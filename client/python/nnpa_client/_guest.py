@@ -33,7 +33,7 @@ from nnpa_client._sanitizer import Watch, user_frame
 from nnpa_client._sink import Sink
 from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
-from nnpa_client.status import Status, is_error, is_warning
+from nnpa_client.status import Status, is_warning
 
 # What the library prints: its standard error as errors, its standard output as information.
 _library_log = logging.getLogger("nnpa_client.zdnn")
@@ -59,8 +59,7 @@ NOTHING_HAS_RUN = frozenset(
 class Guest:
     """State that a session shares with its ztensors: ids, the open list, what to free.
 
-    `keep` is kept alive as long as session or ztensors are. `keep_arrays` is for calls that wait in
-    a pipeline, whatever the user does with the arrays meanwhile.
+    `keep` is kept alive as long as session or ztensors are. `keep_arrays` is for calls that wait.
     """
 
     def __init__(
@@ -217,7 +216,7 @@ class Guest:
             tensor = call.tensors.get(info.operand)
             if tensor is not None:
                 _apply_structure(tensor, info)
-        if is_error(result.zdnn_status):
+        if _is_error(result.zdnn_status):
             _void([call], f"zdnn_{call.name} failed")
         for tensor in call.tensors.values():
             if tensor.id and tensor.finalizer is None and not tensor.structure.null_buffer:
@@ -361,9 +360,13 @@ class Verb(Generic[AnyOperand]):
         return self._outputs[0]
 
 
+def _is_error(status: int) -> bool:
+    return status != Status.ZDNN_OK and not is_warning(status)
+
+
 def _keep_array(result: OperationResult, array: bytes | memoryview) -> None:
     """Leave an array in its answer if it is small, or of a call that failed."""
-    if len(array) >= OUT_OF_BAND_BYTES and not is_error(result.zdnn_status):
+    if len(array) >= OUT_OF_BAND_BYTES and not _is_error(result.zdnn_status):
         result.ClearField("data")
     elif not result.HasField("data"):
         result.data = bytes(array)

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners of published models, and loads that meet: who may change what, and which load counts."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import NoReturn
 
 import pytest
 from nnpa_server.errors import CallRefused
 from nnpa_server.open_inference.changes import Change, Changes
+from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.owners import OPERATOR, may_change, require_owner
+from nnpa_server.open_inference.repository import Repository
+from nnpa_server.open_inference.sources import Options
 from nnpa_server.sessions.tokens import Token, set_caller
+
+
+class ModelInvalid(Exception):
+    """What a compiler of these tests raises."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +52,50 @@ def test_a_token_may_change_its_own_models() -> None:
         assert caught.value.name == "MODEL_NOT_OWNED"
         assert caught.value.metadata.keys() == {"field", "value", "limit"}
         assert "bob" not in str(caught.value)
+
+
+def start_loads(loader: Loader, owner: str, *names: str) -> list[threading.Thread]:
+    """Have a holder load models, each in a thread that its compilation keeps."""
+
+    def load(name: str) -> None:
+        be(owner)
+        with pytest.raises(ModelInvalid):
+            loader.load(name, "{}", {"file:1/model.onnx": b"slow"})
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_one_token_leaves_places_to_others() -> None:
+    """A holder's slow loads take half of the places, and all together take them all."""
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def compile_slowly(_data: bytes, _options: Options, _limit: int) -> NoReturn:
+        begun.release()
+        assert go_on.wait(60)
+        raise ModelInvalid
+
+    loader = Loader(Repository(64), compile_slowly, None, 1 << 20)
+    threads = start_loads(loader, "alice", "a", "b", "c", "d")
+    for _ in threads:
+        assert begun.acquire(timeout=60)
+    be("alice")
+    with pytest.raises(CallRefused, match="max_own_loads, 4, are under way") as caught:
+        loader.load("e", "{}", {"file:1/model.onnx": b"slow"})
+    assert caught.value.name == "CALL_QUOTA_EXCEEDED"
+    more = start_loads(loader, "bob", "f", "g", "h", "i")
+    for _ in more:
+        assert begun.acquire(timeout=60)
+    be("carol")
+    with pytest.raises(CallRefused, match="max_loads, 8, are under way"):
+        loader.load("j", "{}", {"file:1/model.onnx": b"slow"})
+    go_on.set()
+    for thread in (*threads, *more):
+        thread.join(60)
+    with pytest.raises(ModelInvalid):
+        loader.load("j", "{}", {"file:1/model.onnx": b"slow"})
 
 
 def under_way(changes: Changes, *loads: Change) -> ExitStack:

@@ -8,7 +8,9 @@ what is published is on disk before, where there is `--state`.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -41,6 +43,7 @@ Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
 _log = logging.getLogger("nnpa.models")
 _MAX_LOADS = 8  # loads of clients at a time
+_MAX_OWN_LOADS = 4  # of them those of one token
 SAVED_LOAD_TIMEOUT = 60.0
 """Seconds that the start waits for a saved model."""
 _SEED = 0
@@ -64,7 +67,8 @@ class Loader:
         self._limit = limit
         self._saved = saved
         self._changes = Changes()
-        self._places = threading.BoundedSemaphore(_MAX_LOADS)
+        self._loads = Counter[str]()  # of clients, under way, by token
+        self._loads_lock = threading.Lock()
 
     def note_folder(self) -> list[str]:
         """Enter the names of the folder into the index; return them."""
@@ -124,14 +128,26 @@ class Loader:
 
         Raises CallRefused, also where the caller does not own what has its name.
         """
-        if not self._places.acquire(blocking=False):
-            raise too_many_calls("max_loads", _MAX_LOADS)
-        try:
+        with self._place():
             source_of = partial(self._source, name, override, files)
             self._load(Change(name, caller().name, yields=not files), source_of, is_new=new)
-        finally:
-            self._places.release()
         audit.model_changed("model_published", name, caller().name)
+
+    @contextmanager
+    def _place(self) -> Generator[None]:
+        """Count a client's load; refuse one too many."""
+        owner = caller().name
+        with self._loads_lock:
+            if owner and self._loads[owner] >= _MAX_OWN_LOADS:
+                raise too_many_calls("max_own_loads", _MAX_OWN_LOADS)
+            if self._loads.total() >= _MAX_LOADS:
+                raise too_many_calls("max_loads", _MAX_LOADS)
+            self._loads[owner] += 1
+        try:
+            yield
+        finally:
+            with self._loads_lock:
+                self._loads -= Counter((owner,))
 
     def _source(self, name: str, override: str, files: Mapping[str, bytes]) -> Source:
         if files:

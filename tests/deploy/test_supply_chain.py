@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the image is made of: locked by hash, listed with licences, and nothing to install more."""
+
+import hashlib
+import re
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from deploy import lock, sbom
+
+TOP = Path(__file__).parents[2]
+TEXT = lock.LOCK.read_text(encoding="utf-8")
+
+
+def required() -> list[Requirement]:
+    """Return what `nnpa[server,onnx]` requires."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    return list(map(Requirement, project["dependencies"] + extras["server"] + extras["onnx"]))
+
+
+def locked(python: tuple[int, int]) -> dict[str, str]:
+    """Return the versions that are locked for a Python, by name."""
+    text = lock.for_python(TEXT, f"{python[0]}.{python[1]}")
+    names = re.findall(r"^(\S+)==(\S+) \\$", text, re.M)
+    assert len(names) == len(dict(names))
+    return dict(names)
+
+
+@pytest.mark.parametrize("python", lock.PYTHONS, ids=str)
+def test_the_lock_has_what_the_server_requires(python: tuple[int, int]) -> None:
+    """For every Python each requirement is locked once, at a version that it allows."""
+    versions = locked(python)
+    for requirement in required():
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
+
+
+def test_every_locked_package_has_hashes_and_no_address() -> None:
+    """Each line of the lock is a version or a SHA-256; no index, host or file is named."""
+    lines = [line for line in TEXT.splitlines() if not line.startswith("#")]
+    version = re.compile(r"[a-z0-9-]+==[0-9a-z.]+( ; python_full_version [<>=]+ '[0-9.*]+')? \\")
+    digest = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
+    for line, following in zip(lines, [*lines[1:], "end"], strict=True):
+        assert version.fullmatch(line) or digest.fullmatch(line), line
+        assert line.endswith("\\") == following.startswith("    --hash"), line
+    assert sum(map(bool, map(version.fullmatch, lines))) >= len({*required()})
+    assert not re.search(r"://|index|host|find-links", TEXT)
+
+
+def test_wheels_for_both_machines_are_locked() -> None:
+    """A package of native code has a wheel for each Python and machine, another has one."""
+    counts = {
+        match[1]: match[0].count("--hash")
+        for match in re.finditer(r"^(\S+==\S+).*\n(?:    --hash.*\n)+", TEXT, re.M)
+    }
+    native = {"grpcio", "numba", "onnxruntime", "markupsafe"}
+    for requirement, count in counts.items():
+        if requirement.partition("==")[0] in native:
+            assert count >= len(lock.PYTHONS) * len(lock.MACHINES), requirement
+    assert counts[next(name for name in counts if name.startswith("click=="))] == 1
+
+
+def test_the_image_is_made_of_the_lock() -> None:
+    """The image installs by hash, and no digest or index of ours is in its files."""
+    dockerfile = (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
+    installs = re.findall(r"pip install [^&]*", dockerfile.replace("\\\n", ""))
+    assert len(installs) == 2
+    assert "--require-hashes" in installs[0]
+    assert "-r /requirements.lock" in installs[0]
+    assert "--no-deps" in installs[1]
+    for path in (TOP / "deploy").glob("*ockerfile"):
+        assert "@sha256:" not in path.read_text(encoding="utf-8")
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.M) == ["${BASE}", "${BASE}", "bare", "bare"]
+
+
+def test_hashes_are_those_of_what_was_installed(tmp_path: Path) -> None:
+    """The hash of a package is its wheel's, found by the package's name."""
+    wheel = tmp_path / "ml_dtypes-0.6.0-cp312-cp312-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
+    wheel.write_bytes(b"wheel")
+    assert sbom.digests([wheel]) == {"ml-dtypes": hashlib.sha256(b"wheel").hexdigest()}
+
+
+def test_the_bill_of_materials_lists_this_environment() -> None:
+    """Every package is a component with licences and hash; dependencies are components."""
+    packages = {package.name: package.version for package in distributions()}
+    wheels = {sbom.normalized(name): "0" * 64 for name in packages}
+    bill: Any = sbom.bill(wheels)
+    parts = [bill["metadata"]["component"], *bill["components"]]
+    python = [part for part in parts if str(part.get("purl")).startswith("pkg:pypi/")]
+    assert {part["name"]: part["version"] for part in python} == packages
+    assert all(part["licenses"] for part in parts)
+    assert all(part["hashes"] == [{"alg": "SHA-256", "content": "0" * 64}] for part in python)
+    references = [part["bom-ref"] for part in parts]
+    assert len(references) == len(set(references))
+    for dependency in bill["dependencies"]:
+        assert {dependency["ref"], *dependency["dependsOn"]} <= set(references)
+    assert parts[0]["name"] == "nnpa"
+    numba = next(entry for entry in bill["dependencies"] if "/numba@" in entry["ref"])
+    assert any("/llvmlite@" in name for name in numba["dependsOn"])
+    assert sbom.bill(wheels) == bill

@@ -6,7 +6,7 @@ arithmetic of small tensors. Conversions and arithmetic on fixed buffers are pre
 what `stick` looks up by a descriptor at each call is looked up once. The bits are the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from nnpa_emulator.machine import Guest
 from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
 from nnpa_emulator.reference.elementwise import region_of
 from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
-from nnpa_emulator.ztensor import Array, TensorDesc, Ztensor, stick_bytes
+from nnpa_emulator.ztensor import Array, TensorDesc, stick_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 _WORDS = np.dtype(np.uint32)
@@ -33,26 +33,31 @@ class PreparedCall:
     descriptors serve as well.
     """
 
-    __slots__ = ("_cached", "_entry", "_machine", "_operands", "_values")
+    __slots__ = ("_cached", "_call", "_entry", "_machine", "_operands", "_values")
 
     def __init__(self, guest: Guest, entry: Function, arguments: Arguments) -> None:
         descs = {name: arguments[name].transformed_desc for name in entry.tensors}
-        self._entry, self._machine, self._cached = entry, guest.machine, guest.cached
+        self._call, self._entry = Call(guest, checked=True), entry
+        self._machine, self._cached = guest.machine, guest.cached
         self._operands = [(name, desc, stick_bytes(desc)) for name, desc in descs.items()]
-        self._values = {name: value for name, value in arguments.items() if name not in descs}
+        self._values = [(name, value) for name, value in arguments.items() if name not in descs]
 
-    def __call__(self, guest: Guest, tensors: Mapping[str, Ztensor]) -> Outcome | None:
+    def __call__(self, guest: Guest, arguments: Arguments) -> Outcome | None:
         """Do what `run` does; None, and nothing done, where the checks might end differently."""
+        call = self._call
+        if guest is not call.guest or not guest.only_computes:
+            return None
         if guest.machine is not self._machine or guest.cached is not self._cached:
             return None
-        if not guest.only_computes:
-            return None
         for name, desc, size in self._operands:
-            tensor = tensors[name]
+            tensor = arguments[name]
             buffer = tensor.buffer
             if tensor.transformed_desc is not desc or buffer is None or buffer.nbytes < size:
                 return None
-        return pipeline.answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
+        for name, value in self._values:
+            if arguments.get(name) != value:
+                return None
+        return pipeline.answer(call, self._entry, arguments)
 
 
 def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | None:

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
 
 from tests.client.server_process import serving
@@ -100,6 +102,30 @@ def test_queued_arrays_are_copies(session: Session) -> None:
         array[:] = 0
         zdnn.transform_origtensor(tensor, out)
     assert np.array_equal(out, values(512))
+
+
+def test_a_list_that_is_sent_again_has_its_arrays(session: Session) -> None:
+    """Queued arrays stay in shared memory until an answer comes."""
+    stale = session.ztensor(values(8))
+    free = Operation(free_ztensor_buffer=FreeZtensorBuffer(ztensor=stale.ref()))
+    assert session.execute([free])[0].zdnn_status == 0
+    del stale
+    gc.collect()
+    outs = [np.empty((4096, 256), np.float32) for _ in range(5)]  # more than stays between calls
+    with session.pipeline():
+        for factor, out in enumerate(outs):
+            zdnn.transform_origtensor(session.ztensor(factor + values(4096)), out)
+    for factor, out in enumerate(outs):
+        assert np.array_equal(out, factor + values(4096))
+
+
+def test_pipelines_that_are_left_take_no_room_for_long(session: Session) -> None:
+    """Arrays of calls that are dropped are freed with those of the next list."""
+    for _ in range(40):
+        with contextlib.suppress(KeyError), session.pipeline():
+            session.ztensor(values(4096))
+            raise KeyError
+        assert np.array_equal(session.ztensor(values(64)).numpy(), values(64))
 
 
 def test_more_than_there_is_room_for(session: Session) -> None:

@@ -57,8 +57,7 @@ def test_vectors_by_prepared_calls(vector: Vector, monkeypatch: pytest.MonkeyPat
             call = prepare(guest, name, first)
         if call is None:
             return run(guest, name, arguments, alignment)
-        tensors = {key: one for key, one in arguments.items() if isinstance(one, Ztensor)}
-        repeated = call(guest, tensors)
+        repeated = call(guest, arguments)
         assert repeated is not None
         return repeated
 
@@ -161,3 +160,14 @@ def test_only_operations_are_prepared(guest: Guest) -> None:
     """What computes nothing decides everything itself, each time."""
     tensors = tensors_of(guest, 1, 1, 1, 64)
     assert prepare(guest, "free_ztensor_buffer", {"ztensor": tensors["output"]}) is None
+
+
+def test_nothing_is_done_with_another_parameter(guest: Guest) -> None:
+    """Checks depend on parameters: a prepared call has those that passed."""
+    tensors = tensors_of(guest, 1, 1, 1, 64)
+    arguments = {"input": tensors["input_a"], "output": tensors["output"], "clipping_value": 6.0}
+    assert run(guest, "relu", arguments) is OK
+    call = prepare(guest, "relu", arguments)
+    assert call is not None
+    assert call(guest, arguments) is OK
+    assert call(guest, {**arguments, "clipping_value": -1.0}) is None

@@ -147,6 +147,14 @@ def execute_bytes(server: Running) -> Callable[[bytes], pb.ExecuteResponse]:
     )
 
 
+def test_no_message_for_no_session(codec: Running) -> None:
+    """An operation that is none is told before a session that there is not."""
+    execute = execute_bytes(codec)
+    for name in (b"sessions/none", codec.client().session.encode()):
+        with refused(StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+            execute(bytes((0x0A, len(name), *name, 0x12, 2, 0x0A, 0x7F)))
+
+
 def test_the_last_name_of_a_session_counts(codec: Running) -> None:
     """A list that names two sessions, in whatever order and form, is run in the last of them."""
     execute = execute_bytes(codec)

@@ -3,8 +3,8 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
@@ -52,3 +52,14 @@ class Call:
     def size(self) -> int:
         """Return the bytes that the call adds to a message, about."""
         return self.operation.ByteSize() + sum(array.nbytes for array in self.arrays)
+
+
+KeepArrays: TypeAlias = Callable[[str, Call], Call]
+"""Returns a call of a session whose arrays stay as they are until it is sent."""
+
+
+def copy_arrays(_session: str, call: Call) -> Call:
+    """Return a call with copies of its arrays, which so stay as they are until it is sent."""
+    if not call.arrays:
+        return call
+    return replace(call, arrays=[memoryview(bytes(array)) for array in call.arrays])

@@ -16,6 +16,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 
+from nnpa_client._sink import Sink
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
@@ -46,15 +47,15 @@ class Method(Generic[Sent, Received]):
 class Request:
     """A list of operations.
 
-    By the operation's index: `arrays` are user arrays that the message lacks, `room` is the most
-    bytes of the array that the operation returns.
+    By the operation's index: `arrays` are user arrays that the message lacks, `sinks` are for the
+    array that the operation returns.
     """
 
     message: ExecuteRequest
     arrays: Mapping[int, Sequence[memoryview]] = field(
         default_factory=dict[int, Sequence[memoryview]]
     )
-    room: Mapping[int, int] = field(default_factory=dict[int, int])
+    sinks: Mapping[int, Sink] = field(default_factory=dict[int, Sink])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSp
 
 from nnpa_client._methods import LIST_MACHINES
 from nnpa_client._server import PrivateServer
-from nnpa_client._shortcuts import left_out, with_shortcuts
+from nnpa_client._shortcuts import keeps_arrays, left_out, with_shortcuts
 from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.config import endpoint, fault_settings, plain_shortcuts, recorder
 from nnpa_client.options import (
@@ -138,7 +138,7 @@ def connect(
             from nnpa_client.faults import read_rules  # seldom needed
 
             options.fault_rules.extend(read_rules(faulty.rules))
-        return Session(transport, options, server)
+        return Session(transport, options, server, keeps_arrays(transport))
     except BaseException:
         close_connection(transport, server)
         raise

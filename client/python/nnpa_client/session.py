@@ -14,7 +14,7 @@ from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
-from nnpa_client._call import Call
+from nnpa_client._call import Call, KeepArrays, copy_arrays
 from nnpa_client._guest import Guest
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION, UPDATE_SESSION
 from nnpa_client._server import PrivateServer
@@ -86,6 +86,7 @@ class Session:
         transport: Transport,
         options: pb.Session | None = None,
         server: PrivateServer | None = None,
+        keep_arrays: KeepArrays = copy_arrays,
     ) -> None:
         self._transport = transport
         self._server = server
@@ -94,7 +95,7 @@ class Session:
         if options is not None and options.sanitize and not self._message.sanitize:
             transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
-        self._guest = Guest(transport, self._message, server)
+        self._guest = Guest(transport, self._message, server, keep_arrays)
         self._closed = False
 
     @property

@@ -9,7 +9,7 @@ from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import UNSET
 
 from nnpa_server.accelerator.decode import Step
-from nnpa_server.accelerator.operands import Operand, dense_bytes, read_operand
+from nnpa_server.accelerator.operands import dense_bytes, read_operand
 from nnpa_server.accelerator.seams import CallPath
 from nnpa_server.errors import unspecified
 from nnpa_server.sessions.store import Session
@@ -20,9 +20,7 @@ def run_with_new(
 ) -> Outcome:
     """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
     spec, created = step.spec, step.new_ids
-    for name, message in step.inline.items():
-        place = f"{step.path}.{name}.inline_ztensor"
-        operand = Operand(message, place, name not in spec.read, spec.may_leave)
+    for name, operand in step.inline.items():
         tensors[name] = read_operand(session, operand)
     try:
         tensors.update(_allocate_new(session, step, tensors, tuple(created)))

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from google.protobuf.message import Message
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
 from nnpa_emulator.status import NotInLibrary
 
 from nnpa_server.accelerator.operands import (
+    Operand,
     check_extent,
-    check_inline,
+    decode_inline,
     id_in_use,
     read_arrays,
     tensor_not_found,
@@ -32,13 +32,12 @@ class Step(NamedTuple):
     that the server allocates. `creates` is the id of a tensor to create, or 0. `place` is where in
     shared memory the array goes that it returns. `origin` is the message that it was read from.
     `of_program` tells whether the program made the call, rather than a client or server for it.
-    `memo` is where shortcuts keep what they know of a step that is run many times.
     """
 
     spec: OperationSpec
     path: str
     ids: Mapping[str, int]
-    inline: Mapping[str, tensor_pb2.Ztensor]
+    inline: Mapping[str, Operand]
     new_ids: Mapping[str, int]
     values: Mapping[str, Any]
     hints: Mapping[str, Any]
@@ -47,7 +46,6 @@ class Step(NamedTuple):
     place: tensor_pb2.Extent | None = None
     origin: operation_pb2.Operation | None = None
     of_program: bool = True
-    memo: object = None
 
 
 class Request(Protocol):
@@ -169,7 +167,7 @@ def decode_operation(
         creates = message.ztensor
         ids.create(creates, f"{path}.{spec.creates}")
     named: dict[str, int] = {}
-    inline: dict[str, tensor_pb2.Ztensor] = {}
+    inline: dict[str, Operand] = {}
     new_ids: dict[str, int] = {}
     for tensor in spec.tensors:
         reference: tensor_pb2.TensorRef = getattr(message, tensor)
@@ -178,7 +176,8 @@ def decode_operation(
                 ids.require(number, f"{path}.{tensor}.id")
             named[tensor] = number
         elif reference.HasField("inline_ztensor"):
-            inline[tensor] = _check_inline(reference.inline_ztensor, spec, message, tensor, path)
+            place = f"{path}.{tensor}.inline_ztensor"
+            inline[tensor] = decode_inline(reference.inline_ztensor, place, spec, tensor, message)
         else:
             new_ids[tensor] = _check_new(reference, spec, tensor, path)
     for tensor, number in new_ids.items():
@@ -222,15 +221,6 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
     return NotInLibrary(name, spec.function.since, session.guest.library)
 
 
-def _check_inline(
-    tensor: tensor_pb2.Ztensor, spec: OperationSpec, message: Message, name: str, path: str
-) -> tensor_pb2.Ztensor:
-    """Return an inline tensor that has what the operation reads of it."""
-    path = f"{path}.{name}.inline_ztensor"
-    check_inline(tensor, path, spec, name, _creates_outputs(spec, message))
-    return tensor
-
-
 def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, path: str) -> int:
     """Return the id of an output that the server allocates."""
     path = f"{path}.{name}"
@@ -243,10 +233,6 @@ def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, 
             raise unspecified(path)
         case _:
             raise invalid(f"{path}.id", 0, "an id that is not 0")
-
-
-def _creates_outputs(spec: OperationSpec, message: Message) -> bool:
-    return any(getattr(message, name).new_id for name in spec.may_be_new)
 
 
 def _alignment(operation: operation_pb2.Operation) -> Alignment:

@@ -196,11 +196,12 @@ def report_outputs(
     sticks: dict[int, Array] = {}
     for name in step.spec.written:
         tensor = tensors[name]
-        request = step.inline.get(name)
-        if request is None:
+        operand = step.inline.get(name)
+        if operand is None:
             number = step.new_ids.get(name) or step.ids.get(name) or step.creates
             result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
         elif tensor.buffer is not None and name in step.spec.filled:
+            request = operand.message
             contents = place_output(session, tensor, request)
             if contents is not None:
                 sticks[len(result.outputs)] = contents

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa_emulator import DataLayouts, DataTypes, Ztensor, stick
 from nnpa_emulator.machine import Memory
-from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
+from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, TensorDesc, getsize_ztensor
 
 from nnpa_server.accelerator.operation_specs import OperationSpec, read_desc
 from nnpa_server.errors import CallRefused, invalid, unspecified
@@ -69,28 +70,40 @@ def dense_bytes(tensor: Ztensor) -> int:
     return math.prod(dims) * TYPE_BYTES.get(pre.type, 4)
 
 
-def check_inline(
-    message: tensor_pb2.Ztensor, path: str, spec: OperationSpec, name: str, creates: bool
-) -> None:
-    """Refuse an inline tensor that lacks what the operation reads of it."""
+def decode_inline(
+    message: tensor_pb2.Ztensor, path: str, spec: OperationSpec, name: str, operation: Message
+) -> "Operand":
+    """Decode an inline tensor; refuse one that lacks what its operation reads of it."""
     if not message.HasField("transformed_desc"):
         raise unspecified(f"{path}.transformed_desc")
     check_names(message, path)
-    read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
-    if message.HasField("pre_transformed_desc"):
-        read_desc(message.pre_transformed_desc, f"{path}.pre_transformed_desc", transformed=False)
-    elif spec.needs_pre or (creates and name in spec.pattern):
+    pre, desc = _read_descs(message, path)
+    if not message.HasField("pre_transformed_desc") and _needs_pre(spec, name, operation):
         raise unspecified(f"{path}.pre_transformed_desc")
+    return Operand(message, path, pre, desc, name not in spec.read, spec.may_leave)
+
+
+def _needs_pre(spec: OperationSpec, name: str, operation: Message) -> bool:
+    """Tell whether an operation reads an operand's pre-transformed descriptor."""
+    creates_outputs = any(getattr(operation, output).new_id for output in spec.may_be_new)
+    return spec.needs_pre or (creates_outputs and name in spec.pattern)
+
+
+def _read_descs(message: tensor_pb2.Ztensor, path: str) -> tuple[TensorDesc, TensorDesc]:
+    """Return the pre-transformed descriptor, which may be unset, and the transformed one."""
+    desc = read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
+    if not message.HasField("pre_transformed_desc"):
+        return UNSET, desc
+    path = f"{path}.pre_transformed_desc"
+    return read_desc(message.pre_transformed_desc, path, transformed=False), desc
 
 
 def read_structure(message: tensor_pb2.Ztensor, path: str) -> Ztensor:
     """Return a ztensor as a message tells it, without its buffer."""
-    desc = read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
-    pre = UNSET
-    if message.HasField("pre_transformed_desc"):
-        pre = read_desc(
-            message.pre_transformed_desc, f"{path}.pre_transformed_desc", transformed=False
-        )
+    return _structure(message, *_read_descs(message, path))
+
+
+def _structure(message: tensor_pb2.Ztensor, pre: TensorDesc, desc: TensorDesc) -> Ztensor:
     return Ztensor(
         pre,
         desc,
@@ -107,6 +120,8 @@ class Operand(NamedTuple):
 
     message: tensor_pb2.Ztensor
     path: str
+    pre_transformed_desc: TensorDesc
+    transformed_desc: TensorDesc
     is_output: bool
     may_leave: bool
     """Whether the operation may end early, its outputs unwritten."""
@@ -118,7 +133,7 @@ def read_operand(session: Session, operand: Operand) -> Ztensor:
     Its buffer is NULL where the message has no contents, unless the operation only writes it.
     """
     message = operand.message
-    tensor = read_structure(message, operand.path)
+    tensor = _structure(message, operand.pre_transformed_desc, operand.transformed_desc)
     contents = message.WhichOneof("contents")
     if not message.null_buffer and (contents or operand.is_output):
         source = contents or ("sticks_to" if message.HasField("sticks_to") else "new")

@@ -149,10 +149,14 @@ class AcceleratorService:
 
     def execute(self, request: Request, context: Context) -> Response:
         """Do as `Execute`; the arrays of the results stay beside them."""
-        with self.store.using(request.session) as session:
-            path = path_of(session)
-            with path.hold(session, request, context):
-                return path.run(session, path.decode(session, request), context)
+        try:
+            with self.store.using(request.session) as session:
+                path = path_of(session)
+                with path.hold(session, request, context):
+                    return path.run(session, path.decode(session, request), context)
+        except CallRefused:
+            len(request.operations)  # bytes that are no message are refused as such
+            raise
 
     def ExecuteStream(  # noqa: N802
         self, request_iterator: Iterator[Request], context: Context

@@ -6,6 +6,7 @@ Without one of them a client does the same, slower.
 
 from collections.abc import Sequence
 
+from nnpa_client._call import KeepArrays, copy_arrays
 from nnpa_client._shortcuts.out_of_band_arrays import OutOfBandArrays
 from nnpa_client._shortcuts.plain_socket import PlainSocketRoute
 from nnpa_client._shortcuts.shared_memory import SharedMemoryTransport
@@ -50,3 +51,10 @@ def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transpor
     if "shared-memory" not in names and grpc.target.startswith("unix:"):
         transport = SharedMemoryTransport(transport)
     return transport
+
+
+def keeps_arrays(transport: Transport) -> KeepArrays:
+    """Return what keeps the arrays of calls that wait: copies, in shared memory where that is."""
+    if isinstance(transport, SharedMemoryTransport):
+        return transport.keep_arrays
+    return copy_arrays

@@ -10,13 +10,15 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 from nnpa.zdnn.v1.accelerator_pb2 import CreateSessionRequest, Session, SharedMemory
+from nnpa.zdnn.v1.operation_pb2 import Operation
 from nnpa.zdnn.v1.tensor_pb2 import Extent
 
+from nnpa_client._call import Call, copy_arrays
 from nnpa_client._methods import CREATE_SESSION
 from nnpa_client._shortcuts.wrapper import TransportWrapper
 from nnpa_client._transport import (
@@ -54,6 +56,11 @@ class MemoryObject:
         """What the server is asked to open."""
         return SharedMemory(name=self._path.name, size=_SIZE)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no extent is allocated."""
+        return self._next == 0
+
     def unlink(self) -> None:
         """Remove the name: who has opened the object keeps it, nobody else can open it."""
         with contextlib.suppress(FileNotFoundError):
@@ -87,12 +94,10 @@ class MemoryObject:
             extents.append(extent)
         return extents
 
-    def read(self, extent: Extent) -> memoryview:
-        """Return a copy of what the server has written into an extent."""
-        array = np.empty(extent.size, np.uint8).data
-        if os.preadv(self._file, [array], extent.offset) != extent.size:
+    def read(self, extent: Extent, place: memoryview) -> None:
+        """Copy what the server has written into an extent to a place of its size."""
+        if os.preadv(self._file, [place], extent.offset) != extent.size:
             raise OSError(f"shared memory: fewer than {extent.size} bytes at {extent.offset}")
-        return array
 
     def release(self) -> None:
         """Free all extents; storage beyond what is kept goes back to the system."""
@@ -141,20 +146,34 @@ class SharedMemoryTransport(TransportWrapper):
             memory.close()
         return session
 
+    def keep_arrays(self, session: str, call: Call) -> Call:
+        """Return a call whose arrays are in shared memory already, as far as there is room.
+
+        They stay there until an answer comes: a list that is sent again has them still.
+        """
+        memory = self._memory if session == self._session else None
+        extents = memory.write(call.arrays) if memory is not None and call.arrays else None
+        if extents is None:
+            return copy_arrays(session, call)
+        operation = Operation()
+        operation.CopyFrom(call.operation)
+        operation.shared_data.extend(extents)
+        return replace(call, operation=operation, arrays=())
+
     def _execute(self, method: Method[Request, Response], request: Request) -> Response:
         memory = self._memory
-        if memory is None or not (request.arrays or request.room):
+        if memory is None or (memory.is_empty and not (request.arrays or request.sinks)):
             return self.inner.unary(method, request)
-        try:
-            response = self.inner.unary(method, _share(memory, request))
-            arrays = dict(response.arrays)
-            for index in request.room:
-                if index < len(response.results) and response.results[index].HasField("shared"):
-                    arrays[index] = memory.read(response.results[index].shared)
-                    response.results[index].ClearField("shared")
-            return Response(response.results, arrays)
-        finally:
-            memory.release()
+        response = self.inner.unary(method, _share(memory, request))
+        arrays = dict(response.arrays)
+        for index, sink in request.sinks.items():
+            if index < len(response.results) and response.results[index].HasField("shared"):
+                extent = response.results[index].shared
+                arrays[index] = sink.place(extent.size)
+                memory.read(extent, arrays[index])
+                response.results[index].ClearField("shared")
+        memory.release()
+        return Response(response.results, arrays)
 
     def close(self) -> None:
         """Close the connection and the memory."""
@@ -171,8 +190,8 @@ def _share(memory: MemoryObject, request: Request) -> Request:
         if extents is not None:
             shared[index] = extents
             del arrays[index]
-    for index, size in request.room.items():
-        extent = memory.allocate(size) if size >= OUT_OF_BAND_BYTES else None
+    for index, sink in request.sinks.items():
+        extent = memory.allocate(sink.room) if sink.room >= OUT_OF_BAND_BYTES else None
         if extent is not None:
             shared[index] = [extent]
     if not shared:
@@ -181,4 +200,4 @@ def _share(memory: MemoryObject, request: Request) -> Request:
     message.CopyFrom(request.message)
     for index, places in shared.items():
         message.operations[index].shared_data.extend(places)
-    return Request(message, arrays, request.room)
+    return Request(message, arrays, request.sinks)

@@ -173,7 +173,7 @@ class Contents:
             return
         role = pb.CONTENTS_ROLE_STICKS_OUT
         recorded = self.refer(record, index, role, output.operand, 0, contents)
-        request = step.inline[output.operand]
+        request = step.inline[output.operand].message
         self._remember(request.cache_as, request.byte_order, recorded)
 
 

@@ -165,10 +165,10 @@ class Recorded:
 
     def _before(self, session: Session, step: Step, index: int) -> None:
         try:
-            for operand, number in step.ids.items():
-                self.meet(session, number, operand, index)
-            for operand, message in step.inline.items():
-                self._tracing.contents.record_inline(self._record, index, operand, message)
+            for name, number in step.ids.items():
+                self.meet(session, number, name, index)
+            for name, operand in step.inline.items():
+                self._tracing.contents.record_inline(self._record, index, name, operand.message)
         except Exception:
             self.fail()
 

@@ -1,36 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls: a step that comes again is computed without the checks that it has passed."""
+"""Prepared calls: a call that comes again is computed without the checks that it has passed."""
 
-from contextlib import suppress
+from dataclasses import dataclass, field
 
 from nnpa_emulator import ALIGNED, OK, Outcome
-from nnpa_emulator.prepared import prepare
+from nnpa_emulator.prepared import PreparedCall, prepare
 
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.seams import CallFunction, CallPath, Tensors
-from nnpa_server.accelerator.shortcuts.step_memo import StepMemo
 from nnpa_server.sessions.store import Session
+
+_MAX_CALLS = 4096  # of a session
 
 
 def wrap(path: CallPath, _session: Session) -> None:
-    """Prepare the calls of steps that have a memo."""
-    path.call_function = _prepare_calls(path.call_function)
+    """Prepare the calls of a session."""
+    path.call_function = _PreparedCalls(path.call_function)
 
 
-def _prepare_calls(plain: CallFunction) -> CallFunction:
-    def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
-        memo = step.memo
-        if not isinstance(memo, StepMemo):
-            return plain(session, step, tensors)
-        if memo.prepared is not None:
-            with suppress(MemoryError):  # which the plain call answers
-                outcome = memo.prepared(session.guest, tensors)
-                if outcome is not None:
-                    return outcome
-        outcome = plain(session, step, tensors)
-        if outcome is OK and step.alignment is ALIGNED:
-            arguments = {**tensors, **step.values}
-            memo.prepared = prepare(session.guest, step.spec.name, arguments)
+@dataclass(slots=True)
+class _PreparedCalls:
+    """The calls of one session by function and descriptor of the output, which they hold."""
+
+    plain: CallFunction
+    _calls: dict[tuple[str, int], PreparedCall] = field(
+        default_factory=dict[tuple[str, int], PreparedCall]
+    )
+
+    def __call__(self, session: Session, step: Step, tensors: Tensors) -> Outcome:
+        """Repeat a call, or make it and prepare it."""
+        outputs = step.spec.function.outputs
+        if not outputs or step.alignment is not ALIGNED:
+            return self.plain(session, step, tensors)
+        name = step.spec.name
+        key = name, id(tensors[outputs[0]].transformed_desc)
+        arguments = {**tensors, **step.values} if step.values else tensors
+        prepared = self._calls.get(key)
+        if prepared is not None:
+            try:
+                outcome = prepared(session.guest, arguments)
+            except MemoryError:  # which the plain call answers
+                outcome = None
+            if outcome is not None:
+                return outcome
+        outcome = self.plain(session, step, tensors)
+        if outcome is OK and (prepared := prepare(session.guest, name, arguments)) is not None:
+            if len(self._calls) >= _MAX_CALLS:
+                self._calls.clear()
+            self._calls[key] = prepared
         return outcome
-
-    return call_function

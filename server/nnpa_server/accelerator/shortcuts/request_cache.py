@@ -3,10 +3,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nnpa_server.accelerator.decode import Request, Step
 from nnpa_server.accelerator.seams import CallPath, Decode
-from nnpa_server.accelerator.shortcuts.step_memo import with_memo
 from nnpa_server.rpc.codec import WireRequest
 from nnpa_server.sessions.store import Session
 
@@ -23,13 +23,11 @@ def _needs_ids_alone(step: Step) -> bool:
     return step.spec.compute and not step.inline and not step.new_ids
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A list that was decoded: its steps, the tensors that they need, whether it came again."""
+class _Entry(NamedTuple):
+    """A list that was decoded: its steps, the tensors that they need."""
 
     steps: Sequence[Step]
     ids: frozenset[int]
-    is_repeated: bool = False
 
 
 @dataclass(slots=True)
@@ -48,8 +46,6 @@ class RequestCache:
         raw = request.raw if isinstance(request, WireRequest) else b""
         entry = self._entries.get(raw)
         if entry is not None and entry.ids <= session.tensors.keys():
-            if not entry.is_repeated:
-                entry.steps, entry.is_repeated = [with_memo(step) for step in entry.steps], True
             return entry.steps
         steps = self.plain(session, request)
         if raw and all(map(_needs_ids_alone, steps)):

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nnpa_emulator import FUNCTIONS, ops
-from nnpa_emulator.kernels import convert, elementwise, jit, tables
+from nnpa_emulator.kernels import convert, elementwise, jit, recurrent, tables
 from nnpa_emulator.reference import elementwise as reference
+from nnpa_emulator.reference import recurrent as reference_recurrent
 from nnpa_emulator.stick import geometry
 from nnpa_emulator.ztensor import (
     DataFormats,
@@ -410,3 +411,17 @@ print(elementwise.binary is reference.binary, pooling.average.__module__)
 def test_references_take_the_places_of_kernels() -> None:
     """The switch holds for kernels that are compiled already, and for those imported later."""
     assert lines_of(SWITCHED) == ["False", "True nnpa_emulator.reference.pooling"]
+
+
+@pytest.mark.parametrize("gru_step", [reference_recurrent.gru_step, recurrent.gru_step])
+def test_a_gate_that_is_nearly_one_has_a_complement(gru_step: Callable[..., np.uint16]) -> None:
+    """(1 - Z) * n + Z * h, Z = sigmoid(60), n < 0, h = 0, is below 0 and rounds to -0.
+
+    1 - Z is 8.8e-27, which a difference of float64 values would lose.
+    """
+    fused, added, h = np.zeros(192, np.float32), np.zeros(192, np.float32), np.zeros(1, np.float32)
+    fused[[0, 128]] = 60, -3
+    cells = np.zeros(64, np.uint16)
+    assert gru_step(fused, added, h, (1, 1, 64, 64), cells, (0, 64)) == 0
+    assert cells[0] == 0x8000
+    assert np.signbit(h[0])

@@ -51,10 +51,11 @@ def lstm_cell(gates: Doubles, c: Doubles) -> tuple[Doubles, Doubles]:
 def gru_cell(x: Doubles, y: Doubles, h: Doubles) -> Doubles:
     """Return the new hidden state; gates Z, R, H of the input and of the hidden state, which is h.
 
-    R scales what the hidden state contributes to H.
+    R scales what the hidden state contributes to H. 1 - sigmoid(Z) is sigmoid(-Z), which is not 0
+    for a large Z.
     """
-    z, r = sigmoid(x[0] + y[0]), sigmoid(x[1] + y[1])
-    return (1 - z) * tanh(x[2] + r * y[2]) + z * h
+    z, r = x[0] + y[0], sigmoid(x[1] + y[1])
+    return sigmoid(-z) * tanh(x[2] + r * y[2]) + sigmoid(z) * h
 
 
 def round_sums(sums: Singles, bias: Singles) -> np.uint16:

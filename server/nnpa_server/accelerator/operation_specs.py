@@ -59,7 +59,7 @@ class OperationSpec:
     since: int
 
 
-# One object for equal descriptors: the emulator caches accepted calls by identity.
+# One object for equal descriptors: prepared calls compare them by identity.
 _same_desc = lru_cache(maxsize=4096)(TensorDesc)
 
 

@@ -143,6 +143,12 @@ _COUNT = {"type": click.IntRange(1)}
     "json: one object per line.",
     type=click.Choice(("text", "json")),
 )
+@_flag(
+    "--sandbox",
+    "auto",
+    "Compile models in confined processes: as far as the kernel can, or not at all without it.",
+    type=click.Choice(("auto", "require", "off")),
+)
 @click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )

@@ -37,6 +37,7 @@ from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.signals import Signals
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
+from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import Store
 from nnpa_server.sessions.tokens import Tokens, TokensInvalid
@@ -106,6 +107,7 @@ class Server:
         self.listener: InferenceListener | None = None
         self.inference_address = ""
         self.repository = Repository(config.max_models)
+        self.pool = network.make_pool(config.sandbox)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         reflection.enable_server_reflection(_REFLECTED, self._grpc)
@@ -114,7 +116,12 @@ class Server:
         config, self.models_ready = self.config, threading.Event()
         self.models = Lazy(
             lambda: open_inference.make_models(
-                config, self.repository, self.metrics, self.models_ready, config.shortcuts
+                config,
+                self.repository,
+                self.metrics,
+                self.models_ready,
+                config.shortcuts,
+                None if self.pool is None else network.compile_in(self.pool, config.shortcuts),
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)
@@ -128,6 +135,7 @@ class Server:
             self.repository,
             lambda: None if config.no_model_control else self.models.get().loader,
             config.shortcuts,
+            self.pool,
         )
 
     def load_models(self) -> None:
@@ -255,6 +263,8 @@ class Server:
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
         self.traces.close()
+        if self.pool is not None:
+            self.pool.close()
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)
@@ -326,7 +336,7 @@ def serve(config: Config) -> int:
             services = server.models.get, server.mli.get
             warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
-    except (CannotListen, TokensInvalid) as error:
+    except (CannotListen, NotConfined, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log:

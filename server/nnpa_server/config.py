@@ -89,6 +89,7 @@ class Config:
     tokens: Path | None = None
     metrics: str = ""
     json_log: bool = False
+    sandbox: str = "auto"
     plain: frozenset[str] = frozenset()
 
     @property

@@ -170,6 +170,8 @@ def handle(message: Message) -> Message:
     match verb:
         case "echo":
             return Message(message.text, message.arrays)
+        case "pid":
+            return Message(str(os.getpid()).encode())
         case "double":
             return Message(b"", tuple(np.repeat(array, 2) for array in message.arrays))
         case "attempt":

@@ -17,8 +17,16 @@ import numpy as np
 import pytest
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Array, Message
+from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, WorkerProcess
+from nnpa_server.sandbox.process import (
+    JobLimits,
+    Why,
+    WorkerFailed,
+    WorkerProcess,
+    allow,
+    go_on,
+)
 
 from tests.server.sandbox_jobs import ATTEMPTS
 
@@ -324,5 +332,44 @@ def test_workers_outlive_the_thread_that_asked_for_them() -> None:
         thread.join()
         time.sleep(0.1)
         assert ask(leased[0], "echo") == b"echo"
+    finally:
+        pool.close()
+
+
+def test_an_owner_has_a_worker_while_it_has_jobs() -> None:
+    """Jobs that follow each other share a worker; it ends when it was idle, and with its owner."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=0.3)
+    try:
+        first, second = (pid_of(owner) for _ in range(2))
+        assert first == second
+        assert await_end(first)
+        third = pid_of(owner)
+        assert third != first
+        owner.close()
+        assert is_gone(third)
+        assert pid_of(owner) not in (first, third)
+    finally:
+        pool.close()
+
+
+def pid_of(owner: Owner) -> int:
+    """Return the process that runs an owner's job."""
+    return int(owner.run(Message(b"pid"), LIMITS, reserve=allow, check=go_on).text)
+
+
+def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
+    """A pool has a limit; who waits is asked whether to go on."""
+    pool = Pool(PROGRAM, {}, max_leased=1)
+
+    def give_up() -> None:
+        raise InterruptedError("the client went away")
+
+    try:
+        first = pool.lease()
+        with pytest.raises(InterruptedError):
+            pool.lease(give_up)
+        pool.give_back(first)
+        assert ask(pool.lease(give_up), "echo") == b"echo"
     finally:
         pool.close()

@@ -15,6 +15,7 @@ from nnpa_server.open_inference.repository import Repository
 from nnpa_server.sessions.metrics import Metrics
 
 if TYPE_CHECKING:
+    from nnpa_server.open_inference.loading import Compile
     from nnpa_server.open_inference.models import Models
 
 __all__ = ["SERVICE", "handlers_of", "make_models"]
@@ -26,7 +27,11 @@ def make_models(
     metrics: Metrics | None,
     ready: threading.Event,
     shortcuts: Collection[str],
+    compile_model: "Compile | None" = None,
 ) -> "Models":
-    """Return what runs models; `ready` is set when those of the operator's folder are loaded."""
+    """Return what runs models; `ready` is set when those of the operator's folder are loaded.
+
+    `compile_model` compiles them elsewhere than here.
+    """
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, ready, shortcuts)
+    return models(config, repository, metrics, ready, shortcuts, compile_model)

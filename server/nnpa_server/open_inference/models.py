@@ -10,7 +10,7 @@ from nnpa_network.shortcuts import SHORTCUTS as NETWORK_SHORTCUTS
 from nnpa_server.config import Config
 from nnpa_server.open_inference.composition import SHORTCUTS, compose_reader
 from nnpa_server.open_inference.inference import Inference
-from nnpa_server.open_inference.loading import Loader, compile_onnx
+from nnpa_server.open_inference.loading import Compile, Loader, compile_onnx
 from nnpa_server.open_inference.reading import RequestReader
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.service import OpenInferenceService
@@ -28,10 +28,11 @@ class Models:
         metrics: Metrics | None,
         ready: threading.Event,
         shortcuts: Collection[str] = SHORTCUTS | NETWORK_SHORTCUTS,
+        compile_model: Compile | None = None,
     ) -> None:
         limit = config.limits.max_session_bytes
-        compile_model = partial(compile_onnx, shortcuts=frozenset(shortcuts))
-        self.loader = Loader(repository, compile_model, config.models, limit)
+        compile_here = partial(compile_onnx, shortcuts=frozenset(shortcuts))
+        self.loader = Loader(repository, compile_model or compile_here, config.models, limit)
         self.regions = Regions() if config.shared_memory else None
         reader = RequestReader(repository, limit)
         read, self.is_quick = compose_reader(reader.read, shortcuts)

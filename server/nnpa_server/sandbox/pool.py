@@ -4,10 +4,10 @@
 import logging
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from nnpa_server.sandbox import confinement
-from nnpa_server.sandbox.process import WorkerProcess
+from nnpa_server.sandbox.process import WorkerProcess, go_on
 
 _log = logging.getLogger("nnpa.sandbox")
 _START_SECONDS = 60.0
@@ -21,14 +21,22 @@ class Pool:
     """Starts workers for one program, and keeps `warm` of them ready.
 
     All are started by one thread, because the kernel ends a worker with the thread that started
-    it. `whole` refuses workers that are not confined as far as is known how.
+    it. `whole` refuses workers that are not confined as far as is known how. At most `max_leased`
+    have owners at a time.
     """
 
     def __init__(
-        self, program: str, environment: Mapping[str, str], *, whole: bool = False, warm: int = 1
+        self,
+        program: str,
+        environment: Mapping[str, str],
+        *,
+        whole: bool = False,
+        warm: int = 1,
+        max_leased: int = 16,
     ) -> None:
         self._program, self._environment = program, environment
         self._whole, self._warm = whole, warm
+        self._vacancies = threading.Semaphore(max_leased)
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: list[WorkerProcess] = []
@@ -36,24 +44,35 @@ class Pool:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def lease(self) -> WorkerProcess:
+    def lease(self, check: Callable[[], None] = go_on) -> WorkerProcess:
         """Return a worker that saw no job, for one owner, who closes it by `give_back`.
 
-        Raise `WorkerFailed`, `PoolClosed`, `NotConfined`.
+        While all are leased it waits, and calls `check`, which may raise. Raise `WorkerFailed`,
+        `PoolClosed`, `NotConfined`.
         """
-        with self._lock:
-            self._require_open()
-            worker = next(iter(self._waiting), None)
-            if worker is not None:
-                self._waiting.remove(worker)
-                self._leased.add(worker)
-        if worker is None:
-            worker = self._order()
-        elif not worker.is_alive:
-            self.give_back(worker)
-            worker = self._order()
+        while not self._vacancies.acquire(timeout=0.02):
+            self.require_open()
+            check()
+        try:
+            worker = self._take_spare() or self._order()
+        except BaseException:
+            self._vacancies.release()
+            raise
         self.warm_up()
         return worker
+
+    def _take_spare(self) -> WorkerProcess | None:
+        """Return a worker that waited, None where there is none."""
+        with self._lock:
+            self.require_open()
+            if not self._waiting:
+                return None
+            worker = self._waiting.pop()
+            if worker.is_alive:
+                self._leased.add(worker)
+                return worker
+        worker.close()
+        return None
 
     @property
     def spares(self) -> tuple[int, ...]:
@@ -69,7 +88,9 @@ class Pool:
     def give_back(self, worker: WorkerProcess) -> None:
         """End a worker: nobody else gets it."""
         with self._lock:
-            self._leased.discard(worker)
+            if worker in self._leased:
+                self._leased.remove(worker)
+                self._vacancies.release()
         worker.close()
 
     def close(self) -> None:
@@ -85,14 +106,15 @@ class Pool:
         if self._thread is not None:
             self._thread.join()
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raise `PoolClosed` after `close`."""
         if self._closed:
             raise PoolClosed("the server ends")
 
     def _begin(self) -> None:
         """Start the thread that starts workers, once."""
         with self._lock:
-            self._require_open()
+            self.require_open()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._fill, name="sandbox", daemon=True)
                 self._thread.start()

@@ -73,11 +73,11 @@ class JobLimits:
     cpu_seconds: int = 60
 
 
-def _allow(_size: int) -> None:
+def allow(_size: int) -> None:
     """Let the arena grow: the job's limit bounds it."""
 
 
-def _go_on() -> None:
+def go_on() -> None:
     """Let the job run: nobody cancels it."""
 
 
@@ -104,8 +104,8 @@ class WorkerProcess:
         finally:
             theirs.close()
         self._limits = JobLimits()
-        self._reserve: Callable[[int], None] = _allow
-        self._check: Callable[[], None] = _go_on
+        self._reserve: Callable[[int], None] = allow
+        self._check: Callable[[], None] = go_on
         self._deadline = self._cpu_deadline = self._next_look = math.inf
         self._idle = 0, 0  # bytes of data, and resident, before any job
         self.pid = self._process.pid
@@ -128,8 +128,8 @@ class WorkerProcess:
         job: Message,
         limits: JobLimits,
         *,
-        reserve: Callable[[int], None] = _allow,
-        check: Callable[[], None] = _go_on,
+        reserve: Callable[[int], None] = allow,
+        check: Callable[[], None] = go_on,
     ) -> Message:
         """Return the answer to a job, its arrays copied; raise `WorkerFailed`.
 
@@ -167,6 +167,8 @@ class WorkerProcess:
 
     def _restrict(self, limits: JobLimits) -> None:
         """Set the limits of a job, some of which the kernel keeps."""
+        if not self.is_alive:  # its number may be another process's by now
+            raise self._ended()
         data, _ = self._idle
         self._deadline = time.monotonic() + limits.seconds
         self._next_look = 0.0
@@ -348,6 +350,8 @@ def _read(arena: int, slot: Slot) -> Array:
         if not count:
             raise WorkerFailed(Why.PROTOCOL, "the arena ends within an array")
         rest, place = rest[count:], place + count
+    if slot.dtype == bool and np.any(contents > 1):
+        raise WorkerFailed(Why.PROTOCOL, "truths that are neither 0 nor 1")
     return contents.view(slot.dtype).reshape(slot.shape)
 
 

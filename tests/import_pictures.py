@@ -2,8 +2,8 @@
 """Draw the layers of the import contracts into the READMEs of their rooms.
 
 `python tests/import_pictures.py` writes each contract of type `layers` in `pyproject.toml` as a
-Mermaid flowchart between `<!-- generated: layers NAME -->` and `<!-- /generated -->`. A new picture
-is appended to its README, where it may be moved; the picture of a contract that is gone is removed.
+Mermaid flowchart between `# generated: begin layers NAME` and `generated: end`. A new picture is
+appended to its README, where it may be moved; the picture of a contract that is gone is removed.
 `--check` changes nothing and fails when a README is stale.
 """
 
@@ -25,9 +25,8 @@ ROOMS = {
     "tests": "tests/README.md",
 }
 WHOLE = "CONTRIBUTING.md"
-_PICTURE = re.compile(
-    r"<!-- generated: layers (?P<name>[^\n]*?) -->\n.*?<!-- /generated -->\n*", re.DOTALL
-)
+_BEGIN, _END = "<!--\n# generated: begin layers {}\n-->\n", "\n<!-- generated: end -->"
+_PICTURE = re.compile(_BEGIN.format(r"(?P<name>[^\n]*)") + f".*?{_END}\n*", re.DOTALL)
 _SEPARATOR = re.compile(r"\s*[|:]\s*")
 
 
@@ -85,7 +84,7 @@ def picture(contract: Contract) -> str:
         text = f"<details><summary>{contract.name}</summary>\n\n{text}\n\n</details>"
     else:
         text = f"{contract.name[0].upper()}{contract.name[1:]}:\n\n{text}"
-    return f"<!-- generated: layers {contract.name} -->\n{text}\n<!-- /generated -->"
+    return f"{_BEGIN.format(contract.name)}{text}{_END}"
 
 
 def drawn(text: str, contracts: list[Contract]) -> str:

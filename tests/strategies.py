@@ -28,8 +28,8 @@ dims = st.tuples(_short, _short, _rows, _columns)
 def codes(draw: st.DrawFn, shape: Dims | None = None, *, finite: bool = False) -> Codes:
     """Draw codes of one shape: a few that are chosen, repeated over the whole tensor."""
     drawn = draw(dims) if shape is None else shape
-    one = finite_code if finite else any_code
-    few = draw(st.lists(one, min_size=1, max_size=24))
+    code = finite_code if finite else any_code
+    few = draw(st.lists(code, min_size=1, max_size=24))
     return np.resize(np.array(few, np.uint16), drawn)
 
 

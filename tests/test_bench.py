@@ -39,7 +39,7 @@ def test_a_figure_without_value_survives() -> None:
     assert replace(result.figures[0], value=0.0) == replace(figure, value=0.0)
 
 
-def test_verdicts() -> None:
+def test_shares_are_great_and_times_small() -> None:
     """A share should be great, a time small; restricted BLAS is not judged."""
     share = Figure("share", 0.5, 0.4, 0.9, more=True)
     time = Figure("time", 2.0, 1.5, 1.2)
@@ -129,7 +129,7 @@ def test_every_shortcut_has_a_price() -> None:
     known = {
         "server": set(SERVER_SHORTCUTS),
         "client": set(CLIENT_SHORTCUTS),
-        "libzdnn": set(re.findall(r'\("([a-z-]+)", Shortcut::', rust)),
+        "libzdnn": set(re.findall(r'\("([a-z-]+)", Some\(Shortcut::', rust)),
     }
     for side, names in known.items():
         assert {entry.name for entry in SHORTCUTS if entry.where == side} == names

@@ -97,7 +97,7 @@ def _fields(name: str) -> list[FieldDescriptor]:
 @pytest.mark.parametrize("name", REACHED)
 def test_fields_are_parameters(name: str) -> None:
     """An arm's fields are the function's parameters, by name and in order."""
-    fields = [one.name for one in _fields(name) if (name, one.name) not in BEYOND_C]
+    fields = [field.name for field in _fields(name) if (name, field.name) not in BEYOND_C]
     assert fields == list(FUNCTIONS[name].parameters)
 
 
@@ -105,8 +105,12 @@ def test_fields_are_parameters(name: str) -> None:
 def test_required_and_optional_agree(name: str) -> None:
     """A parameter has a default exactly when the field may be absent."""
     parameters = FUNCTIONS[name].parameters.items()
-    absent = {(name, key) for key, one in parameters if one.default is not inspect.Parameter.empty}
-    assert absent == {one for one in MAY_BE_ABSENT if one[0] == name}
+    absent = {
+        (name, key)
+        for key, parameter in parameters
+        if parameter.default is not inspect.Parameter.empty
+    }
+    assert absent == {key for key in MAY_BE_ABSENT if key[0] == name}
 
 
 @pytest.mark.parametrize("name", REACHED)
@@ -131,7 +135,7 @@ def test_documentation_of_functions(name: str) -> None:
     """Every function says what it does, and names a constraint for each of its numbers."""
     doc = FUNCTIONS[name].doc
     assert doc.splitlines()[0].endswith("."), "the first line is a sentence"
-    numbers = [int(one) for one in re.findall(r"^(\d+)\. ", doc, re.MULTILINE)]
+    numbers = [int(digits) for digits in re.findall(r"^(\d+)\. ", doc, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -156,16 +160,16 @@ ENUMS: list[tuple[type[IntEnum], EnumDescriptor]] = [
 @pytest.mark.parametrize(("ours", "wire"), ENUMS, ids=[ours.__name__ for ours, _ in ENUMS])
 def test_enums_are_the_contracts(ours: type[IntEnum], wire: EnumDescriptor) -> None:
     """An enum has the same names and numbers in the emulator and on the wire."""
-    assert {one.name: int(one) for one in ours} == {
+    assert {constant.name: int(constant) for constant in ours} == {
         name: value.number for name, value in wire.values_by_name.items()
     }
 
 
 def test_enums_of_our_own() -> None:
     """Flags, log levels and machines have the contract's numbers and names."""
-    flags = {f"FP_FLAGS_{one.name}": int(one) for one in Flags if one}
+    flags = {f"FP_FLAGS_{flag.name}": int(flag) for flag in Flags if flag}
     assert flags == {name: n for name, n in operation.FpFlags.items() if n}
-    levels = {f"LOG_LEVEL_{one.name}": int(one) for one in LogLevel}
+    levels = {f"LOG_LEVEL_{level.name}": int(level) for level in LogLevel}
     assert levels == {name: n for name, n in accelerator.LogLevel.items() if n}
     models = {name.removeprefix("MACHINE_MODEL_") for name in accelerator.MachineModel.keys()}  # noqa: SIM118 - no mapping
     assert models - {"UNSPECIFIED"} == {name.upper().replace("-", "_") for name in MACHINES}
@@ -185,12 +189,12 @@ def test_constraints_have_tests() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-v", "-n0", *files]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     tested = set(re.findall(r"\b([a-z]\w*_c\d+)\b", listed))
-    told = {
+    documented = {
         f"{name}_c{number}"
         for name, entry in FUNCTIONS.items()
         for number in re.findall(r"^(\d+)\. ", entry.doc, re.MULTILINE)
     }
-    assert told - tested == WITHOUT_CONSTRAINT_TESTS, "lines that may go, or tests to write"
+    assert documented - tested == WITHOUT_CONSTRAINT_TESTS, "lines that may go, or tests to write"
 
 
 SOURCES = {
@@ -260,7 +264,7 @@ def test_public_names_are_documented(path: Path) -> None:
     assert ast.get_docstring(tree), "module"
     undocumented = [
         node.name
-        for scope in (tree.body, *(one.body for one in tree.body if _is_public_class(one)))
+        for scope in (tree.body, *(node.body for node in tree.body if _is_public_class(node)))
         for node in scope
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and not node.name.startswith("_")

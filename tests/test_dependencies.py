@@ -30,7 +30,10 @@ def _requirements(project: _Project, extra: str) -> dict[NormalizedName, Require
 def test_lowest_versions_are_the_lower_bounds() -> None:
     """Every lower bound stands in .ci/lowest.txt and so is tested."""
     project: _Project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    direct = {canonicalize_name(one.name): one for one in map(Requirement, project["dependencies"])}
+    direct = {
+        canonicalize_name(requirement.name): requirement
+        for requirement in map(Requirement, project["dependencies"])
+    }
     direct |= _requirements(project, "test-core")
     lines = (ROOT / ".ci/lowest.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))

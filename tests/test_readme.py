@@ -37,14 +37,14 @@ BLOCKS = _blocks()
 @pytest.mark.parametrize(
     ("name", "line", "code"), BLOCKS, ids=[f"{name}:{line}" for name, line, _ in BLOCKS]
 )
-def test_block(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_runs(name: str, line: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python block of a README runs by itself, without an exception or a warning."""
     monkeypatch.chdir(ROOT)
     compiled = compile("\n" * (line - 1) + code, str(ROOT / name), "exec")
     exec(compiled, {"__name__": "__main__"})  # the block is the test
 
 
-def test_there_are_blocks() -> None:
+def test_the_front_door_and_the_client_show_code() -> None:
     """The front door and the client show code."""
     assert {"README.md", "client/README.md", "emulator/README.md"} <= {
         name for name, _, _ in BLOCKS

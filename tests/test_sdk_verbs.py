@@ -2,6 +2,7 @@
 """The model from which the SDKs' verbs are made says what the contract and the library say."""
 
 import inspect
+from functools import partial
 
 import pytest
 from nnpa.zdnn.v1.operation_pb2 import Operation
@@ -39,7 +40,7 @@ def test_every_arm_is_a_verb() -> None:
     for arm in ARMS:
         message = arm.message_type
         assert message is not None
-        names = [one.name for one in VERBS[arm.name].parameters]
+        names = [parameter.name for parameter in VERBS[arm.name].parameters]
         assert names == [field.name for field in message.fields]
         assert VERBS[arm.name].message == message.name
 
@@ -65,10 +66,12 @@ def test_options_are_the_emulators(name: str) -> None:
         assert (options.code, scalars) == ("", set())
         return
     assert options.parmblk_format == entry.operation.parmblk_format
-    issues_one_code = entry.run.__name__ == "run_operation"  # others choose by their arguments
+    issues_one_code = isinstance(entry.run, partial)  # others choose by their arguments
     assert options.code == (entry.operation.code.name if issues_one_code else "")
     floats = (float, float | None)
-    assert scalars == {key for key, one in entry.parameters.items() if one.annotation in floats}
+    assert scalars == {
+        key for key, parameter in entry.parameters.items() if parameter.annotation in floats
+    }
 
 
 def test_formats_of_codes_are_the_operations() -> None:
@@ -102,26 +105,30 @@ def test_outputs_are_the_librarys(name: str) -> None:
     """The outputs of an operation are those that the library writes, all others are inputs."""
     entry, verb = FUNCTIONS[name], VERBS[name]
     if entry.operation is not None:
-        assert [one.name for one in verb.outputs] == list(entry.outputs)
-    tensors = [key for key, one in entry.parameters.items() if one.annotation is Ztensor]
+        assert [output.name for output in verb.outputs] == list(entry.outputs)
+    tensors = [
+        key for key, parameter in entry.parameters.items() if parameter.annotation is Ztensor
+    ]
     kinds = (Kind.ZTENSOR, Kind.NEW_ZTENSOR)
-    assert [one.name for one in verb.parameters if one.kind in kinds] == tensors
+    assert [parameter.name for parameter in verb.parameters if parameter.kind in kinds] == tensors
 
 
 def test_what_must_be_given() -> None:
     """Outputs may be left out but for those whose descriptors nothing tells."""
-    given = {
-        (verb.name, one.name)
+    created = {
+        (verb.name, output.name)
         for verb in CONTRACT.verbs
-        for one in verb.outputs
-        if one.absent is not Absent.CREATED
+        for output in verb.outputs
+        if output.absent is not Absent.CREATED
     }
-    assert given == {("reshape_ztensor", "dest"), ("quantized_matmul_op", "output")}
+    assert created == {("reshape_ztensor", "dest"), ("quantized_matmul_op", "output")}
 
 
-def test_values() -> None:
+def test_answers_beside_a_status() -> None:
     """What C answers beside a status: bool of is_..., a number of get_..., a range, an array."""
-    returning = {one.name: one.value for one in CONTRACT.verbs if one.value is not Value.NOTHING}
+    returning = {
+        verb.name: verb.value for verb in CONTRACT.verbs if verb.value is not Value.NOTHING
+    }
     assert returning.pop("getrange_ztensor") is Value.RANGE
     assert returning.pop("transform_origtensor") is Value.DATA
     asking = {name for name in VERBS if name.startswith(("is_", "get_"))}
@@ -140,13 +147,13 @@ def test_written_by_hand() -> None:
     }
 
 
-def test_enums() -> None:
+def test_enums_have_zdnns_names() -> None:
     """ZDNN's enums have zDNN's names only, and the statuses are all there."""
     zdnn = {enum.name: enum for enum in CONTRACT.enums if enum.zdnn}
-    assert {one.name: one.number for one in zdnn["ZdnnStatus"].constants} == {
-        one.name: int(one) for one in Status
+    assert {constant.name: constant.number for constant in zdnn["ZdnnStatus"].constants} == {
+        status.name: int(status) for status in Status
     }
-    names = [one.name for enum in zdnn.values() for one in enum.constants]
+    names = [constant.name for enum in zdnn.values() for constant in enum.constants]
     assert not [name for name in names if name.endswith("_UNSPECIFIED")]
     assert {"MachineModel", "ErrorReason", "ByteOrder"}.isdisjoint(zdnn)
 
@@ -157,7 +164,7 @@ def test_every_verb_is_documented() -> None:
         assert verb.doc[0].startswith(f"zdnn_{verb.name}: ")
         assert verb.summary.endswith("."), verb.summary
         assert len(verb.summary) <= 90, verb.summary
-        assert all(one.doc for one in verb.parameters), verb.name
+        assert all(parameter.doc for parameter in verb.parameters), verb.name
 
 
 def test_spellings() -> None:
@@ -168,7 +175,7 @@ def test_spellings() -> None:
     assert text.splitlines()[-2:] == ["//", "// two"]
 
 
-@pytest.mark.parametrize("sdk", WITH_VERBS, ids=[one.name for one in WITH_VERBS])
+@pytest.mark.parametrize("sdk", WITH_VERBS, ids=[sdk.name for sdk in WITH_VERBS])
 def test_every_verb_is_rendered(sdk: Sdk) -> None:
     """An SDK's sources name every operation of the machine."""
     rendered = "\n".join(render(sdk, CONTRACT).values())

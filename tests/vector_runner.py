@@ -128,7 +128,7 @@ def run(vector: Vector, target: Target) -> None:
 
 def _ztensor(line: Json) -> tensors.Ztensor:
     """Build a ztensor from its proto JSON and its `codes` or `memory`."""
-    plain = {key: one for key, one in line.items() if key not in _STICK_KEYS}
+    plain = {key: member for key, member in line.items() if key not in _STICK_KEYS}
     tensor = json_format.ParseDict(plain, tensors.Ztensor())
     if "codes" in line:
         tensor.sticks = sticks_of(tensor.transformed_desc, line["codes"]).tobytes()
@@ -207,8 +207,8 @@ def _compare(
 ) -> None:
     status = step.get("status", "ZDNN_OK")
     wanted = statuses.ZdnnStatus.Value(status) if isinstance(status, str) else status
-    told = f"{result.status_message} {result.refusal.text}"
-    assert result.zdnn_status == wanted, f"{where}: {told}, expected {status}"
+    text = f"{result.status_message} {result.refusal.text}"
+    assert result.zdnn_status == wanted, f"{where}: {text}, expected {status}"
     for key, compare in _COMPARISONS.items():
         if key in step:
             compare(result, step[key], f"{where} {key}")
@@ -224,8 +224,10 @@ def _compare_value(result: wire.OperationResult, expected: bool | int, where: st
 
 
 def _compare_range(result: wire.OperationResult, expected: Sequence[str], where: str) -> None:
-    got = [struct.pack(">f", one).hex().upper() for one in (result.range.min, result.range.max)]
-    assert [_quiet(one) for one in got] == list(expected), f"{where}: {got}"
+    got = [
+        struct.pack(">f", number).hex().upper() for number in (result.range.min, result.range.max)
+    ]
+    assert [_quiet(word) for word in got] == list(expected), f"{where}: {got}"
 
 
 def _quiet(bits: str) -> str:
@@ -247,11 +249,11 @@ def _compare_flags(result: wire.OperationResult, expected: Sequence[str], where:
 def _compare_violation(result: wire.OperationResult, expected: Json, where: str) -> None:
     """Compare the elements explained: operand to a list of [e4, e3, e2, e1, code, values...]."""
     got = {
-        one.operand: [
+        operand.operand: [
             [*element.index, f"{element.code:04X}", *element.operand_values]
-            for element in one.elements
+            for element in operand.elements
         ]
-        for one in result.range_violation.operands
+        for operand in result.range_violation.operands
     }
     assert got == expected, f"{where}: {got}"
 
@@ -291,8 +293,8 @@ def _compare_sticks(
         assert not differs.size, f"{where}: {cells_of(desc, got)[:16]}, first byte {differs[:1]}"
         return
     cells = cells_of(desc, got)
-    for index, (one, other) in enumerate(zip(cells, words(codes), strict=True)):
-        assert abs(_ordinal(one) - _ordinal(other)) <= ulps, f"{where}[{index}]: {one}, not {other}"
+    for index, (cell, code) in enumerate(zip(cells, words(codes), strict=True)):
+        assert abs(_ordinal(cell) - _ordinal(code)) <= ulps, f"{where}[{index}]: {cell}, not {code}"
     empty = got.copy()
     for place in _places(desc).ravel():
         empty[place : place + cell_bytes(desc)] = 0
@@ -353,6 +355,7 @@ def run_local(vector: Vector, target: LocalTarget) -> None:
     expected = {key: vector.line[key] for key in ("result", "status") if key in vector.line}
     if isinstance(expected.get("result"), dict):
         answer["result"], expected["result"] = (
-            json_format.ParseDict(one["result"], tensors.TensorDesc()) for one in (answer, expected)
+            json_format.ParseDict(reply["result"], tensors.TensorDesc())
+            for reply in (answer, expected)
         )
     assert answer == expected, f"{vector}: {answer}"

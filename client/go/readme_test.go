@@ -16,14 +16,14 @@ var (
 	suites   = regexp.MustCompile("(?s)```go\n(package \\w+_test\n.*?)```")
 )
 
-// run runs a Go command that must succeed; it returns what the command told.
+// run runs a Go command that must succeed; it returns what the command prints.
 func run(t *testing.T, source []byte, arguments ...string) []byte {
 	t.Helper()
-	told, err := exec.Command("go", arguments...).CombinedOutput()
+	output, err := exec.Command("go", arguments...).CombinedOutput()
 	if err != nil {
-		t.Errorf("go %v: %v\n%s\n%s", arguments, err, told, source)
+		t.Errorf("go %v: %v\n%s\n%s", arguments, err, output, source)
 	}
-	return told
+	return output
 }
 
 // Every program and test of the README compiles and runs, on a private server.
@@ -35,17 +35,17 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := programs.FindAllSubmatch(text, -1)
-	if len(found) == 0 {
+	matches := programs.FindAllSubmatch(text, -1)
+	if len(matches) == 0 {
 		t.Fatal("README.md has no program")
 	}
-	for _, one := range found {
+	for _, match := range matches {
 		file := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(file, one[1], 0o600); err != nil {
+		if err := os.WriteFile(file, match[1], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		run(t, one[1], "vet", file)
-		run(t, one[1], "run", file)
+		run(t, match[1], "vet", file)
+		run(t, match[1], "run", file)
 	}
 	suite := suites.FindSubmatch(text)
 	if suite == nil {
@@ -56,10 +56,10 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, suite[1], "vet", file)
-	told := run(t, suite[1], "test", "-v", file)
+	output := run(t, suite[1], "test", "-v", file)
 	for _, name := range []string{"TestSum/telum1", "TestSum/telum2"} {
-		if !bytes.Contains(told, []byte("--- PASS: "+name)) {
-			t.Errorf("%s did not pass:\n%s", name, told)
+		if !bytes.Contains(output, []byte("--- PASS: "+name)) {
+			t.Errorf("%s did not pass:\n%s", name, output)
 		}
 	}
 }

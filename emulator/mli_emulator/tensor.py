@@ -8,7 +8,7 @@ numbers are those of MLI 2.0; the 1.x library has the same names with other numb
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ import numpy.typing as npt
 MLI_MAX_RANK = 4
 
 Bytes = npt.NDArray[np.uint8]
+Array: TypeAlias = npt.NDArray[Any]
+"""Elements of a type that is known at run time only."""
 
 
 class ElType(IntEnum):
@@ -169,9 +171,7 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def view(
-    tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] = ()
-) -> npt.NDArray[Any]:  # the element type is known at run time only
+def view(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] = ()) -> Array:
     """View the elements in the tensor's own memory; absent or zero strides are derived."""
     dtype = _DTYPES[tensor.el_type]
     elements = derived_strides(shape, (strides + (0,) * len(shape))[: len(shape)])
@@ -186,7 +186,7 @@ def integers(
     return view(tensor, shape, strides)
 
 
-def to_array(tensor: Tensor) -> npt.NDArray[Any]:
+def to_array(tensor: Tensor) -> Array:
     """Copy the elements in the tensor's shape, strides applied."""
     return view(tensor, dims(tensor), raw_strides(tensor, tensor.rank)).copy()
 

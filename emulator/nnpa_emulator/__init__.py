@@ -2,10 +2,12 @@
 """The emulated accelerator: NNPA, DLFLOAT16 and the zDNN library above them.
 
 `run(guest, name, arguments)` calls a function by its C name without the prefix; `FUNCTIONS` is the
-table of them; a `Guest` is a program on a `Machine`.
+table of them; a `Guest` is a program on a `Machine`. Two shortcuts are on: compiled kernels, until
+`kernels.use_reference()`, and the cache of widened operands, until `widened.disable()`.
 """
 
 from nnpa_emulator import ops as ops
+from nnpa_emulator import widened
 from nnpa_emulator.instruction import ALIGNED, Alignment
 from nnpa_emulator.machine import MACHINES, Guest, Machine, find_machine
 from nnpa_emulator.pipeline import FUNCTIONS, OK, Outcome, run
@@ -52,3 +54,5 @@ __all__ = [
     "get_status_message",
     "run",
 ]
+
+widened.enable()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic that operations share: element by element, unary tables, and range violations.
+"""What operations share: unary functions by table, explanations of range violations, jitter.
 
 Every value stored as DLFLOAT16 is rounded once, to nearest, ties away from zero. A unary function
 is a table over all 65 536 codes: the double precision value of the formula, rounded once.
@@ -8,7 +8,6 @@ is a table over all 65 536 codes: the double precision value of the formula, rou
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,13 @@ import numpy.typing as npt
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX, NINF, SIGN, Codes, from_fp32, from_fp64, to_fp32
 from nnpa_emulator.kernels import elementwise, scan
 from nnpa_emulator.machine import FunctionCode
+from nnpa_emulator.reference.elementwise import region_of
 from nnpa_emulator.stick import Buffer, geometry
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
     STICK,
-    DataFormats,
+    Array,
     DataTypes,
     TensorDesc,
     Ztensor,
@@ -105,9 +105,7 @@ def _explain_operand(
     return OperandViolation(name, count, tuple(elements))
 
 
-def explain_source(
-    function: FunctionCode | None, arrays: Mapping[str, npt.NDArray[Any]]
-) -> RangeViolation:
+def explain_source(function: FunctionCode | None, arrays: Mapping[str, Array]) -> RangeViolation:
     """Find the values of user arrays (dim4, dim3, dim2, dim1) that have no DLFLOAT16 number.
 
     BFLOAT arrays are their `uint16` bits.
@@ -129,7 +127,7 @@ def explain_source(
     return RangeViolation(function, tuple(violations))
 
 
-def _single(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _single(array: Array) -> npt.NDArray[np.float32]:
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(invalid="ignore"):
@@ -185,29 +183,10 @@ def unary_table(
     return table
 
 
-@lru_cache(maxsize=1024)
-def region(desc: TensorDesc) -> elementwise.Region:
-    """Describe the real cells of a DLFLOAT16 tensor in memory order, for element-wise kernels."""
-    d4, d3, d2, d1 = desc.dims
-    columns = -(-d1 // CELLS_PER_STICK)
-    kernel = desc.format == DataFormats.ZDNN_FORMAT_4DKERNEL
-    return d4 * d3 * columns, d4 * d3 if kernel else d3, columns, d2, d1 - 64 * (columns - 1)
-
-
-def binary(operation: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
-    """Combine two DLFLOAT16 tensors of one shape; tell whether the result has any NINF.
-
-    `operation` is a number of `kernels.elementwise` (ADD ... MAX); `out` may be an operand.
-    """
-    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = elementwise.binary(operation, left, right, target, region(desc), False)
-    return bool(largest == NINF)
-
-
 def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
     source, target = codes.view(np.uint16), out.view(np.uint16)
-    return bool(elementwise.lookup(table, source, target, region(desc)) == NINF)
+    return bool(elementwise.lookup(table, source, target, region_of(desc)) == NINF)
 
 
 def jitter(tensor: Ztensor, ulps: int, seed: int, sequence: int) -> None:

@@ -2,7 +2,7 @@
 """The checks that operations and transforms share, each raising `Refused`.
 
 The order of calls in a verifier is the order in which its constraints are tested, and each check
-is told the label ("c1") of the constraint that it implements in the caller's docstring.
+takes the label ("c1") of the constraint that it implements in the caller's docstring.
 """
 
 from collections.abc import Collection, Mapping

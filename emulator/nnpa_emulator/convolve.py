@@ -14,22 +14,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from nnpa_emulator import stick
+from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
-from nnpa_emulator.widened import recall
-from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
-
-Matrix = npt.NDArray[Any]
-"""Dense rows of float32 or float64."""
+from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
 
 WEIGHTS = 1 << 24
 """Most weights at a time: 64 MiB of FP32."""
@@ -111,32 +106,32 @@ def _in_strips(work: _Work) -> int:
     columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
     for first, count in _ranges(window[3], columns):
         key = "panels", window, first, count
-        panels, _ = recall(cells, key, partial(_widen_panels, work.kernel, first, count))
+        panels, _ = operands.dense(cells, key, partial(_widen_panels, work.kernel, first, count))
         for tile in _tiles(sizes, *_cut(sizes, window, work.slide, WINDOWS)):
             largest = max(largest, _correlate(work, tile, panels, first, count))
     return largest
 
 
-def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Matrix, bool]:
+def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Array, bool]:
     """Widen output channels into panels, into scratch unless they are to last."""
     shape, cells = stick.geometry(kernel.transformed_desc), kernel.sticks.view(np.uint16)
     size = -(-count // CELLS_PER_STICK) * CELLS_PER_STICK * math.prod(shape.dims[:3])
-    dense = aligned((size,)) if lasting else scratch("kernel", (size,))
+    dense = aligned((size,)) if lasting else scratch("kernel", (size,), np.float32)
     correlation.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
     return dense, False
 
 
-def _correlate(work: _Work, tile: kernels.Tile, panels: Matrix, first: int, count: int) -> int:
+def _correlate(work: _Work, tile: kernels.Tile, panels: Array, first: int, count: int) -> int:
     """Widen what lies under a tile, multiply and store; return the largest magnitude."""
     shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
     codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
     size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
-    source = scratch("windows", (size,))
-    operands = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
+    source = scratch("windows", (size,), np.float32)
+    arguments = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
     if _scattered(window, work.slide):
-        kernels.windows(*operands, (0, window[0], window[1], 0, window[2]))
+        kernels.windows(*arguments, (0, window[0], window[1], 0, window[2]))
     else:
-        correlation.patch(*operands, (window[0], window[1]))
+        correlation.patch(*arguments, (window[0], window[1]))
     places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
     pages = stick.geometry(work.output.transformed_desc).pages
     bias = work.bias[first : first + count]
@@ -269,16 +264,16 @@ class _Product:
         self._pages = stick.geometry(work.kernel.transformed_desc).pages
         self._slide, self._blocks = work.slide, blocks
         self._key: tuple[object, ...] = ()
-        self._right: Matrix = np.empty(0)
+        self._right: Array = np.empty(0)
 
     @property
     def depth(self) -> int:
         """Columns of a block of the left matrix."""
         return self._blocks.rows * self._sizes[1] * self._blocks.channels
 
-    def sums(self, tile: kernels.Tile, first: int, count: int) -> Matrix:
+    def sums(self, tile: kernels.Tile, first: int, count: int) -> Array:
         """Return the sums of products of a tile, for output channels `first` on."""
-        total: Matrix | None = None
+        total: Array | None = None
         for row, rows in _ranges(self._sizes[0], self._blocks.rows):
             for channel, channels in _ranges(self._sizes[2], self._blocks.channels):
                 part = (row, rows, self._sizes[1], channel, channels)
@@ -287,47 +282,48 @@ class _Product:
         assert total is not None, "a kernel has at least one row and channel"
         return total
 
-    def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
-        target: Matrix = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
+    def _multiply(self, left: Array, right: Array) -> Array:
+        target: Array = scratch("sums", (left.shape[0], right.shape[1]), np.float64)
         return np.dot(left, right, out=target)
 
-    def _weights(self, part: kernels.Part, first: int, count: int) -> Matrix:
+    def _weights(self, part: kernels.Part, first: int, count: int) -> Array:
         key = (part, first, count)
         if key != self._key:
             cells = self._kernel.sticks
             whole = self._kernel.transformed_desc, key
-            self._right, _ = recall(cells, whole, partial(self._widen, *key))
+            self._right, _ = operands.dense(cells, whole, partial(self._widen, *key))
             self._key = key
         return self._right
 
     def _widen(
         self, part: kernels.Part, first: int, count: int, lasting: bool
-    ) -> tuple[Matrix, bool]:
+    ) -> tuple[Array, bool]:
         """Widen a block of the right matrix, into scratch unless it is to last."""
         shape = part[1] * part[2] * part[4], count
-        dense = aligned(shape) if lasting else scratch("kernel", shape)
+        dense = aligned(shape) if lasting else scratch("kernel", shape, np.float32)
         words, cells = dense.view(np.uint32).reshape(-1), self._kernel.sticks.view(np.uint16)
         kernels.weights(cells, words, self._pages, part, first, count)
         return dense.astype(np.float64), False
 
-    def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Matrix:
+    def _windows(self, tile: kernels.Tile, part: kernels.Part) -> Array:
         whole = part[1] == self._sizes[0] and part[4] == self._sizes[2]
         if whole and not _scattered(self._sizes, self._slide):
             return self._copies(tile)
-        left = scratch("windows", (tile[1] * tile[3] * tile[5], part[1] * part[2] * part[4]))
+        size = tile[1] * tile[3] * tile[5], part[1] * part[2] * part[4]
+        left = scratch("windows", size, np.float32)
         words, shape = left.view(np.uint32).reshape(-1), self._shape
         kernels.windows(self._codes, words, shape.dims, shape.pages, self._slide, tile, part)
         return np.asarray(left, np.float64)
 
-    def _copies(self, tile: kernels.Tile) -> Matrix:
+    def _copies(self, tile: kernels.Tile) -> Array:
         """Copy windows that overlap from a patch, which is widened once."""
         (rows, width, channels, _), counts = self._sizes, (tile[1], tile[3], tile[5])
         strides, shape = _strides(counts, self._sizes, self._slide), self._shape
-        patch = scratch("windows", (counts[0] * strides[0],))
+        patch = scratch("windows", (counts[0] * strides[0],), np.float32)
         words, window = patch.view(np.uint32), (rows, width)
         correlation.patch(self._codes, words, shape.dims, shape.pages, self._slide, tile, window)
         steps = [patch.itemsize * step for step in (*strides, 1)]
         windows = as_strided(patch, (*counts, rows, width * channels), steps, writeable=False)
-        left: Matrix = scratch("copies", windows.shape, np.float64)
+        left: Array = scratch("copies", windows.shape, np.float64)
         np.copyto(left, windows)
         return left.reshape(-1, rows * width * channels)

@@ -10,7 +10,6 @@ the zDNN 1.2.0 library, and of debug builds where a level is set.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from nnpa_emulator.machine import Guest, LogLevel
 from nnpa_emulator.status import Refusal, Status, get_status_message, is_warning
@@ -50,7 +49,7 @@ _SILENT_CONSTRAINTS = frozenset(("pipeline_c2",))
 _SILENT_STATUSES = frozenset((Status.ZDNN_INVALID_BESSEL_CORRECTION,))
 
 
-def print_precheck(name: str, parameters: Mapping[str, Any], available: bool) -> Diagnostic:
+def print_precheck(name: str, parameters: Mapping[str, object], available: bool) -> Diagnostic:
     """Print the parameters of an operation and whether it is available, as precheck does."""
     lines = [f"{parameter}: {_shown(value)}" for parameter, value in parameters.items()]
     lines.append(f"Operation zdnn_{name} availability: {available}")
@@ -59,7 +58,7 @@ def print_precheck(name: str, parameters: Mapping[str, Any], available: bool) ->
 
 def diagnose(
     guest: Guest, name: str, module: str, status: int, refusal: Refusal | None,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
 ) -> Iterator[Diagnostic]:  # fmt: skip
     """Yield the log line of a status and the diagnosis that the session asked for."""
     silent = status in _SILENT_STATUSES or (

@@ -8,7 +8,7 @@ Sources: "DLFloat: A 16-b Floating Point Format" (ARITH 2019); z/Architecture VC
 VCFN; zDNN API Reference 1.2.0, "Data Type Conversion"; zDNN library behaviour (flags, truncation).
 
 Every function takes and returns whole arrays of any shape; codes are `uint16`.  None raises for a
-value: what IEEE would signal is told by the `flags_*` functions, bit by bit as `Flags`.
+value: the `flags_*` functions return what IEEE would signal, bit by bit as `Flags`.
 """
 
 import enum
@@ -86,6 +86,21 @@ def from_fp64(values: npt.ArrayLike) -> Codes:
     magnitude = ((clamped + half) >> shift) - line
     codes: Codes = (magnitude | ((bits >> np.uint64(48)) & np.uint64(SIGN))).astype(np.uint16)
     return codes
+
+
+def result_from_fp32(values: npt.NDArray[np.float32]) -> Codes:
+    """Round FP32 results of arithmetic to codes; NaN and infinities, by zero, become 7FFF."""
+    return np.where(np.isfinite(values), from_fp32(values), np.uint16(NINF))
+
+
+def result_from_fp64(values: npt.NDArray[np.float64]) -> Codes:
+    """Round float64 results of arithmetic to codes; NaN becomes 7FFF, infinities keep the sign."""
+    return np.where(np.isnan(values), np.uint16(NINF), from_fp64(values))
+
+
+def largest(codes: Codes) -> np.uint16:
+    """Return the largest magnitude of codes: 7FFF says that NINF is among them."""
+    return np.uint16((codes & np.uint16(MAGNITUDE)).max(initial=0))
 
 
 def to_fp32(codes: Codes) -> npt.NDArray[np.float32]:

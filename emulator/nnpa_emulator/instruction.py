@@ -10,21 +10,24 @@ codes is our reading (see the fidelity contract).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Required, TypeAlias, TypedDict
 
-from nnpa_emulator.machine import FunctionCode, Guest, QueryResult
+from nnpa_emulator.machine import FunctionCode, Guest, Machine, QueryResult
 from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Refused
 from nnpa_emulator.ztensor import (
     PAGE,
     DataFormats,
     DataTypes,
+    TensorDesc,
     Ztensor,
     stick_bytes,
 )
 
-Arguments: TypeAlias = Mapping[str, Any]
+Argument: TypeAlias = Any
+"""An argument of a function: a ztensor, a descriptor, a scalar, user data, or None for C's NULL."""
+Arguments: TypeAlias = Mapping[str, Argument]
 Check: TypeAlias = Callable[..., None]
-FieldRule: TypeAlias = Callable[[Guest, Any], Any]
+FieldRule: TypeAlias = Callable[[Guest, Argument], Argument]
 OperandRule: TypeAlias = Mapping[int, frozenset[int]]
 
 # Data layout formats that a function takes, each with its data types.
@@ -62,7 +65,7 @@ class Operation:
     compute: Callable[..., bool]
     verify: Check
     relations: Check
-    responses: Check
+    responses: Check | None
     tensors: tuple[str, ...]
     operands: Mapping[str, OperandRule]
     inputs: tuple[str, ...]
@@ -72,33 +75,44 @@ class Operation:
     takes_guest: bool
 
 
+class Details(TypedDict, total=False):
+    """What defines an operation beside its arithmetic, codes and outputs: see `pipeline.define`."""
+
+    verify: Required[Check]
+    marks: tuple[str, ...] | None
+    responses: Check | None
+    relations: Check | None
+    operands: Mapping[str, OperandRule | None] | None
+    fields: Mapping[str, FieldRule] | None
+    save_area: bool
+
+
 def response(code: int, field: str, value: object, limit: str, label: str) -> Refused:
     """Return the refusal for a hardware response code, such as 0x0012 or 0xF000."""
     return Refused(ZDNN_HW_ERROR + code, field, value, limit, label)
 
 
-def require_installed(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
-    """Answer response codes 0002 and 0001 of the machine as it is now."""
-    qaf, limit = guest.machine.qaf, f"installed on {guest.machine.name}"
-    if not qaf.has_function(code):
-        raise response(0x0002, "function code", code.name, limit, "pipeline_c4")
-    if not qaf.has_parmblk_format(parmblk_format):
-        raise response(0x0001, "parameter block format", parmblk_format, limit, "pipeline_c4")
-
-
 def require_executable(
-    guest: Guest, alignment: Alignment, operation: Operation, arguments: Arguments
+    machine: Machine, alignment: Alignment, operation: Operation, arguments: Arguments
 ) -> None:
-    """Test everything that keeps the instruction from computing, in the order of priority."""
-    qaf = guest.machine.qaf
-    tensors = {name: arguments[name] for name in operation.tensors}
-    require_installed(guest, operation.code, operation.parmblk_format)
+    """Test pipeline_c4 to pipeline_c11, in this order."""
+    require_operands(machine, alignment, operation, arguments)
+    for name in operation.tensors:
+        require_storage(name, arguments[name])
+
+
+def require_operands(
+    machine: Machine, alignment: Alignment, operation: Operation, arguments: Arguments
+) -> None:
+    """Test pipeline_c4 to pipeline_c10, in this order: what needs no storage."""
+    qaf = machine.qaf
+    require_installed(machine, operation.code, operation.parmblk_format)
     for name, rule in operation.operands.items():
-        _require_supported(qaf, name, tensors[name], rule)
-    for name, tensor in tensors.items():
-        _require_dims(qaf, name, tensor)
-    for name, tensor in tensors.items():
-        size = stick_bytes(tensor.transformed_desc)
+        _require_supported(qaf, name, arguments[name].transformed_desc, rule)
+    for name in operation.tensors:
+        _require_dims(qaf, name, arguments[name].transformed_desc)
+    for name in operation.tensors:
+        size = stick_bytes(arguments[name].transformed_desc)
         if size > qaf.max_tensor_size:
             limit = f"at most {qaf.max_tensor_size} bytes"
             raise response(0x0013, f"{name} size", size, limit, "pipeline_c7")
@@ -106,16 +120,25 @@ def require_executable(
         raise response(0x0014, "buffer", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
     if operation.save_area and alignment.save_area_misaligned:
         raise response(0x0015, "save_area", "misaligned", f"on {PAGE} bytes", "pipeline_c8")
-    operation.responses(**arguments)
+    if operation.responses is not None:
+        operation.responses(**arguments)
     try:
         operation.relations(**arguments)
     except Refused as refused:
         raise ProgramCheck("data", refused.refusal) from refused
 
 
-def _require_supported(qaf: QueryResult, name: str, tensor: Ztensor, rule: OperandRule) -> None:
+def require_installed(machine: Machine, code: FunctionCode, parmblk_format: int) -> None:
+    """Answer response code 0002 or 0001: pipeline_c4."""
+    limit = f"installed on {machine.name}"
+    if not machine.qaf.has_function(code):
+        raise response(0x0002, "function code", code.name, limit, "pipeline_c4")
+    if not machine.qaf.has_parmblk_format(parmblk_format):
+        raise response(0x0001, "parameter block format", parmblk_format, limit, "pipeline_c4")
+
+
+def _require_supported(qaf: QueryResult, name: str, desc: TensorDesc, rule: OperandRule) -> None:
     """Answer response code 0010 or 0011; the machine sees the low eight bits of both numbers."""
-    desc = tensor.transformed_desc
     types = rule.get(desc.format & 0xFF)
     if types is None or not qaf.has_layout_format(desc.format & 0xFF):
         field = f"{name}.transformed_desc.format"
@@ -129,24 +152,23 @@ def _names(allowed: Mapping[int, object] | frozenset[int]) -> str:
     return " or ".join(str(getattr(number, "name", number)) for number in sorted(allowed))
 
 
-def _require_dims(qaf: QueryResult, name: str, tensor: Ztensor) -> None:
+def _require_dims(qaf: QueryResult, name: str, desc: TensorDesc) -> None:
     """Answer response code 0012."""
-    for dimension, size in zip((4, 3, 2, 1), tensor.transformed_desc.dims, strict=True):
+    for dimension, size in zip((4, 3, 2, 1), desc.dims, strict=True):
         limit = qaf.max_for_dim(dimension)
         if not 0 < size <= limit:
             field = f"{name}.transformed_desc.dim{dimension}"
             raise response(0x0012, field, size, f"1 to {limit}", "pipeline_c6")
 
 
-def require_storage(tensors: Mapping[str, Ztensor], size: int | None = None) -> None:
+def require_storage(name: str, tensor: Ztensor, size: int | None = None) -> None:
     """End the program with an access exception where a buffer ends before the tensor, or `size`."""
-    for name, tensor in tensors.items():
-        needed = stick_bytes(tensor.transformed_desc) if size is None else size
-        stored = 0 if tensor.buffer is None else tensor.buffer.nbytes
-        if stored < needed:
-            limit = f"at least {needed} bytes"
-            refusal = Refusal(0, f"{name}.buffer", f"{stored} bytes", limit, "pipeline_c11")
-            raise ProgramCheck("access", refusal)
+    needed = stick_bytes(tensor.transformed_desc) if size is None else size
+    stored = 0 if tensor.buffer is None else tensor.buffer.nbytes
+    if stored < needed:
+        limit = f"at least {needed} bytes"
+        refusal = Refusal(0, f"{name}.buffer", f"{stored} bytes", limit, "pipeline_c11")
+        raise ProgramCheck("access", refusal)
 
 
 def require_vector_nnp(guest: Guest) -> None:

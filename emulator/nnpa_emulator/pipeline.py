@@ -30,11 +30,9 @@ relative priority of several response codes is our reading (see the fidelity con
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias, Unpack
 
-import numpy.typing as npt
-
-from nnpa_emulator import widened
 from nnpa_emulator.arith import RangeViolation, explain_violation, jitter
 from nnpa_emulator.checks import require_transformed_desc
 from nnpa_emulator.diagnostics import Diagnostic, diagnose, print_precheck
@@ -42,14 +40,15 @@ from nnpa_emulator.instruction import (
     ALIGNED,
     DLFLOAT_FEATURE,
     Alignment,
+    Argument,
     Arguments,
     Check,
+    Details,
     FieldRule,
     OperandRule,
     Operation,
     require_executable,
     require_installed,
-    require_storage,
 )
 from nnpa_emulator.machine import LIBRARY_VERSIONS, FunctionCode, Guest, Memory
 from nnpa_emulator.status import (
@@ -60,9 +59,16 @@ from nnpa_emulator.status import (
     Status,
     is_warning,
 )
-from nnpa_emulator.ztensor import DataTypes, TensorDesc, Ztensor, getsize_ztensor, stick_bytes
+from nnpa_emulator.ztensor import (
+    Array,
+    DataTypes,
+    TensorDesc,
+    Ztensor,
+    getsize_ztensor,
+    stick_bytes,
+)
 
-Value: TypeAlias = bool | int | tuple[float, float] | npt.NDArray[Any] | None
+Value: TypeAlias = bool | int | tuple[float, float] | Array | None
 Descriptors: TypeAlias = tuple[TensorDesc, TensorDesc]
 Inference: TypeAlias = Callable[..., tuple[Descriptors, ...]]
 
@@ -105,10 +111,6 @@ class Call:
     alignment: Alignment = ALIGNED
     target: Memory | None = None
     checked: bool = False
-
-
-def no_check(**_arguments: object) -> None:
-    """Accept every call."""
 
 
 def _tensors_among(parameters: Mapping[str, inspect.Parameter]) -> tuple[str, ...]:
@@ -193,7 +195,7 @@ def define(
     verify: Check,
     outputs: tuple[str, ...] = ("output",),
     marks: tuple[str, ...] | None = None,
-    responses: Check = no_check,
+    responses: Check | None = None,
     relations: Check | None = None,
     operands: Mapping[str, OperandRule | None] | None = None,
     fields: Mapping[str, FieldRule] | None = None,
@@ -233,7 +235,7 @@ def operation(
     infer: Inference,
     outputs: tuple[str, ...] = ("output",),
     ulps: int = DEFAULT_ULPS,
-    **details: Any,
+    **details: Unpack[Details],
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Register an operation under its C name without prefix; `details` are those of `define`."""
 
@@ -241,13 +243,17 @@ def operation(
         definition = define(compute, code, parmblk_format, outputs=outputs, **details)
         parameters = dict(inspect.signature(compute).parameters)
         parameters.pop("guest", None)
-
-        def run_operation(call: Call, **arguments: Any) -> Outcome:
-            return issue(call, definition, arguments)
-
         name, doc = compute.__name__, inspect.getdoc(compute) or ""
         entry = Function(
-            name, since, doc, parameters, run_operation, outputs, infer, definition, ulps
+            name,
+            since,
+            doc,
+            parameters,
+            partial(issue, definition),
+            outputs,
+            infer,
+            definition,
+            ulps,
         )
         _register(entry)
         return compute
@@ -272,7 +278,7 @@ def run(
     return answer(Call(guest, alignment, target), entry, arguments)
 
 
-def answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
+def answer_plainly(call: Call, entry: Function, arguments: Arguments) -> Outcome:
     """Make a call; a refusal is an outcome, and what the library prints belongs to it."""
     guest = call.guest
     try:
@@ -284,13 +290,13 @@ def answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
         outcome = Outcome(refusal.status, refusal)
     except ProgramCheck as check:
         raise ProgramCheck(check.kind, _qualified(entry.name, check.refusal)) from check
-    finally:
-        for tensor in entry.written:
-            if tensor in arguments:
-                widened.written(arguments[tensor].buffer)
     if outcome.status == Status.ZDNN_OK and not guest.precheck and guest.log_level is None:
         return outcome
     return diagnosed(guest, entry, arguments, outcome)
+
+
+answer: Callable[[Call, Function, Arguments], Outcome] = answer_plainly
+"""The seam of calls: a shortcut may take the place of the plain function."""
 
 
 def _jitter(guest: Guest, entry: Function, arguments: Arguments) -> None:
@@ -325,32 +331,19 @@ def _qualified(name: str, refusal: Refusal) -> Refusal:
     return replace(refusal, constraint=f"{name}_{refusal.constraint}")
 
 
-def issue(call: Call, operation: Operation, arguments: Arguments) -> Outcome:
-    """Take one operation through the constraints above and compute it.
+def issue(operation: Operation, call: Call, /, **arguments: Argument) -> Outcome:
+    """Issue the NNPA instruction, as the library does it: c2 and c3, then the machine has its say.
 
     Source: behaviour of the zDNN 1.2.0 library between an operation and the NNPA instruction.
     """
-    if operation.fields:
-        fields = {
-            name: rule(call.guest, arguments.get(name)) for name, rule in operation.fields.items()
-        }
-        arguments = {**arguments, **fields}
+    guest = call.guest
+    for name, rule in operation.fields.items():
+        arguments[name] = rule(guest, arguments.get(name))
     if not call.checked:
-        _check(call, operation, arguments)
-    return _compute(call.guest, operation, arguments)
-
-
-def _check(call: Call, operation: Operation, arguments: Arguments) -> None:
-    """Test pipeline_c2 to pipeline_c11."""
-    _require_format(call.guest, operation.parmblk_format)
-    if call.guest.precheck:
-        operation.verify(**arguments)
-    require_executable(call.guest, call.alignment, operation, arguments)
-    require_storage({name: arguments[name] for name in operation.tensors})
-
-
-def _compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcome:
-    """Compute an operation whose checks have passed; a range violation is explained."""
+        _require_format(guest, operation.parmblk_format)
+        if guest.precheck:
+            operation.verify(**arguments)
+        require_executable(guest.machine, call.alignment, operation, arguments)
     if operation.takes_guest:
         violated = operation.compute(guest=guest, **arguments)
     else:
@@ -367,7 +360,7 @@ def _compute(guest: Guest, operation: Operation, arguments: Arguments) -> Outcom
 def require_facility(guest: Guest, code: FunctionCode, parmblk_format: int) -> None:
     """Check availability for a function that the library issues on its own: pipeline_c2 and c4."""
     _require_format(guest, parmblk_format)
-    require_installed(guest, code, parmblk_format)
+    require_installed(guest.machine, code, parmblk_format)
 
 
 def _require_format(guest: Guest, parmblk_format: int) -> None:

@@ -12,14 +12,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat
-from nnpa_emulator.arith import region
+from nnpa_emulator import dlfloat, pipeline
 from nnpa_emulator.instruction import Arguments
 from nnpa_emulator.kernels import convert, elementwise, planar, sticks
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome, answer
-from nnpa_emulator.stick import INFINITY, OVERFLOW, Array, Buffer, flat, geometry
-from nnpa_emulator.ztensor import TensorDesc, Ztensor, stick_bytes
+from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
+from nnpa_emulator.reference.elementwise import region_of
+from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
+from nnpa_emulator.ztensor import Array, TensorDesc, Ztensor, stick_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 _WORDS = np.dtype(np.uint32)
@@ -52,7 +52,7 @@ class PreparedCall:
             buffer = tensor.buffer
             if tensor.transformed_desc is not desc or buffer is None or buffer.nbytes < size:
                 return None
-        return answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
+        return pipeline.answer(Call(guest, checked=True), self._entry, {**tensors, **self._values})
 
 
 def prepare(guest: Guest, name: str, arguments: Arguments) -> PreparedCall | None:
@@ -110,10 +110,10 @@ def prepare_binary(
 ) -> Callable[[], bool]:
     """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
 
-    The buffer of the result is zero but for its own elements. See `arith.binary`.
+    The buffer of the result is zero but for its own elements. See `ops.elementwise`.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    cells = region(desc)
+    cells = region_of(desc)
 
     def combine() -> bool:
         return bool(elementwise.binary(operation, left, right, target, cells, True) == dlfloat.NINF)

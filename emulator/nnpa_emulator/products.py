@@ -13,29 +13,27 @@ Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import stick
+from nnpa_emulator import operands, stick
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import convert, matmul, products
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.scratch import aligned, lasting, scratch
-from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
     STICKS_PER_PAGE,
+    Array,
     TensorDesc,
     Ztensor,
     padded,
     stick_bytes,
 )
 
-Matrices: TypeAlias = npt.NDArray[Any]
-"""(stacks, rows, columns) of float32 or float64."""
 Range: TypeAlias = tuple[int, int]
 """(first, count)."""
 Block: TypeAlias = tuple[Range, Range, Range]
@@ -73,12 +71,12 @@ class Panel:
     """
 
     tensor: Ztensor
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.floating]
     role: str
     transposed: bool = False
     constant: bool = False
     _last: tuple[object, ...] = field(default=(), init=False)
-    _block: Matrices = field(default_factory=lambda: NOTHING, init=False)
+    _block: Array = field(default_factory=lambda: NOTHING, init=False)
     _any_ninf: bool = field(default=False, init=False)
 
     @property
@@ -86,7 +84,7 @@ class Panel:
         """Number of matrices."""
         return self.tensor.transformed_desc.dim4
 
-    def read(self, stacks: Range, rows: Range, columns: Range) -> tuple[Matrices, bool]:
+    def read(self, stacks: Range, rows: Range, columns: Range) -> tuple[Array, bool]:
         """Return a block (stacks, rows, columns) of the operand as it is multiplied, and NINF.
 
         Stacks of a broadcast operand are always its only one.
@@ -100,14 +98,14 @@ class Panel:
             widen = partial(self._widen, place)
             if self.constant:
                 key = self.tensor.transformed_desc, self.dtype.char, place
-                self._block, self._any_ninf = recall(self.tensor.sticks, key, widen)
+                self._block, self._any_ninf = operands.dense(self.tensor.sticks, key, widen)
             else:
                 self._block, self._any_ninf = widen(False)
             self._last = place
         block = self._block.swapaxes(1, 2) if self.transposed else self._block
         return block, self._any_ninf
 
-    def _widen(self, block: Block, lasting: bool) -> tuple[Matrices, bool]:
+    def _widen(self, block: Block, lasting: bool) -> tuple[Array, bool]:
         """Widen a block as it is stored, into scratch unless it is to last."""
         role = "" if lasting else self.role
         dense, any_ninf = read_block(self.tensor, *block, role=role)
@@ -129,7 +127,7 @@ def read_block(
     With a `role` into scratch.
     """
     shape = stacks[1], rows[1], columns[1]
-    block = scratch(role, shape) if role else aligned(shape)
+    block = scratch(role, shape, np.float32) if role else aligned(shape)
     place = place_of(tensor.transformed_desc, stacks)
     words = block.view(np.uint32).reshape(-1)
     largest = matmul.decode_block(tensor.sticks.view(np.uint16), words, place, rows, columns)
@@ -168,11 +166,11 @@ def _cut(
     return tuple(blocks), tuple(spans(inner, sizes[1]))
 
 
-def _sum_block(panels: Panels, block: Block, pieces: tuple[Range, ...]) -> Matrices:
+def _sum_block(panels: Panels, block: Block, pieces: tuple[Range, ...]) -> Array:
     """Sum the products of one block of the result, piece by piece of the inner dimension."""
     stacks, rows, columns = block
-    total: Matrices | None = None
-    poisoned: list[Matrices] = []
+    total: Array | None = None
+    poisoned: list[Array] = []
     for piece in pieces:
         a, ninf_a = panels[0].read(stacks, rows, piece)
         b, ninf_b = panels[1].read(stacks, piece, columns)
@@ -190,23 +188,23 @@ def _sum_block(panels: Panels, block: Block, pieces: tuple[Range, ...]) -> Matri
     return total
 
 
-def _poisoned(a: Matrices, b: Matrices) -> npt.NDArray[np.bool_]:
+def _poisoned(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """Mark the results that depend on a NINF, whatever BLAS makes of NaN times zero."""
     rows: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(a), axis=2)
     columns: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isnan(b), axis=1)
     return rows[:, :, None] | columns[:, None, :]
 
 
-def _product(a: Matrices, b: Matrices) -> Matrices:
+def _product(a: Array, b: Array) -> Array:
     """Multiply stacks of matrices in scratch; one matrix b serves all rows of a at once."""
-    out: Matrices = scratch("sums", (max(len(a), len(b)), a.shape[1], b.shape[2]), a.dtype)
+    out: Array = scratch("sums", (max(len(a), len(b)), a.shape[1], b.shape[2]), a.dtype)
     if len(b) == 1 and a.flags.c_contiguous:
         np.dot(a.reshape(-1, a.shape[2]), b[0], out=out.reshape(-1, b.shape[2]))
         return out
     return np.matmul(a, b, out=out)
 
 
-def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_type: int) -> bool:
+def _store(sums: Array, bias: Array, output: Ztensor, block: Block, op_type: int) -> bool:
     """Add the bias or compare with it, and write a block of the result; tell whether any NINF."""
     stacks, rows, columns = block
     place = place_of(output.transformed_desc, stacks)
@@ -223,7 +221,7 @@ def _store(sums: Matrices, bias: Matrices, output: Ztensor, block: Block, op_typ
     return bool(met == NINF)
 
 
-def _panels(input_b: Ztensor, turned: bool) -> Matrices:
+def _panels(input_b: Ztensor, turned: bool) -> Array:
     """Return the panels of a right operand that is used again, or nothing."""
     desc = input_b.transformed_desc
     stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
@@ -233,14 +231,14 @@ def _panels(input_b: Ztensor, turned: bool) -> Matrices:
     if size > MAX_PANELS:
         return NOTHING
 
-    def widen(kept: bool) -> tuple[Matrices, bool]:
+    def widen(kept: bool) -> tuple[Array, bool]:
         if not kept:
             return NOTHING, False
         panels, work = aligned((size,)), lasting("product", products.WORK)
         products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
         return panels, False
 
-    return recall(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
+    return operands.dense(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
 
 
 def _multiply_in_order(

@@ -9,10 +9,15 @@ Source: zDNN API Reference 1.2.0, zdnn_lstm and zdnn_gru; zDNN library behaviour
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
-from typing import Any
 
 from nnpa_emulator.checks import Operands, require_dim, require_fields
-from nnpa_emulator.instruction import Alignment, Operation, require_executable, require_storage
+from nnpa_emulator.instruction import (
+    Alignment,
+    Arguments,
+    Operation,
+    require_operands,
+    require_storage,
+)
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode
 from nnpa_emulator.pipeline import FUNCTIONS, Call, define
@@ -139,7 +144,12 @@ def require_direction(layer: Layer) -> None:
 
 
 def _verify_activation(
-    fused: Ztensor, added: Ztensor, state: Ztensor, h: Ztensor, c: Ztensor | None = None, **_: Any
+    fused: Ztensor,
+    added: Ztensor,
+    state: Ztensor,
+    h: Ztensor,
+    c: Ztensor | None = None,
+    **_: object,
 ) -> None:
     """Check the operands of LSTMACT or GRUACT as the library and the machine do."""
     desc = fused.transformed_desc
@@ -271,7 +281,8 @@ class Direction:
         if definition is None:
             raise LookupError(f"{name} is not an operation")
         self._check(name, definition, {**operands, "op_type": 0, "output": result})
-        require_storage({names[operand]: tensor for operand, tensor in operands.items()})
+        for operand, tensor in operands.items():
+            require_storage(names[operand], tensor)
 
     def activation(self) -> dict[str, Ztensor]:
         """Return the operands of LSTMACT or GRUACT; gates are nowhere but in the step."""
@@ -288,8 +299,9 @@ class Direction:
         self._check("activation", ACTIVATIONS[self.layer.gates], operands)
         self._require_halves()
         layer = self.layer
-        stored = {mine: layer.tensors[mine] for mine in layer.outputs.values()}
-        require_storage({layer.state: operands["state"], **stored})
+        require_storage(layer.state, operands["state"])
+        for name in layer.outputs.values():
+            require_storage(name, layer.tensors[name])
 
     def _require_halves(self) -> None:
         """End the program where an output of BIDIR has no room for the backward half.
@@ -307,7 +319,7 @@ class Direction:
                     "data", Refusal(shape, f"{name}.{field}", str(size), limit, "c9")
                 )
 
-    def _check(self, name: str, definition: Operation, arguments: dict[str, Any]) -> None:
+    def _check(self, name: str, definition: Operation, arguments: Arguments) -> None:
         """Check one instruction; a refusal names this function's operands."""
         guest, addresses = self.call.guest, self.call.alignment
         misaligned = addresses.buffer_misaligned or addresses.work_area_misaligned
@@ -315,7 +327,7 @@ class Direction:
         try:
             if guest.precheck:
                 definition.verify(**arguments)
-            require_executable(guest, alignment, definition, arguments)
+            require_operands(guest.machine, alignment, definition, arguments)
         except Refused as refused:
             renamed = _renamed(name, refused.refusal)
             raise Refused(

@@ -7,10 +7,12 @@ nothing of it may outlive the call. Each role keeps at most `MAX_BYTES` bytes pe
 
 import math
 import threading
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+Element = TypeVar("Element", bound=np.generic)
 
 MAX_BYTES = 1 << 23
 """Bytes: larger blocks are allocated anew; what is done with them takes longer than their pages."""
@@ -29,16 +31,21 @@ class _Blocks(threading.local):
 _blocks = _Blocks()
 
 
-def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
+def aligned(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Return an array of arbitrary contents on a cache line, which BLAS reads a little faster."""
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
+    return _line(math.prod(shape) * 4).view(np.float32).reshape(shape)
+
+
+def _line(size: int) -> npt.NDArray[np.uint8]:
+    """Return bytes that begin on a cache line."""
     raw = np.empty(size + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
-    return raw[start : start + size].view(kind).reshape(shape)
+    return raw[start : start + size]
 
 
-def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
+def scratch(
+    role: str, shape: tuple[int, ...], dtype: type[Element] | np.dtype[Element]
+) -> npt.NDArray[Element]:
     """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
@@ -46,9 +53,7 @@ def scratch(role: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
         return np.empty(shape, kind)
     block = _blocks.by_role.get(role)
     if block is None or block.size < size:
-        raw = np.empty(size + LINE, np.uint8)
-        start = -raw.ctypes.data % LINE
-        block = _blocks.by_role[role] = raw[start : start + size]
+        block = _blocks.by_role[role] = _line(size)
     return block[:size].view(kind).reshape(shape)
 
 

@@ -16,12 +16,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator import operands
 from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.kernels import layers, matmul, recurrent
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.products import MAX_PANELS, Panel, Range, place_of, read_block, spans
 from nnpa_emulator.scratch import aligned, scratch
-from nnpa_emulator.widened import recall
 from nnpa_emulator.ztensor import Ztensor, padded
 
 Singles: TypeAlias = npt.NDArray[np.float32]
@@ -64,14 +64,14 @@ class Whole:
             panels[-1] = layers.gate_panels(tensor.sticks, words, 0, rows, hidden, gates)
             return panels, False
 
-        return recall(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
+        return operands.dense(tensor.sticks, ("layer", rows, hidden, gates), widen)[0]
 
     def fuse(self) -> int:
         """Compute what the input contributes to the gates; tell how it ended."""
         panels = self._weights("weights")
         tensors, rows = self._tensors, self._shape[0] * self._shape[1]
         self._fused = scratch("fused", (rows * self._width,), np.uint16)
-        work = scratch("layer", (layers.LEFT + layers.TILE + self._width,))
+        work = scratch("layer", (layers.LEFT + layers.TILE + self._width,), np.float32)
         source, biases = tensors["input"].sticks, tensors["biases"].sticks
         return layers.fuse(source, panels, biases, self._fused, self._shape, work)
 
@@ -80,7 +80,8 @@ class Whole:
         panels = self._weights("hidden_weights")
         tensors, (_, batch, _, hidden, gates) = self._tensors, self._shape
         width = self._panels * layers.UNITS
-        work = scratch("layer", (layers.TILE + self._width + 2 * batch * (width + 16),))
+        size = layers.TILE + self._width + 2 * batch * (width + 16)
+        work = scratch("layer", (size,), np.float32)
         new = scratch("states", (2 * batch * width,), np.uint16)
         descs = outputs[0].transformed_desc, outputs[-1].transformed_desc
         wide, first = -(-descs[0].dim1 // 64), half * (padded(hidden) // 64)
@@ -109,7 +110,7 @@ def _real_columns(tensor: Ztensor, hidden: int, role: str) -> tuple[Singles, boo
             return dense[0], any_ninf
         return gates[:, :, :hidden].reshape(desc.dim2, -1), any_ninf
 
-    return recall(tensor.sticks, ("gates", desc.dim2, desc.dim1, hidden), widen)
+    return operands.dense(tensor.sticks, ("gates", desc.dim2, desc.dim1, hidden), widen)
 
 
 class Product:
@@ -121,7 +122,8 @@ class Product:
     def __init__(
         self, guest: Guest, weights: Ztensor, biases: Ztensor, hidden: int, role: str
     ) -> None:
-        dtype = np.dtype(np.float64 if guest.accumulate == "fp64" else np.float32)
+        singles, doubles = np.dtype(np.float32), np.dtype(np.float64)
+        dtype: np.dtype[np.floating] = doubles if guest.accumulate == "fp64" else singles
         desc = weights.transformed_desc
         self.inner, self.width, self.gate = desc.dim2, desc.dim1, padded(hidden)
         self._role = role
@@ -172,7 +174,8 @@ class Product:
         self, rows: Singles, matrix: Singles, bias: Singles, any_ninf: bool
     ) -> tuple[Singles, bool]:
         """Sum in FP32, in scratch."""
-        sums: Singles = scratch(f"{self._role} sums", (rows.shape[0], matrix.shape[1]))
+        shape = rows.shape[0], matrix.shape[1]
+        sums = scratch(f"{self._role} sums", shape, np.float32)
         np.dot(rows, matrix, out=sums)
         met = recurrent.round_sums(sums.reshape(-1), bias)
         return sums, bool(met == NINF) or any_ninf or self.any_ninf

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -34,18 +34,17 @@ from nnpa_emulator.ztensor import (
     getsize_ztensor,
     padded,
 )
+from nnpa_emulator.ztensor import Array as Array
 
 Buffer: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional stick buffer, whole pages."""
-Array: TypeAlias = npt.NDArray[Any]
-"""Dense user data; its dtype says what it is."""
 Fill: TypeAlias = Callable[
     [convert.Words, Codes, sticks.Dims, sticks.Pages, np.uint32, bool], tuple[np.uint32, np.uint32]
 ]
 """A kernel that rounds FP32 bits into sticks."""
 
-BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
-_CELL_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+BFLOAT16: Final[np.dtype[np.generic]] = np.dtype(ml_dtypes.bfloat16)
+_CELL_DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
     DataTypes.ZDNN_BINARY_INT8: np.dtype(np.int8),
     DataTypes.ZDNN_BINARY_INT32: np.dtype(np.int32),
 }
@@ -276,7 +275,7 @@ def _read_nchw(
     return array, largest == dlfloat.NINF
 
 
-def write_fp32(values: npt.NDArray[np.floating[Any]], desc: TensorDesc, buffer: Buffer) -> bool:
+def write_fp32(values: npt.NDArray[np.floating], desc: TensorDesc, buffer: Buffer) -> bool:
     """Round results into a DLFLOAT16 tensor, once, float64 too; tell whether any became NINF.
 
     Overflow keeps its sign, NaN is 7FFF; padding becomes zero.
@@ -379,6 +378,6 @@ def _is_weights(desc: TensorDesc) -> bool:
     )
 
 
-def _cell_dtype(desc: TensorDesc) -> np.dtype[Any]:
+def _cell_dtype(desc: TensorDesc) -> np.dtype[np.generic]:
     """Return the dtype of one cell; whatever is not INT8 or INT32 counts as DLFLOAT16."""
     return _CELL_DTYPES.get(desc.type, np.dtype(np.uint16))

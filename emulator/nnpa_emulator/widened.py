@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of widened operands: a shortcut around what widens weights for sums of products.
+"""A cache of widened operands: a shortcut around the seam `operands.dense`.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
 begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
-there through another one has dropped this one before. The pipeline calls `written` for every tensor
-that a function may write. Whoever writes sticks past the pipeline has to do so too, before the next
-call. An operand is kept from its second use on, so that what is used once costs nothing. One memory
-for the process, at most `MAX_BYTES` bytes, the least recently used goes first; freed buffers take
-theirs along.
+there through another one has dropped this one before. The cache wraps `pipeline.answer` to forget
+every tensor that a call may have written. Whoever writes sticks past the pipeline calls `written`
+before the next call. An operand is kept from its second use on, so that what is used once costs
+nothing. One memory for the process, at most `MAX_BYTES` bytes, the least recently used goes first;
+freed buffers take theirs along.
 """
 
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Buffer: TypeAlias = npt.NDArray[np.uint8]
-Values: TypeAlias = tuple[npt.NDArray[Any], bool]
-"""Dense values, and whether NINF is among them."""
+from nnpa_emulator import operands, pipeline
+from nnpa_emulator.instruction import Arguments
+from nnpa_emulator.operands import Buffer, Values, Widen
+from nnpa_emulator.pipeline import Call, Function, Outcome
+from nnpa_emulator.ztensor import Array
 
 MAX_BYTES = 1 << 28
 """Bytes of all values that are kept."""
@@ -34,7 +34,7 @@ MAX_BUFFERS = 4096
 class _Memory:
     """Values of the memory behind one or more buffers; None was seen once."""
 
-    owner: "weakref.ref[npt.NDArray[Any]]"
+    owner: "weakref.ref[Array]"
     blocks: dict[Hashable, Values | None] = field(default_factory=dict)
     size: int = 0
 
@@ -49,7 +49,6 @@ class Kept:
         self._lock = threading.RLock()
         self._memories: OrderedDict[int, _Memory] = OrderedDict()
         self.size = 0
-        self.enabled = True
 
     def __bool__(self) -> bool:
         return bool(self._memories)
@@ -62,7 +61,7 @@ class Kept:
                 self._memories.move_to_end(number)
             return memory
 
-    def start(self, owner: npt.NDArray[Any]) -> _Memory:
+    def start(self, owner: Array) -> _Memory:
         """Begin to remember a memory."""
         number = id(owner)
         reference = weakref.ref(owner, lambda _: self.forget(number))
@@ -101,19 +100,31 @@ class Kept:
 _kept = Kept()
 
 
+def enable() -> None:
+    """Keep operands from their second use on, in the whole process."""
+    operands.dense = recall
+    pipeline.answer = _answer
+
+
 def disable() -> None:
     """Keep nothing from now on, in the whole process: operands are widened in every call."""
-    _kept.enabled = False
+    operands.dense = operands.widen_now
+    pipeline.answer = pipeline.answer_plainly
     _kept.clear()
 
 
-def recall(buffer: Buffer, key: Hashable, widen: Callable[[bool], Values]) -> Values:
-    """Return the values of a part of a buffer that `key` describes in full, kept or widened now.
+def _answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
+    """Answer a call, and forget what is kept of the tensors that it may have written."""
+    try:
+        return pipeline.answer_plainly(call, entry, arguments)
+    finally:
+        for name in entry.written:
+            if name in arguments:
+                written(arguments[name].buffer)
 
-    `widen(True)` returns values with memory of their own, `widen(False)` need not.
-    """
-    if not _kept.enabled:
-        return widen(False)
+
+def recall(buffer: Buffer, key: Hashable, widen: Widen) -> Values:
+    """Return what `operands.widen_now` does, kept or widened now."""
     owner = _owner(buffer)
     memory = _kept.latest(id(owner)) or _kept.start(owner)
     whole = buffer.__array_interface__["data"][0], key
@@ -133,7 +144,7 @@ def written(buffer: Buffer | None) -> None:
         _kept.forget(id(_owner(buffer)))
 
 
-def _owner(buffer: Buffer) -> npt.NDArray[Any]:
+def _owner(buffer: Buffer) -> Array:
     """Return the array that has the memory behind a buffer: itself, if no array has."""
     base = buffer.base
     return base if isinstance(base, np.ndarray) and base.flags.owndata else buffer

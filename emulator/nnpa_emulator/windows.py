@@ -8,9 +8,12 @@ Requirements"; the order of checks is the zDNN library's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.ztensor import Ztensor
 
 VALID_PADDING, SAME_PADDING = 0, 1
 
@@ -94,3 +97,13 @@ def _require_counts(axes: Sequence[Axis], padding: int, label: str) -> None:
         if axis.output != expected:
             field = f"output.transformed_desc.dim{axis.dimension}"
             raise Refused(Status.ZDNN_INVALID_SHAPE, field, axis.output, str(expected), label)
+
+
+def unaliased(tensor: Ztensor, output: Ztensor) -> Ztensor:
+    """Return an input that the output does not overwrite: itself, or a copy if they share memory.
+
+    Windows overlap, so what one of them writes is read again by the next.
+    """
+    if not np.may_share_memory(tensor.sticks, output.sticks):
+        return tensor
+    return replace(tensor, buffer=tensor.sticks.copy())

@@ -9,11 +9,15 @@ functions; behaviour that it leaves out is that of the zDNN 1.2.0 library.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.status import Refused, Status
+
+Array: TypeAlias = npt.NDArray[Any]
+"""An array of whatever dtype: user data, cells of sticks, dense values of either precision."""
 
 PAGE = 4096
 STICK = 128

@@ -4,8 +4,8 @@
 Sources: ONNX intermediate representation specification, "External Tensor Data", "Functions".
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 import onnx
 
@@ -16,8 +16,10 @@ MAX_TRIPS = 10_000
 MAX_NODES = 100_000
 """Most nodes of a model whose local functions have been inlined."""
 
+Tensor: TypeAlias = onnx.TensorProto | onnx.SparseTensorProto
 
-def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Any]]:
+
+def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor and sparse tensor in a message, with the node it belongs to."""
     if isinstance(message, onnx.TensorProto | onnx.SparseTensorProto):
         yield node, message
@@ -30,7 +32,7 @@ def tensors(message: Any, node: str = "") -> Iterator[tuple[str, Any]]:
                 yield from tensors(child, node)
 
 
-def fault_of(node: str, tensor: Any) -> str:
+def fault_of(node: str, tensor: Tensor) -> str:
     """Return why a tensor is refused wherever it is; empty when it may be there."""
     if isinstance(tensor, onnx.SparseTensorProto):
         return f"sparse tensors are not hosted, there is one in {node or 'the graph'}"
@@ -83,7 +85,7 @@ def expanded_nodes(proto: onnx.ModelProto) -> int:
             open_now.remove(key)
         return sizes[key]
 
-    def count(nodes: Any) -> int:
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
         total = 0
         for node in nodes:
             for inner in (node, *inner_nodes(node)):

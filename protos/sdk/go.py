@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from sdk import advice
+from sdk.advice import CODES, REASONS
 from sdk.rendering import ROOT, File, Messages, Sdk, camel, pascal
 from sdk.verbs import PROTOS
 
@@ -64,14 +68,42 @@ def argument(name: str) -> str:
     return "kind" if name == "type" else camel(name)
 
 
+SPELLING = {
+    "machines": "`nnpa info`",
+    "library": "Options.Library",
+    "free": "FreeZtensorBuffer",
+    "transforms": "TransformZtensor and TransformOrigtensor",
+    "precheck": "Options.Precheck",
+    "token": "Options.Token",
+    "timeout": "Give the context more time",
+    "offer": "offer the method",
+}
+
+
+_REASON_KEYS = {name: f'"{name}":' for name in REASONS}
+_CODE_KEYS = {name: f"codes.{pascal(name.lower())}:" for name in CODES} | {
+    "CANCELLED": "codes.Canceled:"
+}
+
+
+def _entry(keys: Mapping[str, str], name: str, text: str) -> str:
+    """Return an entry of a map, values in one column as gofmt has them."""
+    return f'\t{keys[name].ljust(max(map(len, keys.values())))} "{text}",\n'
+
+
 GO = Sdk(
     name="go",
     home=HOME,
     files=(
         File("zdnn/verbs.gen.go", "go.go.j2"),
         File("zdnn/constants.gen.go", "go_constants.go.j2"),
+        File("zdnn/advice.gen.go", "go_advice.go.j2"),
         File("testee/verbs.gen.go", "go_testee.go.j2"),
     ),
-    filters={"protoc_name": protoc_name, "argument": argument},
+    filters={
+        "protoc_name": protoc_name,
+        "argument": argument,
+        **advice.filters(SPELLING, partial(_entry, _REASON_KEYS), partial(_entry, _CODE_KEYS)),
+    },
     messages=Messages("gen", _missing, _write),
 )

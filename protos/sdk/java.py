@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
+from sdk import advice
 from sdk.rendering import ROOT, File, Sdk, camel, comment, pascal
 from sdk.verbs import Absent, Kind, Parameter, Value, Verb
 
@@ -60,7 +61,7 @@ def setter(parameter: Parameter, numbers: bool = False) -> str:
     name, field = camel(parameter.name), member(parameter.name)
     if parameter.kind is Kind.ZTENSOR:
         created = parameter.output and parameter.absent is Absent.CREATED
-        return f'set{field}(verb.{"output" if created else "given"}("{parameter.name}", {name}))'
+        return f'set{field}(verb.{"output" if created else "existing"}("{parameter.name}", {name}))'
     if parameter.kind is Kind.ENUM and numbers:
         return f"set{field}Value({name})"
     return f"set{field}({name})"
@@ -96,11 +97,33 @@ def _html(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"{@code \1}", escaped)
 
 
+SPELLING = {
+    "machines": "Session.machines",
+    "library": "version with Options.library",
+    "free": "Ztensors.freeZtensorBuffer",
+    "transforms": "transformZtensor and transformOrigtensor",
+    "precheck": "Options.precheck",
+    "token": "Endpoint.withToken",
+    "timeout": "Raise Endpoint.withTimeout",
+    "offer": "speak nnpa.zdnn.v1",
+}
+
+
+def _case(name: str, text: str) -> str:
+    """Return a case of a switch, in two lines if it is long."""
+    start, end = f'      case "{name}" ->', f'"{text}";\n'
+    return f"{start} {end}" if len(start + end) <= 100 else f"{start}\n          {end}"
+
+
 JAVA = Sdk(
     name="java",
     home=ROOT / "client" / "java",
-    files=(File("src/main/java/dev/nnpa/Zdnn.java", "java.java.j2"),),
+    files=(
+        File("src/main/java/dev/nnpa/Advice.java", "java_advice.java.j2"),
+        File("src/main/java/dev/nnpa/Zdnn.java", "java.java.j2"),
+    ),
     filters={
+        **advice.filters(SPELLING, _case, _case),
         "signature": signature,
         "setter": setter,
         "member": member,

@@ -5,7 +5,9 @@ import builtins
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
+from sdk import advice
 from sdk.rendering import ROOT, File, Sdk
 from sdk.verbs import Absent, Enum, Kind, Parameter, Verb
 
@@ -175,9 +177,12 @@ def constants(enums: Iterable[Enum]) -> str:
         if enum.zdnn and enum.name != "ZdnnStatus"
         for constant in enum.constants
     }
-    return "\n".join(
-        f"from nnpa.zdnn.v1.{module}_pb2 import (\n    {name} as {name},\n)"
-        for module, name in sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    ordered = sorted(names, key=lambda pair: (pair[0], _natural(pair[1])))
+    return "".join(
+        f"from nnpa.zdnn.v1.{module}_pb2 import (\n"
+        + "".join(f"    {name} as {name},\n" for _, name in pairs)
+        + ")\n"
+        for module, pairs in groupby(ordered, key=lambda pair: pair[0])
     )
 
 
@@ -211,6 +216,27 @@ def _family(name: str) -> File:
     return File(f"zdnn/{name}.py", "python_verbs.py.j2", select=lambda verb: verb.family == name)
 
 
+SPELLING = {
+    "machines": "`nnpa info`",
+    "library": "library version in connect()",
+    "free": "`del`, free_ztensor_buffer",
+    "transforms": "transform_ztensor and transform_origtensor",
+    "precheck": "connect(precheck=True)",
+    "token": "connect(token=...)",
+    "timeout": "Raise connect(timeout=...)",
+    "offer": "speak nnpa.zdnn.v1",
+}
+
+
+def _entry(name: str, text: str) -> str:
+    """Return an entry of a mapping, its text in two literals if it is long."""
+    line = f'        "{name}": "{text}",\n'
+    if len(line) <= WIDTH + 1:
+        return line
+    start, _, end = text.rpartition(" ")
+    return f'        "{name}": "{start} "\n        "{end}",\n'
+
+
 EMULATOR = Sdk(
     name="emulator",
     home=ROOT / "emulator" / "nnpa_emulator",
@@ -224,8 +250,10 @@ PYTHON = Sdk(
         *(_family(name) for name in _TITLES),
         File("constants.py", "python_constants.py.j2", "enums"),
         File("availability.py", "python_availability.py.j2", "functions on the wire"),
+        File("errors.py", "python_advice.py.j2", "advice"),
     ),
     filters={
+        **advice.filters(SPELLING, _entry, _entry),
         "body": body,
         "constants": constants,
         "docstring": docstring,

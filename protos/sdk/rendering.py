@@ -13,12 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sdk.verbs import Contract, Verb
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# How a generated block of a hand-written file begins and ends, by suffix.
+# How a generated block of a hand-written file begins and ends, by suffix; and inside a line.
 _MARKERS = {
-    ".md": ("<!-- generated: {} -->", "<!-- /generated -->"),
+    ".md": ("<!--\n# generated: begin {}\n-->", "<!-- generated: end -->"),
     ".py": ("# generated: begin {}", "# generated: end"),
     ".h": ("// generated: begin {}", "// generated: end"),
 }
+_INSIDE_A_LINE = ("<!-- generated: {} -->", "<!-- /generated -->")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,10 @@ def render(sdk: Sdk, contract: Contract) -> dict[Path, str]:
 
 def _replace_block(whole: str, file: File, text: str) -> str:
     """Return a hand-written file with the text between the markers of a block replaced."""
-    begin, end = _MARKERS[Path(file.path).suffix]
-    begin = begin.format(file.block)
-    pattern = re.compile(rf"(?<={re.escape(begin)})(\n?).*?{re.escape(end)}", re.DOTALL)
+    has_lines = text.endswith("\n")
+    begin, end = _MARKERS[Path(file.path).suffix] if has_lines else _INSIDE_A_LINE
+    begin = begin.format(file.block) + ("\n" if has_lines else "")
+    pattern = re.compile(f"(?<={re.escape(begin)}).*?(?={re.escape(end)})", re.DOTALL)
     if len(pattern.findall(whole)) != 1:
         raise SystemExit(f"{file.path}: expected one block between {begin!r} and {end!r}")
-    body = text.removesuffix("\n")
-    return pattern.sub(lambda match: f"{match[1]}{body}{match[1]}{end}", whole)
+    return pattern.sub(lambda _match: text, whole)

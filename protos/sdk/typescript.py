@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import distribution, version
 from pathlib import Path
 
+from sdk import advice
 from sdk.rendering import ROOT, File, Messages, Sdk, camel
 from sdk.verbs import PROTOS, Absent, Constant, Enum, Kind, Parameter, Value, Verb
 
@@ -112,14 +113,32 @@ def argument(parameter: Parameter) -> str:
     return name if checked == name else f"{name}: {checked}"
 
 
+SPELLING = {
+    "machines": "listMachines()",
+    "library": "library version in connect()",
+    "free": "freeZtensorBuffer",
+    "transforms": "transformZtensor and transformOrigtensor",
+    "precheck": "connect(target, { precheck: true })",
+    "token": "connect(target, { token })",
+    "timeout": "Raise connect(target, { timeout })",
+    "offer": "speak this API",
+}
+
+
+def _property(name: str, text: str) -> str:
+    return f'  {name}: "{text}",\n'
+
+
 TYPESCRIPT = Sdk(
     name="typescript",
     home=HOME,
     files=(
         File("src/constants.gen.ts", "typescript_constants.ts.j2"),
         File("src/verbs.gen.ts", "typescript_verbs.ts.j2"),
+        File("src/advice.gen.ts", "typescript_advice.ts.j2"),
     ),
     filters={
+        **advice.filters(SPELLING, _property, _property),
         "answer": answer,
         "argument": argument,
         "member": member,

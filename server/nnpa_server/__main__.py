@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -27,18 +27,23 @@ from nnpa_server.config import (
     parse_size,
     parse_time,
 )
-from nnpa_server.rpc.log_lines import start_logging
+from nnpa_server.logs import start_logging
 from nnpa_server.tuning.kernel_cache import leave_out_scipy
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
 _log = logging.getLogger("nnpa.server")
+Main = TypeVar("Main", bound=Callable[..., None])
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def _parsed(
+    parse: Callable[[str], object],
+) -> Callable[[click.Context, click.Parameter, str | tuple[str, ...]], object]:
     """Return a callback that reads a flag with one of config's parsers."""
 
-    def read(_context: click.Context, _flag: click.Parameter, text: Any) -> Any:
+    def read(
+        _context: click.Context, _flag: click.Parameter, text: str | tuple[str, ...]
+    ) -> object:
         try:
             return tuple(map(parse, text)) if isinstance(text, tuple) else parse(text)
         except ValueError as error:
@@ -47,7 +52,7 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Param
     return read
 
 
-def _flag(name: str, default: Any, text: str, **details: Any) -> Callable[[Any], Any]:
+def _flag(name: str, default: object, text: str, **details: Any) -> Callable[[Main], Main]:
     return click.option(name, default=default, show_default=True, help=text, **details)
 
 

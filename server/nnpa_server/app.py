@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -95,7 +95,9 @@ class Server:
         )
         add_to(self._grpc, self.accelerator)
         self.plain = PlainListener(
-            self.interceptor.around(f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)),
+            self.interceptor.around_conversation(
+                f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)
+            ),
             config.max_conversations,
             config.limits.max_message,
             config.limits.idle_timeout,
@@ -282,7 +284,7 @@ class Server:
         return finished
 
 
-def _options(config: Config) -> Sequence[tuple[str, Any]]:
+def _options(config: Config) -> Sequence[tuple[str, int]]:
     # Sources: gRPC core channel arguments (grpc/impl/channel_arg_names.h).
     return (
         ("grpc.max_receive_message_length", config.limits.max_message + OVERSIZE_BYTES),

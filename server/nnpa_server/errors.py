@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status
@@ -92,10 +92,10 @@ class CallRefused(Exception):
         """The reason as ErrorInfo carries it."""
         return wire.ErrorReason.Name(wire.ErrorReason.ValueType(self.reason)).removeprefix(_PREFIX)
 
-    def status(self, *trailing: tuple[str, str]) -> grpc.Status:
+    def status(self, *trailing: tuple[str, str | bytes]) -> grpc.Status:
         """Return what `context.abort_with_status` takes, with more trailing metadata."""
         info = error_details_pb2.ErrorInfo(reason=self.name, domain=DOMAIN, metadata=self.metadata)
-        details = [any_pb2.Any() for _ in range(1 + len(self.details))]
+        details = [AnyMessage() for _ in range(1 + len(self.details))]
         for detail, message in zip(details, (info, *self.details), strict=True):
             detail.Pack(message)
         code: int = self.code.value[0]

@@ -25,12 +25,12 @@ WINDOW = {
 }
 
 
-def _share(name: str, dims: Dims, others: dict[str, Dims], **scalars: Any) -> Figure:
+def _share(name: str, dims: Dims, extra: dict[str, Dims], **scalars: Any) -> Figure:
     """Measure an operation as a share of the speed of a memcpy of its operands."""
     random = np.random.default_rng(1)
     entry = FUNCTIONS[name]
-    first = next(one for one in entry.tensors if one not in entry.outputs)
-    shapes = {first: dims, **others}
+    first = next(name for name in entry.tensors if name not in entry.outputs)
+    shapes = {first: dims, **extra}
     arguments: dict[str, Any] = {
         key: tensor(rounded(np.abs(random.standard_normal(shape)))) for key, shape in shapes.items()
     }
@@ -39,10 +39,10 @@ def _share(name: str, dims: Dims, others: dict[str, Dims], **scalars: Any) -> Fi
     described = entry.infer(**arguments)
     for output, (_, desc) in zip(entry.outputs, described, strict=True):
         arguments[output] = blank(desc.dims, kind=desc.type)
-    traffic = sum(arguments[one].sticks.nbytes for one in entry.tensors)
+    traffic = sum(arguments[name].sticks.nbytes for name in entry.tensors)
     guest = Guest(MACHINES["telum2"])
     value = ratio(copying(traffic), repeated(guest, name, arguments))
-    return Figure(f"{name} {'x'.join(str(one) for one in dims)}", value, more=True)
+    return Figure(f"{name} {'x'.join(str(size) for size in dims)}", value, more=True)
 
 
 @row("K2", "activation, pooling and normalisation, share of same-traffic memcpy")

@@ -31,7 +31,7 @@ class Layer:
     @property
     def label(self) -> str:
         """Name the layer."""
-        sizes = "x".join(str(one) for one in self.size)
+        sizes = "x".join(str(size) for size in self.size)
         slide = f"/{self.stride}" if self.stride > 1 else ""
         return f"{self.kernel}x{self.kernel}{slide} {sizes}->{self.channels}"
 
@@ -50,13 +50,13 @@ def _session(layer: Layer, weights: Any, bias: Any) -> onnxruntime.InferenceSess
     node = make.make_node(
         "Conv", ["x", "w", "b"], ["y"], strides=[layer.stride] * 2, auto_pad="SAME_UPPER"
     )
-    given = make.make_tensor_value_info("x", single, (1, inputs, high, wide))
+    source = make.make_tensor_value_info("x", single, (1, inputs, high, wide))
     result = make.make_tensor_value_info("y", single, None)
     constants = [
         onnx.numpy_helper.from_array(weights, "w"),
         onnx.numpy_helper.from_array(bias, "b"),
     ]
-    graph = make.make_graph([node], "layer", [given], [result], constants)
+    graph = make.make_graph([node], "layer", [source], [result], constants)
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
     model.ir_version = 8
     options = onnxruntime.SessionOptions()
@@ -74,7 +74,7 @@ def _works(layer: Layer) -> dict[str, Work]:
     shape = (layer.kernel, layer.kernel, layer.size[2], layer.channels)
     weights = rounded(random.standard_normal(shape) / np.sqrt(depth))
     bias = rounded(random.standard_normal((1, 1, 1, layer.channels)))
-    high, wide = (-(-one // layer.stride) for one in layer.size[:2])
+    high, wide = (-(-size // layer.stride) for size in layer.size[:2])
     arguments = {
         "input": tensor(x),
         "kernel": tensor(weights, DataFormats.ZDNN_FORMAT_4DKERNEL),
@@ -87,7 +87,7 @@ def _works(layer: Layer) -> dict[str, Work]:
     }
     exact, single = Guest(MACHINES["telum2"]), Guest(MACHINES["telum2"])
     exact.accumulate = "fp64"
-    values = [decoded(one).astype(np.float32) for one in (x, weights, bias)]
+    values = [decoded(tensor).astype(np.float32) for tensor in (x, weights, bias)]
     order = np.ascontiguousarray(values[1].transpose(3, 2, 0, 1))
     session = _session(layer, order, values[2].reshape(-1))
     feed = {"x": np.ascontiguousarray(values[0].transpose(0, 3, 1, 2))}

@@ -80,8 +80,8 @@ def ours(listen: str) -> tuple[str, Ask]:
     folder.mkdir(exist_ok=True)
     (folder / "add.onnx").write_bytes(binary("Add", ("n", "m")))
     address = listen if listen.startswith("unix:") else f"127.0.0.1:{free_port()}"
-    other = f"unix:{directory()}/beside-{address.rpartition('/')[2]}"
-    start_warm("--listen", other, "--inference-listen", address, "--models", str(folder))
+    beside = f"unix:{directory()}/beside-{address.rpartition('/')[2]}"
+    start_warm("--listen", beside, "--inference-listen", address, "--models", str(folder))
     return address, until_it_answers(address)
 
 
@@ -150,10 +150,10 @@ def _small() -> dict[str, list[float]]:
     return medians(asks, message(SMALL))
 
 
-def _over(times: dict[str, list[float]], one: str, other: str) -> tuple[float, str]:
-    value = statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
-    note = f"{statistics.median(times[one]) * 1e6:.0f} over "
-    return value, f"{note}{statistics.median(times[other]) * 1e6:.0f} us"
+def _over(times: dict[str, list[float]], name: str, peer: str) -> tuple[float, str]:
+    value = statistics.median(a / b for a, b in zip(times[name], times[peer], strict=True))
+    note = f"{statistics.median(times[name]) * 1e6:.0f} over "
+    return value, f"{note}{statistics.median(times[peer]) * 1e6:.0f} us"
 
 
 @row("16", "ModelInfer p50, 1x1024 add on sticks, over MLServer (time)", grpc=True)
@@ -194,11 +194,11 @@ def throughput(address: str) -> float:
             asks[number](data)
             counts[number] += 1
 
-    threads = [threading.Thread(target=client, args=(one,)) for one in range(_CLIENTS)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(_CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return sum(counts) / _SECONDS
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.kernels import elementwise, sticks
+from nnpa_emulator.reference.elementwise import region_of
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
 from tests.bench.report import Figure, ratio, row
@@ -84,7 +85,7 @@ def other_movements() -> list[Figure]:
         ("codes in", half.nbytes, partial(stick.write_cells, half.view(np.uint16), desc, buffer)),
         ("codes out", half.nbytes, partial(stick.read_cells, buffer, desc)),
     ]
-    others: list[tuple[str, int, Callable[[], object]]] = [
+    rest: list[tuple[str, int, Callable[[], object]]] = [
         ("fp32 quantised", data.nbytes, partial(scale, data, bytes_desc, bytes_)),
         ("int8 weights in", small.nbytes, partial(stick.write_cells, small, weights_desc, weights)),
         ("int8 weights out", small.nbytes, partial(stick.read_cells, weights, weights_desc)),
@@ -92,7 +93,7 @@ def other_movements() -> list[Figure]:
     stored = [buffer.nbytes] * len(works) + [bytes_.nbytes, weights.nbytes, weights.nbytes]
     return [
         Figure(label, ratio(copying(read + written), work, 7), more=True)
-        for (label, read, work), written in zip(works + others, stored, strict=True)
+        for (label, read, work), written in zip(works + rest, stored, strict=True)
     ]
 
 
@@ -179,9 +180,10 @@ def add() -> list[Figure]:
     figures: list[Figure] = []
     for label, size in SIZES.items():
         data, desc, buffer = tensor((1, 1, size // 64, 64))
-        target, out = np.empty_like(data), np.empty_like(buffer)
+        target, target_cells = np.empty_like(data), np.empty_like(buffer).view(np.uint16)
+        cells, region = buffer.view(np.uint16), region_of(desc)
         times = ratio(
-            partial(arith.binary, elementwise.ADD, buffer, buffer, out, desc),
+            partial(elementwise.binary, elementwise.ADD, cells, cells, target_cells, region, False),
             partial(np.add, data, data, target),
         )
         figures.append(Figure(label, times, *bounds[label]))

@@ -56,10 +56,10 @@ def program(library: ctypes.CDLL, mebibytes: int) -> Callable[[], None]:
     library.zdnn_init_pre_transformed_desc(ZDNN_2D, FP32, ctypes.byref(pre), rows, COLUMNS)
     _checked(library.zdnn_generate_transformed_desc(ctypes.byref(pre), ctypes.byref(desc)))
     tensors = [CZtensor(), CZtensor()]
-    for one in tensors:
-        made = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
-        _checked(library.zdnn_init_ztensor_with_malloc(*made))
-    source, total = (ctypes.byref(one) for one in tensors)
+    for tensor in tensors:
+        arguments = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(tensor))
+        _checked(library.zdnn_init_ztensor_with_malloc(*arguments))
+    source, total = (ctypes.byref(tensor) for tensor in tensors)
     address = ctypes.c_void_p(data.ctypes.data)
 
     def work(_kept: tuple[object, ...] = (pre, desc, data)) -> None:
@@ -79,8 +79,8 @@ def sequence_of_calls(library: ctypes.CDLL, shape: tuple[int, int] = _SMALL) -> 
     _checked(library.zdnn_generate_transformed_desc(ctypes.byref(pre), ctypes.byref(desc)))
     tensors = [CZtensor(), CZtensor()]
     for one in tensors:
-        made = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
-        _checked(library.zdnn_init_ztensor_with_malloc(*made))
+        arguments = (ctypes.byref(pre), ctypes.byref(desc), ctypes.byref(one))
+        _checked(library.zdnn_init_ztensor_with_malloc(*arguments))
     operand, total = (ctypes.byref(tensor) for tensor in tensors)
     data = np.ones(shape, np.float32)
     _checked(library.zdnn_transform_ztensor(operand, ctypes.c_void_p(data.ctypes.data)))
@@ -99,13 +99,13 @@ def _chain_in_python(session: Session, together: bool, read: bool = False) -> Ca
     Its results stay on the server; with `read` each is in this process's memory before the next
     call, as those of a C program always are.
     """
-    one, total = (session.ztensor(np.ones(_SMALL, np.float32)) for _ in range(2))
+    operand, total = (session.ztensor(np.ones(_SMALL, np.float32)) for _ in range(2))
     verbs = [getattr(zdnn, name) for name in _CHAIN]
 
     def work() -> None:
         with session.pipeline() if together else nullcontext():
             for verb in verbs:
-                verb(one, one, total)
+                verb(operand, operand, total)
                 if read:
                     assert total.buffer is not None
 

@@ -54,8 +54,8 @@ def share(sizes: Sizes, floor: float | None, moonshot: float | None) -> Figure:
     arrays = operands(sizes)
     out = np.empty((sizes[0], sizes[2]), np.float32)
     with threadpool_limits(1):
-        found = ratio(lambda: np.matmul(arrays[0], arrays[1], out=out), product_on_sticks(arrays))
-    return Figure("x".join(map(str, sizes)), found, floor, moonshot, more=True)
+        figure = ratio(lambda: np.matmul(arrays[0], arrays[1], out=out), product_on_sticks(arrays))
+    return Figure("x".join(map(str, sizes)), figure, floor, moonshot, more=True)
 
 
 @row("7", "matmul_op on sticks, share of the speed of np.matmul")
@@ -90,8 +90,8 @@ def dense() -> list[Figure]:
         activate()
 
     with threadpool_limits(1):
-        found = ratio(lambda: np.maximum(a @ b + c, 0), on_sticks)
-    return [Figure("64x768x256", found, 0.9, 1.05, more=True)]
+        figure = ratio(lambda: np.maximum(a @ b + c, 0), on_sticks)
+    return [Figure("64x768x256", figure, 0.9, 1.05, more=True)]
 
 
 @row("7b", "matmul_op with float64 sums, time over FP32 sums")
@@ -101,8 +101,8 @@ def doubles() -> list[Figure]:
     for sizes in ((512, 512, 512), (64, 256, 1024)):
         arrays = operands(sizes)
         with threadpool_limits(1):
-            found = ratio(product_on_sticks(arrays, "fp64"), product_on_sticks(arrays))
-        figures.append(Figure("x".join(map(str, sizes)), found))
+            figure = ratio(product_on_sticks(arrays, "fp64"), product_on_sticks(arrays))
+        figures.append(Figure("x".join(map(str, sizes)), figure))
     return figures
 
 
@@ -123,5 +123,5 @@ def quantized() -> list[Figure]:
     arguments["output"] = tensor(np.zeros((m, p), np.float32))
     with threadpool_limits(1):
         plain = product_on_sticks(operands((m, n, p)))
-        found = ratio(repeated(guest, "quantized_matmul_op", arguments), plain)
-    return [Figure(f"{m}x{n}x{p}", found)]
+        figure = ratio(repeated(guest, "quantized_matmul_op", arguments), plain)
+    return [Figure(f"{m}x{n}x{p}", figure)]

@@ -21,10 +21,10 @@ def _calls(name: str, *flags: str) -> dict[str, Work]:
     client = Client(grpc.insecure_channel(address, OPTIONS))
     client.run(*load(1, np.ones(_SHAPE, np.float32)), *load(2, np.ones(_SHAPE, np.float32)))
     add = op("add", input_a=1, input_b=1, output=2)
-    many, one = client.request(*[add] * N), client.request(add)
+    many, single = client.request(*[add] * N), client.request(add)
     return {
         f"{N} adds of 32x64 in one list": lambda: client.stub.Execute(many),
-        "60 calls of one add": median_call(lambda: client.stub.Execute(one)),
+        "60 calls of one add": median_call(lambda: client.stub.Execute(single)),
     }
 
 

@@ -58,8 +58,8 @@ def on_runtime(shape: Shape) -> Callable[[], object]:
         "B": random.normal(0, 1, (1, 8 * hidden)),
     }
     constants = [
-        helper.make_tensor(name, 1, one.shape, one.astype(np.float32).ravel().tolist())
-        for name, one in weights.items()
+        helper.make_tensor(name, 1, array.shape, array.astype(np.float32).ravel().tolist())
+        for name, array in weights.items()
     ]
     node = helper.make_node("LSTM", ["X", *weights], ["Y"], hidden_size=hidden)
     inputs = [helper.make_tensor_value_info("X", 1, None)]
@@ -83,6 +83,6 @@ def layers() -> list[Figure]:
     figures: list[Figure] = []
     for shape in SHAPES:
         with threadpool_limits(1):
-            found = ratio(on_sticks(shape), on_runtime(shape))
-        figures.append(Figure("T{} B{} I{} H{}".format(*shape), found, 2.0, 1.1))
+            figure = ratio(on_sticks(shape), on_runtime(shape))
+        figures.append(Figure("T{} B{} I{} H{}".format(*shape), figure, 2.0, 1.1))
     return figures

@@ -87,9 +87,9 @@ def latencies() -> list[Figure]:
             continue
         command = [*program.build(directory()), address, places[1]]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS)
-        told: dict[str, float] = json.loads(run.stdout)
+        times: dict[str, float] = json.loads(run.stdout)
         for what, label in (("add", "one add"), ("pipeline", f"list of {LISTED}")):
-            took, bare = told[f"{what}_us"], told[f"{what}_echo_us"]
+            took, bare = times[f"{what}_us"], times[f"{what}_echo_us"]
             note = f"{took:.0f} us, echo {bare:.0f} us"
             figures.append(Figure(f"{program.name}, {label}", took / bare, note=note))
     return figures
@@ -98,8 +98,8 @@ def latencies() -> list[Figure]:
 def _request_bytes(session: Session, count: int) -> int:
     """Return the size of a request of as many adds."""
     ref = TensorRef(id=1)
-    one = Operation(add=Add(input_a=ref, input_b=ref, output=ref))
-    return ExecuteRequest(session=session.name, operations=[one] * count).ByteSize()
+    operation = Operation(add=Add(input_a=ref, input_b=ref, output=ref))
+    return ExecuteRequest(session=session.name, operations=[operation] * count).ByteSize()
 
 
 def _pair(work: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float]:
@@ -107,9 +107,9 @@ def _pair(work: Callable[[], object], reference: Callable[[], object]) -> tuple[
     times: dict[int, list[float]] = {0: [], 1: []}
     warm = REPETITIONS // 10
     for repetition in range(REPETITIONS + warm):
-        for which, one in enumerate((work, reference)):
+        for which, measured in enumerate((work, reference)):
             began = time.perf_counter_ns()
-            one()
+            measured()
             if repetition >= warm:
                 times[which].append((time.perf_counter_ns() - began) / 1e3)
     return statistics.median(times[0]), statistics.median(times[1])
@@ -129,9 +129,9 @@ def main(address: str, bare: str) -> None:
         payloads = [bytes(_request_bytes(session, count)) for count in (1, LISTED)]
         add, add_echo = _pair(lambda: zdnn.add(a, b, out), lambda: client.raw(payloads[0]))
         listed, listed_echo = _pair(pipeline, lambda: client.raw(payloads[1]))
-    told = {"add_us": add, "add_echo_us": add_echo}
-    told |= {"pipeline_us": listed, "pipeline_echo_us": listed_echo}
-    print(json.dumps(told))
+    times = {"add_us": add, "add_echo_us": add_echo}
+    times |= {"pipeline_us": listed, "pipeline_echo_us": listed_echo}
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

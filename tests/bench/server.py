@@ -91,10 +91,10 @@ def session(shares: bool) -> Session:
     """
     listen = sockets()[0]
     plain = f"{listen}-plain"
-    one = connect(server(listen) if shares else start_warm("--listen", plain, *FLAGS))
-    atexit.register(one.close)
-    assert one.status().HasField("shared_memory") == shares
-    return one
+    session = connect(server(listen) if shares else start_warm("--listen", plain, *FLAGS))
+    atexit.register(session.close)
+    assert session.status().HasField("shared_memory") == shares
+    return session
 
 
 def array_of(size: int) -> npt.NDArray[np.float32]:
@@ -177,12 +177,12 @@ def program(shape: tuple[int, int]) -> tuple[Client, list[Operation], Work]:
     """Return a client with three tensors, N additions of them, and the same calls made locally."""
     client = Client(grpc.insecure_channel(server(sockets()[0]), OPTIONS))
     dims = (1, 1, *shape)
-    ones = np.ones(dims, np.float32)
+    operand = np.ones(dims, np.float32)
     client.run(*init(1, *dims), *init(2, *dims), *init(3, *dims))
-    header = [client.arrays_header(op("transform_ztensor", ztensor=one), ones.nbytes)
-              for one in (1, 2)]  # fmt: skip
-    for one in header:
-        client.write([one, pb.WriteTensorRequest(chunk=ones.tobytes())])
+    header = [client.arrays_header(op("transform_ztensor", ztensor=number), operand.nbytes)
+              for number in (1, 2)]  # fmt: skip
+    for operation in header:
+        client.write([operation, pb.WriteTensorRequest(chunk=operand.tobytes())])
     guest = nnpa_emulator.Guest(nnpa_emulator.MACHINES["telum2"])
     desc = TensorDesc(8, 0, 0, *dims)
     local = [Ztensor(TensorDesc(8, 0, 255, *dims), desc) for _ in range(3)]
@@ -287,11 +287,11 @@ def unary_latency() -> list[Figure]:
 def p50_ratio(work: Work, reference: Work, rounds: int = 7, calls: int = 300) -> float:
     """Return p50 over p50, the median over rounds in turns."""
 
-    def p50(one: Work) -> float:
+    def p50(work: Work) -> float:
         times: list[float] = []
         for _ in range(calls):
             began = time.perf_counter()
-            one()
+            work()
             times.append(time.perf_counter() - began)
         return statistics.median(times)
 
@@ -321,8 +321,8 @@ def start_to_ready() -> list[Figure]:
          started("tests.bench.echo", "127.0.0.1:0"))
         for _ in range(5)
     ]  # fmt: skip
-    ours = statistics.median(one for one, _ in pairs)
-    value = statistics.median(one / other for one, other in pairs)
+    ours = statistics.median(mine for mine, _ in pairs)
+    value = statistics.median(mine / theirs for mine, theirs in pairs)
     return [Figure("nnpa-server / echo", value, note=f"{ours:.2f} s")]
 
 
@@ -334,7 +334,9 @@ def growth() -> list[Figure]:
     for client in (little, much):
         client.run(*load(1, np.ones((1, 1, 32, 64), np.float32)), *init(2, 1, 1, 32, 64))
     for begin in range(3, 10_003, 1000):
-        much.run(*itertools.chain.from_iterable(init(one, 8) for one in range(begin, begin + 1000)))
+        much.run(
+            *itertools.chain.from_iterable(init(number, 8) for number in range(begin, begin + 1000))
+        )
     add = op("add", input_a=1, input_b=1, output=2)
     few, many = little.request(add), much.request(add)
     run_few: Work = median_call(lambda: little.stub.Execute(few))
@@ -343,9 +345,9 @@ def growth() -> list[Figure]:
                1.3)
     ]  # fmt: skip
     alone = p50_of(lambda: little.stub.Execute(few))
-    others = [Client(little.channel) for _ in range(200)]
+    idle = [Client(little.channel) for _ in range(200)]
     figures.append(Figure("200 sessions", p50_of(lambda: little.stub.Execute(few)) / alone, 1.3))
-    for client in others:
+    for client in idle:
         client.delete()
     hundred, lot = little.request(*[add] * 100), little.request(*[add] * 10_000)
     per_op = ratio(

@@ -57,6 +57,6 @@ def start_to_add() -> list[Figure]:
 
     ours()
     pairs = [(ours(), bare()) for _ in range(_ROUNDS)]
-    value = statistics.median(one / other for one, other in pairs)
-    first = statistics.median(one for one, _ in pairs)
+    value = statistics.median(mine / theirs for mine, theirs in pairs)
+    first = statistics.median(mine for mine, _ in pairs)
     return [Figure("nnpa-server / echo", value, 4, note=f"{first:.2f} s")]

@@ -54,7 +54,7 @@ def recording() -> list[Figure]:
     for label, shape in PROGRAMS.items():
         clients = [Client(grpc.insecure_channel(address, OPTIONS)) for _ in range(2)]
         _traced(address, clients[0])
-        on, off = (_program(one, shape) for one in clients)
+        on, off = (_program(client, shape) for client in clients)
         figures.append(Figure(f"{N} adds of {label} in one list", ratio(on, off, 101), 1.1))
     return figures
 
@@ -77,7 +77,8 @@ def _create(host: AcceleratorService) -> str:
 def _list(host: AcceleratorService, session: str, count: int) -> Work:
     """Return the work of a list of adds."""
     add = op("add", input_a=1, input_b=1, output=2)
-    listed = WireRequest(pb.ExecuteRequest(session=session, operations=[add] * count))
+    message = pb.ExecuteRequest(session=session, operations=[add] * count)
+    listed = WireRequest(message.SerializeToString())
     return lambda: host.execute(listed, Waiting())
 
 
@@ -95,7 +96,7 @@ def silent() -> list[Figure]:
     for label, count in ((f"{N} adds of 32x64 in one list", N), ("one add of 32x64", 1)):
         work, bare = _list(host, session, count), _list(host, unobserved, count)
         pairs = [(_thread_ns(work), _thread_ns(bare)) for _ in range(_REPETITIONS)]
-        on, off = (statistics.median(one) for one in zip(*pairs, strict=True))
+        on, off = (statistics.median(times) for times in zip(*pairs, strict=True))
         figures.append(Figure(label, on / off, 1.02))
     store.close()
     return figures

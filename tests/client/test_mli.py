@@ -310,7 +310,7 @@ def test_quantise_and_back(values: list[float], el_type: int) -> None:
     back = mli.dequantise(coded)
     if isinstance(coded.el_params, mli.FxParams):
         step = 2.0**-coded.el_params.frac_bits
-        limits = np.iinfo(coded.dtype)
+        limits = np.iinfo(coded.dtype.name)
         wanted = np.clip(values, limits.min * step, limits.max * step)
         assert (np.abs(back - wanted) <= step).all()
     else:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Without shortcuts a client does the same: the same values, statuses and errors."""
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from nnpa_client import ProgramCheck, Session, connect, zdnn
-from nnpa_client._shortcuts import SHORTCUTS, with_shortcuts
+from nnpa_client._shortcuts import NAMES, SHORTCUTS, left_out, with_shortcuts
 from nnpa_client._transport import GrpcTransport
 from nnpa_client.config import Endpoint, plain_shortcuts
 
 from tests.client.server_process import serving
 
+CLIENT = Path(__file__).parents[2] / "client"
 CHOICES: list[bool | list[str]] = [True, False, *([name] for name in SHORTCUTS)]
 
 
@@ -59,8 +62,21 @@ def test_what_is_left_out_does_not_run(target: str) -> None:
 @pytest.mark.parametrize("private", [True, False])
 def test_an_unknown_name_is_refused(private: bool) -> None:
     """A name that no shortcut has is an error that lists those that there are."""
-    with pytest.raises(ValueError, match="plain: quick, expected some of stream, plain-socket"):
+    refusal = re.escape(f"plain: quick, expected some of {', '.join(NAMES)}")
+    with pytest.raises(ValueError, match=refusal):
         connect(None if private else "unix:/no/such.sock", plain=["quick"])
+
+
+def test_clients_know_the_same_names() -> None:
+    """Python and libzdnn take the same names, in one order; the table of the clients shows them."""
+    rust = (CLIENT / "libzdnn/src/process/shortcuts.rs").read_text(encoding="utf-8")
+    assert tuple(re.findall(r'\("([a-z-]+)", (?:Some|None)', rust)) == NAMES
+    assert set(SHORTCUTS) < set(NAMES)
+    assert left_out(["content-cache"]) == {"content-cache"}
+    for page, header in (("README.md", "of"), ("libzdnn/README.md", "wraps")):
+        text = (CLIENT / page).read_text(encoding="utf-8")
+        table = text.split(f"| shortcut | {header} |")[1].split("\n\n")[0]
+        assert tuple(re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE)) == NAMES
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,9 @@ def test_damaged_files_do_no_harm(recorded: trace.Trace, tmp_path: Path, seed: i
         found = trace.read(tmp_path / "damaged")
         assert trace.diff(found, found).is_equal
         assert trace.lint(found).totals.calls == len(found.calls)
-        assert len(as_data(found)["operations"]) == len(found.operations)
+        operations = as_data(found)["operations"]
+        assert isinstance(operations, list)
+        assert len(operations) == len(found.operations)
         assert timeline(found, everything=True)
 
 

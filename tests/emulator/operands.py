@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import MACHINES, Guest, Ztensor
+from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import page_memory
+from nnpa_emulator.reference.elementwise import region_of
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, DataTypes, TensorDesc, getsize_ztensor
 
 from tests.oracle.rounding import rounded
 
 Codes = npt.NDArray[np.uint16]
+Sticks = npt.NDArray[np.uint8]
 Dims = tuple[int, int, int, int]
 
 FEATURE, KERNEL = DataFormats.ZDNN_FORMAT_4DFEATURE, DataFormats.ZDNN_FORMAT_4DKERNEL
@@ -69,6 +72,13 @@ def cells(one: Ztensor) -> npt.NDArray[np.uint16]:
     whole[:, :, :d2, :d1] = 0
     assert not whole.any(), "padding is not zero"
     return found
+
+
+def combine(operation: int, a: Sticks, b: Sticks, out: Sticks, desc: TensorDesc) -> bool:
+    """Combine two tensors by an operation of `kernels.elementwise`; tell whether NINF is met."""
+    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
+    largest = elementwise.binary(operation, left, right, target, region_of(desc), False)
+    return bool(largest == NINF)
 
 
 def _padded(one: Ztensor) -> Dims:

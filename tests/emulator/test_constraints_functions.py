@@ -337,7 +337,7 @@ def test_every_numbered_constraint_is_broken(name: str) -> None:
     assert set(numbered(name)) == {row.label for table in rows for row in table}
 
 
-MODULES = ("lifecycle", "transform", "reshape", "environment")
+MODULES = ("lifecycle", "transform", "transform_quantized", "reshape", "environment")
 
 
 def test_functions_without_constraints() -> None:

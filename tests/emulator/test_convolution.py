@@ -158,6 +158,21 @@ def test_blocks_change_no_more_than_the_order(
         assert distance(convolved(layer, given)[0], np.array(want, np.uint16)) <= 1
 
 
+@pytest.mark.parametrize("accumulate", ["fp32", "fp64"])
+def test_an_output_in_the_place_of_its_input(accumulate: str) -> None:
+    """Windows that overlap read the input, and never what was written over it."""
+    layer = Layer((2, 64, 64, 64), (3, 3), 64, (1, 1), True)
+    given, one = operands(layer), fp64() if accumulate == "fp64" else guest()
+    expected, _ = convolved(layer, given, one)
+    both = tensor(given[0])
+    arguments: dict[str, Any] = {
+        "input": both, "kernel": tensor(given[1], KERNEL), "bias": tensor(given[2]),
+        "padding_type": 1, "stride_height": 1, "stride_width": 1, "act_func": 0, "output": both,
+    }  # fmt: skip
+    assert run(one, "conv2d", arguments).status == Status.ZDNN_OK
+    assert np.array_equal(cells(both), expected)
+
+
 def test_same_call_same_bits() -> None:
     """A convolution gives the same bits every time."""
     layer = LAYERS[3]

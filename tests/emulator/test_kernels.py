@@ -10,6 +10,7 @@ from nnpa_emulator import arith, dlfloat, stick
 from nnpa_emulator.kernels import convert, elementwise
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc, getsize_ztensor
 
+from tests.emulator.operands import combine as combine_sticks
 from tests.oracle import dlfloat as oracle
 
 Codes = npt.NDArray[np.uint16]
@@ -37,7 +38,7 @@ def combine(operation: int, a: Codes, b: Codes) -> Codes:
     buffers = [np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(3)]
     for codes, buffer in zip((a, b), buffers, strict=False):
         buffer.view(np.uint16)[: codes.size] = codes
-    arith.binary(operation, buffers[0], buffers[1], buffers[2], desc)
+    combine_sticks(operation, buffers[0], buffers[1], buffers[2], desc)
     return buffers[2].view(np.uint16)[: a.size]
 
 
@@ -108,7 +109,7 @@ def test_binary_covers_the_region(dims: tuple[int, int, int, int], kernel: bool)
     values = random.uniform(1, 2, (2, *dims)).astype(np.float32)
     a, b = (_filled(desc, dlfloat.from_fp32(value)) for value in values)
     out = np.full(getsize_ztensor(desc), 0xFF, np.uint8)
-    assert not arith.binary(elementwise.ADD, a, b, out, desc)
+    assert not combine_sticks(elementwise.ADD, a, b, out, desc)
     exact = [dlfloat.to_fp32(dlfloat.from_fp32(value)) for value in values]
     assert np.array_equal(stick.read_cells(out, desc), dlfloat.from_fp32(exact[0] + exact[1]))
     assert np.count_nonzero(out.view(np.uint16)) == np.prod(dims)
@@ -138,9 +139,9 @@ def test_one_ninf_is_told(dims: tuple[int, int, int, int]) -> None:
     a, b = _filled(desc, ones), _filled(desc, odd)
     out = np.zeros_like(a)
     for operation in range(6):
-        assert arith.binary(operation, a, b, out, desc)
+        assert combine_sticks(operation, a, b, out, desc)
         assert stick.read_cells(out, desc)[-1, -1, -1, -1] == 0x7FFF
-        assert not arith.binary(operation, a, a, out, desc)
+        assert not combine_sticks(operation, a, a, out, desc)
     assert arith.lookup(EVERY_CODE, b, out, desc)
     assert not arith.lookup(EVERY_CODE, a, out, desc)
 
@@ -152,8 +153,8 @@ def test_the_output_may_be_an_operand(dims: tuple[int, int, int, int]) -> None:
     codes = np.random.default_rng(6).integers(0, 0x6000, dims, np.uint16)
     a = _filled(desc, codes)
     out = np.zeros_like(a)
-    arith.binary(elementwise.MUL, a, a, out, desc)
-    arith.binary(elementwise.MUL, a, a, a, desc)
+    combine_sticks(elementwise.MUL, a, a, out, desc)
+    combine_sticks(elementwise.MUL, a, a, a, desc)
     assert np.array_equal(a, out)
 
 

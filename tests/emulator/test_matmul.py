@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, MACHINES, Guest, Status, TensorDesc, Ztensor, products, run
-from nnpa_emulator.ztensor import DataLayouts, DataTypes, generate_transformed_desc
+from nnpa_emulator.ztensor import Array, DataLayouts, DataTypes, generate_transformed_desc
 
 from tests.emulator.operands import NINF, Codes, blank, cells, guest, tensor
 from tests.oracle import matmul as oracle
@@ -148,8 +148,8 @@ def test_ninf_reaches_what_depends_on_it(ninf: int, op: int, accumulate: Any) ->
 def test_ninf_does_not_rely_on_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same elements are NINF with a BLAS that takes NaN times zero for zero."""
 
-    def skipping(a: products.Matrices, b: products.Matrices) -> products.Matrices:
-        result: products.Matrices = np.nan_to_num(a) @ np.nan_to_num(b)
+    def skipping(a: Array, b: Array) -> Array:
+        result: Array = np.nan_to_num(a) @ np.nan_to_num(b)
         return result
 
     monkeypatch.setattr(products, "_product", skipping)

@@ -164,3 +164,15 @@ def test_described_layouts() -> None:
     assert resized(source, (2, 3, 4, 1))[0] == init_pre_transformed_desc(
         DataLayouts.ZDNN_NHWC, 254, 2, 3, 4, 1
     )
+
+
+@pytest.mark.parametrize("name", ["avgpool2d", "maxpool2d"])
+def test_an_output_in_the_place_of_its_input(name: str) -> None:
+    """Windows that overlap read the input, and never what was written over it."""
+    shape: Shape = ((2, 5, 3, 66), (3, 2), (1, 1), True)
+    expected, _ = pool(name, data(shape[0]), shape)
+    both = tensor(data(shape[0]))
+    scalars = {"padding_type": 1, "kernel_height": 3, "kernel_width": 2}
+    arguments = {"input": both, **scalars, "stride_height": 1, "stride_width": 1, "output": both}
+    assert run(guest("telum2", precheck=True), name, arguments).status == Status.ZDNN_OK
+    assert np.array_equal(cells(both), expected)

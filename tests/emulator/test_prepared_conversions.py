@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, arith, prepared, stick
+from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, prepared, stick
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.ztensor import getsize_ztensor
+
+from tests.emulator.operands import combine
 
 pytestmark = pytest.mark.shortcut
 
@@ -66,11 +68,11 @@ def test_prepared_operations_agree(
     """Sums, products and the others have the same cells and the same word on NINF, each time."""
     desc, rng = _desc(dims), np.random.default_rng(seed)
     a, b, out, wanted = (np.zeros(getsize_ztensor(desc), np.uint8) for _ in range(4))
-    combine = prepared.prepare_binary(operation, a, b, out, desc)
+    prepared_call = prepared.prepare_binary(operation, a, b, out, desc)
     for again in range(2):
         for buffer in (a, b):
             values = rng.normal(size=dims).astype(np.float32)
             values.reshape(-1)[0] *= np.float32(not (zero and again))
             stick.stickify(values, desc, buffer)
-        assert combine() == arith.binary(operation, a, b, wanted, desc)
+        assert prepared_call() == combine(operation, a, b, wanted, desc)
         assert out.tobytes() == wanted.tobytes()

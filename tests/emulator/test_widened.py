@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nnpa_emulator import MACHINES, Guest, Ztensor, run, widened
+from nnpa_emulator import MACHINES, Guest, Ztensor, operands, pipeline, run, widened
 from nnpa_emulator.kernels import products
 from nnpa_emulator.ztensor import DataFormats, DataLayouts, TensorDesc
 
@@ -251,7 +251,22 @@ def test_a_disabled_cache_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     results = [product(guest, matrix).tolist() for _ in range(3)]
     assert cache.size == WIDENED
     widened.disable()
-    assert cache.size == 0
-    results += [product(guest, matrix).tolist() for _ in range(3)]
-    assert not cache
+    try:
+        assert cache.size == 0
+        results += [product(guest, matrix).tolist() for _ in range(3)]
+        assert not cache
+    finally:
+        widened.enable()
     assert results == [codes(2)] * 6
+
+
+def test_the_plain_path_does_not_run_the_cache() -> None:
+    """With the cache disabled both seams hold their plain functions again."""
+    widened.disable()
+    try:
+        assert operands.dense is operands.widen_now
+        assert pipeline.answer is pipeline.answer_plainly
+    finally:
+        widened.enable()
+    assert operands.dense is widened.recall
+    assert pipeline.answer is not pipeline.answer_plainly

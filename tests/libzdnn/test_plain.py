@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from nnpa_client._shortcuts import NAMES as CLIENTS_NAMES
 
 from tests.libzdnn import toolchain
 from tests.libzdnn.served_calls import served_calls
@@ -13,7 +14,7 @@ from tests.server.process import serving
 from tests.server.test_metrics import sample, scrape
 
 PROGRAMS = Path(__file__).parent / "programs"
-NAMES = "stream, plain-socket, content-cache, shared-memory"
+NAMES = ", ".join(CLIENTS_NAMES)
 ROWS, ROUNDS = 64, 9
 STICKS = ROWS * 1024 * 2
 ARRAY = 2 * STICKS
@@ -37,7 +38,7 @@ def _run(program: Path, server: str, plain: str) -> "subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("plain", ["1", NAMES.replace(" ", ""), NAMES])
+@pytest.mark.parametrize("plain", ["1", NAMES.replace(" ", ""), f" {NAMES},"])
 def test_every_operation_is_a_call(program: Path, tmp_path: Path, plain: str) -> None:
     """Without shortcuts each operation is one Execute with all its sticks, and the same results."""
     flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--metrics", "127.0.0.1:0")
@@ -59,6 +60,7 @@ def test_every_operation_is_a_call(program: Path, tmp_path: Path, plain: str) ->
         ("stream", 1, 0),  # the one that brings the memory
         ("plain-socket", 2, 0),  # that one, and one over HTTP/2
         ("content-cache", 1, 0),
+        ("out-of-band-arrays", 1, 0),  # the Python client's
         ("shared-memory", 1, CHANGES),
         ("stream,shared-memory", 0, CHANGES),
         ("content-cache,shared-memory", 1, 2 * ROUNDS + 1),

@@ -154,9 +154,9 @@ def run_lstm(case: Json, variant: str, options: Options, up: bool, shared: bool)
     if not verdict.agrees:
         return verdict
     after = case.get("cell_data_after_round_up") if up else None
-    wanted = case["cell_data_after"] if after is None else after
-    if listed(mli.to_array(cell)) != wanted:
-        return differs("cell", listed(mli.to_array(cell)), wanted)
+    expected = case["cell_data_after"] if after is None else after
+    if listed(mli.to_array(cell)) != expected:
+        return differs("cell", listed(mli.to_array(cell)), expected)
     return AGREES if up else check_output(ir, case["ir_after"], None)
 
 
@@ -172,10 +172,10 @@ def activation(case: Json) -> Verdict:
         outcome = call(f"krn_{function}_{kind}", in_=x, out=out, options=options)
         if outcome.status is not MliStatus.MLI_STATUS_OK:
             return differs("status", outcome, 0)
-        wanted = case.get("out_round_up", case["out"]) if up else case["out"]
+        expected = case.get("out_round_up", case["out"]) if up else case["out"]
         bits = case.get("out_frac_bits", fields(out)["frac_bits"])
-        found = listed(mli.to_array(out))
-        return compare({"data": (found, wanted), "bits": (fields(out)["frac_bits"], bits)})
+        elements = listed(mli.to_array(out))
+        return compare({"data": (elements, expected), "bits": (fields(out)["frac_bits"], bits)})
 
     return both_roundings(run)
 
@@ -203,10 +203,10 @@ def overflow(case: Json) -> Verdict:
     """The assumed hardware accumulators."""
     options = Options(accumulator=Accumulator.HARDWARE)
     outcome, out = run_fully_connected(case, case["variant"], options)
-    found = listed(mli.to_array(out))
+    elements = listed(mli.to_array(out))
     flagged = (outcome.accumulator_overflow, True)
     return compare(
-        {"status": (outcome.status, 0), "data": (found, case["out_data"]), "flag": flagged}
+        {"status": (outcome.status, 0), "data": (elements, case["out_data"]), "flag": flagged}
     )
 
 

@@ -41,9 +41,9 @@ class Verdict:
 AGREES = Verdict(True)
 
 
-def differs(what: str, found: object, wanted: object) -> Verdict:
+def differs(what: str, actual: object, expected: object) -> Verdict:
     """Say what differs, briefly."""
-    return Verdict(False, note=f"{what}: {str(found)[:200]} instead of {str(wanted)[:200]}")
+    return Verdict(False, note=f"{what}: {str(actual)[:200]} instead of {str(expected)[:200]}")
 
 
 def call(name: str, **arguments: object) -> Outcome:
@@ -55,9 +55,9 @@ def call(name: str, **arguments: object) -> Outcome:
 
 def compare(pairs: Mapping[str, tuple[object, object]]) -> Verdict:
     """Compare found and wanted of each name."""
-    for what, (found, wanted) in pairs.items():
-        if found != wanted:
-            return differs(what, found, wanted)
+    for what, (actual, expected) in pairs.items():
+        if actual != expected:
+            return differs(what, actual, expected)
     return AGREES
 
 
@@ -117,11 +117,11 @@ def fields(tensor: Tensor) -> dict[str, object]:
     return {"rank": tensor.rank, "shape": shape, "el_type": number, "frac_bits": bits}
 
 
-def check_output(tensor: Tensor, wanted: Json, data: list[int] | None) -> Verdict:
+def check_output(tensor: Tensor, expected: Json, data: list[int] | None) -> Verdict:
     """Fields of an output, and its data (``wanted``'s unless given)."""
-    found = fields(tensor)
-    pairs = {key: (found[key], wanted[key]) for key in found if key in wanted}
-    pairs["data"] = (listed(mli.to_array(tensor)), wanted["data"] if data is None else data)
+    actual = fields(tensor)
+    pairs = {key: (actual[key], expected[key]) for key in actual if key in expected}
+    pairs["data"] = (listed(mli.to_array(tensor)), expected["data"] if data is None else data)
     return compare(pairs)
 
 

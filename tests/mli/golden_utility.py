@@ -52,9 +52,9 @@ def convert_1x(case: Json) -> Verdict:
         outcome = mli.hlp_convert_tensor(src, dst, options=options)
         if outcome.status != case["status"]:
             return differs("status", outcome, case["status"])
-        wanted = {"rank": case["out"]["rank"], "shape": case["out"]["shape"]}
+        expected = {"rank": case["out"]["rank"], "shape": case["out"]["shape"]}
         data = case.get("out_data_round_up", case["out"]["data"]) if up else case["out"]["data"]
-        return check_output(dst, wanted, data)
+        return check_output(dst, expected, data)
 
     verdict = both_roundings(run)
     if case["in_place"] and not equal and verdict.agrees:
@@ -66,15 +66,15 @@ def convert(case: Json) -> Verdict:
     """The formula in both roundings; the arithmetic of both libraries where the file has it."""
     library, early = Conversion.LIBRARY_2_0_2, Conversion.LIBRARY_2_0_EA
     up = case.get("out_round_up", case["out"])
-    wanted = [
+    expected = [
         (Options(), case.get("out_exact_formula", case["out"])),
         (Options(conversion=library), case["out"]),
         (Options(conversion=library, rounding=Rounding.UP), up),
         (Options(conversion=early), case.get("out_lib_2_0_ea", case["out"])),
     ]
     if "out_exact_formula" not in case:
-        wanted.append((UP, up))
-    for options, values in wanted:
+        expected.append((UP, up))
+    for options, values in expected:
         verdict = run_convert(case, options, values)
         if not verdict.agrees:
             return verdict
@@ -91,34 +91,34 @@ def run_convert(case: Json, options: Options, values: list[int]) -> Verdict:
         outcome = function(src, dst, options=options)
         if outcome.status != case["status"]:
             return differs("status", outcome, case["status"])
-        found = listed(mli.to_array(dst))
-        if found != values:
-            return differs(f"{options.conversion} {options.rounding}", found, values)
+        elements = listed(mli.to_array(dst))
+        if elements != values:
+            return differs(f"{options.conversion} {options.rounding}", elements, values)
     return AGREES
 
 
 def convert_fields(case: Json) -> Verdict:
     """The early-access record: fields, strides, untouched gaps, values in its own arithmetic."""
     src, dst = (image(case[key]) for key in ("src", "dst_before"))
-    wanted = case["lib_2_0_ea"]
+    expected = case["lib_2_0_ea"]
     options = Options(conversion=Conversion.LIBRARY_2_0_EA)
     outcome = mli.hlp_convert_tensor(src, dst, options=options)
-    stale = is_stale(case["src"], case["dst_before"], wanted["status"])
+    stale = is_stale(case["src"], case["dst_before"], expected["status"])
     if stale and outcome.status is MliStatus.MLI_STATUS_OK:
         shape = (dst.rank, list(dst.shape))
         wanted_shape = (case["src"]["rank"], case["src"]["shape"])
-        found = compare({"shape": (shape, wanted_shape)})
-        return Verdict(True, True, "stale destination rank") if found.agrees else found
+        verdict = compare({"shape": (shape, wanted_shape)})
+        return Verdict(True, True, "stale destination rank") if verdict.agrees else verdict
     kind = {"fx16": np.int16, "sa32": np.int32, "fp32": np.uint32}
     assert dst.data is not None
     buffer = dst.data.view(kind.get(case["dst_before"]["el_type"], np.int8))
     return compare(
         {
-            "status": (outcome.status, wanted["status"]),
-            "rank": (dst.rank, wanted["dst_rank"]),
-            "shape": (list(dst.shape), wanted["dst_shape"]),
-            "mem_stride": (list(dst.mem_stride), wanted["dst_mem_stride"]),
-            "buffer": (buffer.tolist(), wanted["dst_buffer"]),
+            "status": (outcome.status, expected["status"]),
+            "rank": (dst.rank, expected["dst_rank"]),
+            "shape": (list(dst.shape), expected["dst_shape"]),
+            "mem_stride": (list(dst.mem_stride), expected["dst_mem_stride"]),
+            "buffer": (buffer.tolist(), expected["dst_buffer"]),
         }
     )
 
@@ -137,26 +137,26 @@ def convert_status(case: Json) -> Verdict:
         if src.data is not None and src.data.nbytes < dst.capacity:
             src.data = dst.data = np.zeros(dst.capacity + ROOM, np.uint8)
     outcome = mli.hlp_convert_tensor(src, dst)
-    wanted = MliStatus(case["status_2_0_ea"])
-    if is_stale(case["src"], case["dst"], wanted) and outcome.status is MliStatus.MLI_STATUS_OK:
+    expected = MliStatus(case["status_2_0_ea"])
+    if is_stale(case["src"], case["dst"], expected) and outcome.status is MliStatus.MLI_STATUS_OK:
         return Verdict(True, True, "stale destination rank")
-    return compare({"status": (outcome.status, wanted)})
+    return compare({"status": (outcome.status, expected)})
 
 
 def subtensor(case: Json) -> Verdict:
     """The early-access record: status, data pointer, capacity, shape, strides, parameters."""
-    wanted = case.get("lib_2_0_ea", case)
+    expected = case.get("lib_2_0_ea", case)
     x = described(case["in"])
     assert x is not None
     cfg = case["cfg"]
     out = mli.empty(0, ElType.MLI_EL_FX_8)
     slice_cfg = SubTensorCfg(tuple(cfg["offset"]), tuple(cfg["size"]), cfg["sub_tensor_rank"])
     outcome = mli.hlp_subtensor(x, slice_cfg, out)
-    if outcome.status != wanted["status"]:
-        return differs("status", outcome, wanted["status"])
+    if outcome.status != expected["status"]:
+        return differs("status", outcome, expected["status"])
     if outcome.status is not MliStatus.MLI_STATUS_OK:
         return AGREES
-    return compare_slice(case, wanted["out"], x, out)
+    return compare_slice(case, expected["out"], x, out)
 
 
 def compare_slice(case: Json, after: Json, x: Tensor, out: Tensor) -> Verdict:
@@ -197,10 +197,13 @@ def helpers(case: Json) -> Verdict:
     """Element size, element count, quantisation getters."""
     if case["fn"] == "count_elem_num":
         x = Tensor(None, 0, tuple(case["shape"]), case["rank"], ElType.MLI_EL_FX_8, None)
-        found, wanted = mli.hlp_count_elem_num(x, case["start_dim"]), case["result_ret_codes_mode"]
-        if case["start_dim"] == case["rank"] and (found, wanted) == (1, 0):
+        actual, expected = (
+            mli.hlp_count_elem_num(x, case["start_dim"]),
+            case["result_ret_codes_mode"],
+        )
+        if case["start_dim"] == case["rank"] and (actual, expected) == (1, 0):
             return Verdict(True, True, "start_dim = rank counts 1")
-        return compare({"count": (found, wanted)})
+        return compare({"count": (actual, expected)})
     kind = NAMES[case["el_type"]] if case.get("el_type") in NAMES else case["el_type_code"]
     x = Tensor(None, 0, (1,), 1, kind, el_params(case))
     if case["fn"] == "element_size":

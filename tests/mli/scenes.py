@@ -37,16 +37,16 @@ class Scene:
 
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor argument; ``ir`` is the configuration's."""
-        found = self.cfg.ir_tsr if name == "ir" else self.arguments[name]
-        assert isinstance(found, Tensor)
-        return found
+        argument = self.cfg.ir_tsr if name == "ir" else self.arguments[name]
+        assert isinstance(argument, Tensor)
+        return argument
 
     @property
     def cfg(self) -> RnnCellCfg:
         """The configuration of a recurrent cell."""
-        found = self.arguments["cfg"]
-        assert isinstance(found, RnnCellCfg)
-        return found
+        argument = self.arguments["cfg"]
+        assert isinstance(argument, RnnCellCfg)
+        return argument
 
     def configure(self, mode: int, act: int, ir: Tensor | None) -> None:
         """Replace the configuration."""
@@ -58,14 +58,14 @@ class Scene:
 
     def state(self) -> State:
         """Return every field and byte of every tensor."""
-        found: State = {}
+        state: State = {}
         tensors = dict(self.arguments)
         if isinstance(tensors.get("cfg"), RnnCellCfg):
             tensors["cfg"] = self.cfg.ir_tsr
         for name, tensor in tensors.items():
             if isinstance(tensor, Tensor):
                 data = None if tensor.data is None else tensor.data.tobytes()
-                found[name] = (
+                state[name] = (
                     data,
                     tensor.capacity,
                     tensor.shape,
@@ -74,7 +74,7 @@ class Scene:
                     tensor.el_params,
                     tensor.mem_stride,
                 )
-        return found
+        return state
 
     def run(self, options: Options | None = None) -> Outcome:
         """Call the kernel."""
@@ -105,18 +105,18 @@ class Scene:
 def tensor(shape: tuple[int, ...], el_type: ElType, params: ElParams, seed: int) -> Tensor:
     """Small values of a shape, in memory with room."""
     values = np.random.default_rng(seed).integers(-20, 20, shape)
-    made = mli.from_array(values, el_type, params)
-    assert made.data is not None
-    made.data = np.concatenate([made.data] * ROOM)
-    made.capacity = made.data.nbytes
-    return made
+    large = mli.from_array(values, el_type, params)
+    assert large.data is not None
+    large.data = np.concatenate([large.data] * ROOM)
+    large.capacity = large.data.nbytes
+    return large
 
 
 def output(elements: int, el_type: ElType, params: ElParams) -> Tensor:
     """An output filled with a pattern, to see whether it is written."""
-    made = tensor((elements,), el_type, params, 9)
-    made.shape, made.rank = (), 0
-    return made
+    blank = tensor((elements,), el_type, params, 9)
+    blank.shape, blank.rank = (), 0
+    return blank
 
 
 def fully_connected(variant: str) -> Scene:

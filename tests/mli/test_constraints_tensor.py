@@ -332,11 +332,11 @@ def overflowing(variant: str) -> Scene:
 
 def exact(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: ElType) -> Tensor:
     """Given values with no fractional bits."""
-    made = tensor(values.shape, kind, FxParams(0), 0)
+    output = tensor(values.shape, kind, FxParams(0), 0)
     dtype = np.int8 if kind is ElType.MLI_EL_FX_8 else np.int16
     data = np.ascontiguousarray(values, dtype).view(np.uint8).reshape(-1)
-    made.data, made.capacity = data, data.nbytes
-    return made
+    output.data, output.capacity = data, data.nbytes
+    return output
 
 
 @VARIANTS

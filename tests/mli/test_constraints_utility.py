@@ -115,8 +115,8 @@ def test_convert_tensor_c7(target: ElType, rank: int, strides: tuple[int, ...]) 
 
 def per_axis(dim: int, slices: int) -> SaParams:
     """Parameters of a dimension."""
-    ones = (1,) * slices
-    return SaParams(ones, ones, ones, dim)
+    scales = (1,) * slices
+    return SaParams(scales, scales, scales, dim)
 
 
 def test_convert_tensor_c8() -> None:

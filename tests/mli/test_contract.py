@@ -39,12 +39,14 @@ def constraints() -> list[str]:
 
 def named_by_tests() -> set[str]:
     """Every constraint that a test of this folder is named after."""
-    found: set[str] = set()
+    tested: set[str] = set()
     for module in pkgutil.iter_modules(tests.mli.__path__):
         if module.name.startswith("test_constraints"):
             members = vars(importlib.import_module(f"tests.mli.{module.name}"))
-            found |= {n.removeprefix("test_") for n in members if re.fullmatch(r"test_\w+_c\d+", n)}
-    return found
+            tested |= {
+                n.removeprefix("test_") for n in members if re.fullmatch(r"test_\w+_c\d+", n)
+            }
+    return tested
 
 
 def test_every_constraint_has_a_test() -> None:

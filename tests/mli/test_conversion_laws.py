@@ -74,11 +74,11 @@ def test_conversion_equals_the_rational_formula(
     assert outcome.status is MliStatus.MLI_STATUS_OK
     assert (dst.shape, dst.rank) == ((slices, 4), 2)
     up, bits = rounding is Rounding.UP, BITS[target]
-    wanted = [
+    expected = [
         oracle.convert(v, triple(before, i // 4), triple(after, i // 4), bits, up)
         for i, v in enumerate(x)
     ]
-    assert values(dst) == wanted
+    assert values(dst) == expected
 
 
 @LAW
@@ -91,10 +91,10 @@ def test_widening_and_back_is_the_identity(frac_bits: int, x: list[int]) -> None
         (ElType.MLI_EL_SA_32, SaParams((-77,), (1,), (frac_bits + 3,))),
         (ElType.MLI_EL_FP_32, None),
     ):
-        there = mli.empty(48, wide, params)
+        wide_tensor = mli.empty(48, wide, params)
         back = mli.empty(12, ElType.MLI_EL_FX_8, FxParams(frac_bits))
-        mli.hlp_convert_tensor(src, there)
-        mli.hlp_convert_tensor(there, back)
+        mli.hlp_convert_tensor(src, wide_tensor)
+        mli.hlp_convert_tensor(wide_tensor, back)
         assert values(back) == x
 
 
@@ -162,12 +162,12 @@ def test_float_sources_equal_single_precision_by_hand(x: list[float], frac_bits:
     src = mli.from_array(np.array(x, np.float32), ElType.MLI_EL_FP_32, None)
     dst = mli.empty(2 * len(x), ElType.MLI_EL_FX_16, FxParams(frac_bits))
     mli.hlp_convert_tensor(src, dst)
-    wanted: list[int] = []
+    expected: list[int] = []
     with np.errstate(all="ignore"):
         for value in np.array(x, np.float32):
             scaled = np.float32(value * np.float32(2.0**frac_bits))
             moved = np.float32(scaled + np.float32(0.5 if value > 0 else -0.5))
             bound = 40000.0 if moved > 0 else -40000.0
             whole = 0 if np.isnan(moved) else int(bound if abs(moved) > 40000 else moved)
-            wanted.append(oracle.saturate(whole, 16))
-    assert values(dst) == wanted
+            expected.append(oracle.saturate(whole, 16))
+    assert values(dst) == expected

@@ -185,13 +185,13 @@ def test_batch_to_last_is_the_last_of_batch_to_batch(
 def test_a_sequence_equals_its_frames_one_by_one(layer: Layer, act: str) -> None:
     """RNN_BATCH_TO_BATCH equals RNN_ONE_TO_ONE calls that hand the output on as the state."""
     _, batch, _ = run_rnn(layer, RnnMode.RNN_BATCH_TO_BATCH, act, Options())
-    h, found = layer.h, list[int]()
+    h, outputs = layer.h, list[int]()
     for frame in layer.frames:
         part = Layer(layer.variant, [frame], h, layer.w, layer.b, layer.cell, layer.bits)
         _, out, _ = run_rnn(part, RnnMode.RNN_ONE_TO_ONE, act, Options())
         h = values(out)
-        found += h
-    assert found == values(batch)
+        outputs += h
+    assert outputs == values(batch)
 
 
 @LAW
@@ -241,12 +241,12 @@ def test_rounding_shift_equals_the_fraction(rounding: Rounding) -> None:
     ]
     nearest = partial(oracle.nearest, up=rounding is Rounding.UP)
     for n in (0, 1, 2, 3, 8, 33, 46, 61, 62, 63, 200):
-        found = round_shift(np.array(x), n, rounding).tolist()
-        assert found == [nearest(v / oracle.power(n)) for v in x]
+        actual = round_shift(np.array(x), n, rounding).tolist()
+        assert actual == [nearest(v / oracle.power(n)) for v in x]
     for n in (-200, -63, -32, -31, -9, -1, 0, 1, 40):
         for bits in (8, 16, 32):
-            found = scale_rounded(np.array(x), n, bits, rounding).tolist()
-            assert found == [oracle.saturate(nearest(v / oracle.power(n)), bits) for v in x]
+            actual = scale_rounded(np.array(x), n, bits, rounding).tolist()
+            assert actual == [oracle.saturate(nearest(v / oracle.power(n)), bits) for v in x]
 
 
 def test_tables_hold_the_published_entries() -> None:

@@ -47,9 +47,9 @@ def cases() -> dict[str, Case]:
         warnings.simplefilter("ignore")  # the suite computes infinities on purpose
         from onnx.backend.test.case.node import collect_testcases
 
-        found = [one for one in collect_testcases(None) if one.model is not None]
-    mapped = [one for one in found if _operators(one.model) & set(OPERATORS)]
-    return {one.name: _case(one) for one in mapped}
+        actual = [case for case in collect_testcases(None) if case.model is not None]
+    mapped = [case for case in actual if _operators(case.model) & set(OPERATORS)]
+    return {case.name: _case(case) for case in mapped}
 
 
 def _operators(model: Any) -> set[str]:
@@ -59,19 +59,19 @@ def _operators(model: Any) -> set[str]:
 def _case(case: Any) -> Case:
     """Turn parameters of a single-node model into initializers."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    names = [one.name for one in model.graph.input]
+    names = [info.name for info in model.graph.input]
     data = [
         (dict(zip(names, inputs, strict=True)), tuple(outputs))
         for inputs, outputs in case.data_sets
     ]
     for name in _parameters(model):
-        if all(np.array_equal(one[0][name], data[0][0][name]) for one in data):
-            _freeze(model, name, [one[0] for one in data])
+        if all(np.array_equal(sample[0][name], data[0][0][name]) for sample in data):
+            _freeze(model, name, [sample[0] for sample in data])
     return Case(case.name, model.SerializeToString(), tuple(data))
 
 
 def _parameters(model: onnx.ModelProto) -> list[str]:
-    inputs = {one.name for one in model.graph.input}
+    inputs = {info.name for info in model.graph.input}
     return [
         node.input[index]
         for node in model.graph.node
@@ -82,11 +82,11 @@ def _parameters(model: onnx.ModelProto) -> list[str]:
 
 def _freeze(model: onnx.ModelProto, name: str, feeds: Sequence[dict[str, Any]]) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.asarray(feeds[0][name]), name))
-    kept = [one for one in model.graph.input if one.name != name]
+    kept = [info for info in model.graph.input if info.name != name]
     del model.graph.input[:]
     model.graph.input.extend(kept)
-    for one in feeds:
-        del one[name]
+    for sample in feeds:
+        del sample[name]
 
 
 def claimed() -> list[str]:
@@ -121,11 +121,11 @@ def _is_installed(requirements: str) -> bool:
 def compare(got: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Assert equal element types and shapes, and values within the tolerances."""
     assert len(got) == len(wanted)
-    for one, other in zip(got, wanted, strict=True):
-        expected = np.asarray(other)
-        assert (one.dtype, one.shape) == (expected.dtype, expected.shape)
+    for actual, exact in zip(got, wanted, strict=True):
+        expected = np.asarray(exact)
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
         if expected.dtype.kind in "OUS":
-            np.testing.assert_array_equal(one, expected)
+            np.testing.assert_array_equal(actual, expected)
         else:
-            a, b = (np.asarray(array).astype(np.float64) for array in (one, expected))
+            a, b = (np.asarray(array).astype(np.float64) for array in (actual, expected))
             np.testing.assert_allclose(a, b, rtol=RTOL, atol=ATOL)

@@ -35,12 +35,12 @@ def reference(model: bytes, feeds: Mapping[str, Array]) -> list[Array]:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return [np.asarray(one) for one in session.run(None, dict(feeds))]
+    return [np.asarray(array) for array in session.run(None, dict(feeds))]
 
 
 def nodes(model: OnnxModel, feeds: Mapping[str, Array]) -> tuple[Node, ...]:
     """Return where the nodes of a model went for these inputs."""
-    return model.specialise({name: one.shape for name, one in feeds.items()}).nodes
+    return model.specialise({name: array.shape for name, array in feeds.items()}).nodes
 
 
 def agree(
@@ -50,9 +50,9 @@ def agree(
     model = text_model(body, opset)
     hosted = load(model, machine, **options)
     result = hosted.run(feeds)
-    for got, wanted in zip(result.outputs.values(), reference(model, feeds), strict=True):
-        assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
-        np.testing.assert_allclose(got, wanted, rtol=0.05, atol=0.01)
+    for got, expected in zip(result.outputs.values(), reference(model, feeds), strict=True):
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(got, expected, rtol=0.05, atol=0.01)
     return result, nodes(hosted, feeds)
 
 

@@ -48,10 +48,10 @@ def buffers(network: Network, *values: Any) -> tuple[list[Buffer], list[Buffer]]
     report = network.get_info()
     count = len(values[0])
     inputs = [
-        replace(one, n_batches=count, data=np.ascontiguousarray(value).tobytes())
-        for one, value in zip(report.inputs, values, strict=True)
+        replace(buffer, n_batches=count, data=np.ascontiguousarray(value).tobytes())
+        for buffer, value in zip(report.inputs, values, strict=True)
     ]
-    return inputs, [replace(one, n_batches=count, data=b"") for one in report.outputs]
+    return inputs, [replace(buffer, n_batches=count, data=b"") for buffer in report.outputs]
 
 
 def words(error: AiError) -> tuple[int, int]:

@@ -50,16 +50,16 @@ def chapter(play: Chapter) -> Chapter:
     return play
 
 
-def tell(asked: str, answered: object) -> None:
+def tell(question: str, answered: object) -> None:
     """Print one question and its answer."""
-    print(f"> {asked}\n  {answered}")
+    print(f"> {question}\n  {answered}")
 
 
 def tensor(name: str, array: Any, datatype: str = "FP32") -> Any:
     """Return an input with contents."""
-    one = triton.InferInput(name, list(array.shape), datatype)
-    one.set_data_from_numpy(array)
-    return one
+    operand = triton.InferInput(name, list(array.shape), datatype)
+    operand.set_data_from_numpy(array)
+    return operand
 
 
 def pair(x: Any = X, y: Any = X) -> list[Any]:
@@ -71,10 +71,10 @@ def refused(ask: Callable[[], object], code: str, text: str) -> str:
     """Return how the client tells a refusal, which has this code and text."""
     with pytest.raises(InferenceServerException) as caught:
         ask()
-    told: str = caught.value.message()
-    assert caught.value.status() == f"StatusCode.{code}", told
-    assert text in told
-    return f"{caught.value.status()}: {told}"
+    message: str = caught.value.message()
+    assert caught.value.status() == f"StatusCode.{code}", message
+    assert text in message
+    return f"{caught.value.status()}: {message}"
 
 
 class Answers:
@@ -114,21 +114,21 @@ def metadata(client: Any, _folder: Path) -> None:
     assert "system_shared_memory" in server["extensions"]
     model = client.get_model_metadata("add", as_json=True)
     tell("get_model_metadata('add')", model)
-    assert [one["name"] for one in model["inputs"]] == ["x", "y"]
+    assert [port["name"] for port in model["inputs"]] == ["x", "y"]
     assert model["outputs"] == [{"name": "z", "datatype": "FP32", "shape": ["-1", "4"]}]
     config = client.get_model_config("add", as_json=True)["config"]
     tell("get_model_config('add')", {key: config[key] for key in ("name", "platform", "input")})
     assert config["input"][0]["data_type"] == "TYPE_FP32"
     index = client.get_model_repository_index(as_json=True)["models"]
     tell("get_model_repository_index()", index)
-    assert {one["name"]: one["state"] for one in index}["add"] == "READY"
+    assert {entry["name"]: entry["state"] for entry in index}["add"] == "READY"
 
 
 @chapter
 def infer(client: Any, _folder: Path) -> None:
     """A sum, its id, the outputs wanted."""
-    wanted = [triton.InferRequestedOutput("z")]
-    answer = client.infer("add", pair(), request_id="7", outputs=wanted, client_timeout=PATIENCE)
+    requested = [triton.InferRequestedOutput("z")]
+    answer = client.infer("add", pair(), request_id="7", outputs=requested, client_timeout=PATIENCE)
     tell("infer('add', x, x).as_numpy('z')", answer.as_numpy("z").tolist())
     assert np.array_equal(answer.as_numpy("z"), X + X)
     assert answer.get_response(as_json=True)["id"] == "7"
@@ -199,8 +199,10 @@ def repository(client: Any, folder: Path) -> None:
     client.unload_model("mul")
     tell("unload_model('mul'); is_model_ready('mul')", client.is_model_ready("mul"))
     assert not client.is_model_ready("mul")
-    told = refused(lambda: client.infer("mul", pair()), "UNAVAILABLE", "model mul is unavailable")
-    tell("infer('mul', ...)", told)
+    message = refused(
+        lambda: client.infer("mul", pair()), "UNAVAILABLE", "model mul is unavailable"
+    )
+    tell("infer('mul', ...)", message)
     client.load_model("mul")
     assert np.array_equal(client.infer("mul", pair()).as_numpy("z"), X * X)
     tell("load_model('mul'); is_model_ready('mul')", client.is_model_ready("mul"))
@@ -260,10 +262,10 @@ def errors(client: Any, _folder: Path) -> None:
     ):
         tell(text, refused(ask, code, text))
     tall = np.ones((1 << 19, 4), np.float32)
-    told = refused(
+    message = refused(
         lambda: client.infer("add", pair(tall, tall)), "RESOURCE_EXHAUSTED", "max_receive"
     )
-    tell("infer('add', 8 MiB)", told)
+    tell("infer('add', 8 MiB)", message)
     parameters = {"nnpa_max_response_bytes": 0}
     answer = client.infer("add", pair(tall, tall), parameters=parameters).as_numpy("z")
     assert np.array_equal(answer, 2 * tall)
@@ -274,10 +276,10 @@ def errors(client: Any, _folder: Path) -> None:
 def warnings(client: Any, _folder: Path) -> None:
     """A division by zero leaves its mark in the response's parameters."""
     response = client.infer("div", pair()).get_response()
-    found = response.parameters["nnpa_range_violations"].int64_param
+    violations = response.parameters["nnpa_range_violations"].int64_param
     nans = response.outputs[0].parameters["nnpa_nan_count"].int64_param
-    tell("infer('div', x, x)", f"nnpa_range_violations={found}, nnpa_nan_count={nans}")
-    assert (found, nans) == (1, 1)
+    tell("infer('div', x, x)", f"nnpa_range_violations={violations}, nnpa_nan_count={nans}")
+    assert (violations, nans) == (1, 1)
 
 
 @chapter
@@ -292,14 +294,14 @@ def memory(client: Any, _folder: Path) -> None:
             client.get_system_shared_memory_status(as_json=True),
         )
         inputs = [triton.InferInput(name, list(X.shape), "FP32") for name in "xy"]
-        for number, one in enumerate(inputs):
-            one.set_shared_memory("region", X.nbytes, offset=number * X.nbytes)
+        for number, operand in enumerate(inputs):
+            operand.set_shared_memory("region", X.nbytes, offset=number * X.nbytes)
         output = triton.InferRequestedOutput("z")
         output.set_shared_memory("region", X.nbytes, offset=2 * X.nbytes)
         client.infer("add", inputs, outputs=[output])
-        found = shm.get_contents_as_numpy(handle, np.float32, X.shape, offset=2 * X.nbytes)
-        tell("infer('add', in and out by shared memory)", found.tolist())
-        assert np.array_equal(found, 3 * X)
+        array = shm.get_contents_as_numpy(handle, np.float32, X.shape, offset=2 * X.nbytes)
+        tell("infer('add', in and out by shared memory)", array.tolist())
+        assert np.array_equal(array, 3 * X)
         client.unregister_system_shared_memory("region")
         assert not client.get_system_shared_memory_status(as_json=True).get("regions")
     finally:

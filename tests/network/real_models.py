@@ -84,7 +84,7 @@ def _conv(net: Net, value: str, inputs: int, outputs: int, kernel: int, stride: 
         rng.normal(0, 0.1, outputs),
         rng.uniform(0.8, 1.2, outputs),
     )
-    named = [net.constant(one.astype(np.float32)) for one in drawn]
+    named = [net.constant(array.astype(np.float32)) for array in drawn]
     return net.node("BatchNormalization", value, *named)
 
 
@@ -155,8 +155,8 @@ def _attention(net: Net, value: str, mask: str) -> str:
 def _mask(net: Net) -> str:
     """Turn 1 and 0 of attention_mask into 0 and the least FP32 number, as BERT exports do."""
     wide = net.node("Unsqueeze", "attention_mask", net.integers(1, 2))
-    ones = net.node("Cast", wide, to=TensorProto.FLOAT)
-    off = net.node("Sub", net.constant(np.array(1, np.float32)), ones)
+    visible = net.node("Cast", wide, to=TensorProto.FLOAT)
+    off = net.node("Sub", net.constant(np.array(1, np.float32)), visible)
     return net.node("Mul", off, net.constant(np.array(np.finfo(np.float32).min, np.float32)))
 
 

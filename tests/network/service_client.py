@@ -67,8 +67,10 @@ class Client:
     def infer(self, handle: str, **arrays: Any) -> pb.InferNetworkResponse:
         """Run a network once over named arrays."""
         inputs = [
-            pb.NamedArray(name=name, dtype=one.dtype.name, shape=one.shape, data=one.tobytes())
-            for name, one in arrays.items()
+            pb.NamedArray(
+                name=name, dtype=array.dtype.name, shape=array.shape, data=array.tobytes()
+            )
+            for name, array in arrays.items()
         ]
         request = pb.InferNetworkRequest(session=self.session, network=handle, inputs=inputs)
         return self.stub.InferNetwork(request)

@@ -29,7 +29,7 @@ def model(
             for name, dtype, shape in values
         ]
 
-    weights = [numpy_helper.from_array(one, name) for name, one in (constants or {}).items()]
+    weights = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(list(nodes), "small", infos(inputs), infos(outputs), weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
@@ -82,5 +82,5 @@ def quantised() -> ModelProto:
         "so": np.float32(0.25),
         "zo": np.int8(-7),
     }
-    arrays = {name: np.array(one) for name, one in constants.items()}
+    arrays = {name: np.array(array) for name, array in constants.items()}
     return model(nodes, [("q", np.int8, ["N", 5])], [("r", np.int8, ["N", 5])], arrays)

@@ -25,11 +25,11 @@ MASKED = (
 
 def test_figures_are_their_definitions() -> None:
     """RMSE, MAE, L2R, MEAN, STD, NSE and COS are what their names say, over several batches."""
-    wanted, got = normal(4, 50), normal(4, 50) + normal(4, 50, seed=1) / 100
+    expected, got = normal(4, 50), normal(4, 50) + normal(4, 50, seed=1) / 100
     tally = Tally()
-    for one, other in zip(got, wanted, strict=True):
-        tally.add(one, other)
-    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    for actual, exact in zip(got, expected, strict=True):
+        tally.add(actual, exact)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     error = a - b
     assert tally.rmse == pytest.approx(np.sqrt((error**2).mean()))
     assert tally.mae == pytest.approx(np.abs(error).mean())
@@ -44,8 +44,8 @@ def test_figures_are_their_definitions() -> None:
 
 def test_ulps_are_dlfloats() -> None:
     """One unit of the last place is 2^-9 of the power of two below, 2^-40 at the least."""
-    wanted = np.array([1.0, 1.999, 2.0, -3.0, 0.0])
-    distance = ulps(wanted + np.array([2**-9, 2**-9, 2**-8, -(2**-8), 2**-40]), wanted)
+    expected = np.array([1.0, 1.999, 2.0, -3.0, 0.0])
+    distance = ulps(expected + np.array([2**-9, 2**-9, 2**-8, -(2**-8), 2**-40]), expected)
     np.testing.assert_allclose(distance, 1, rtol=1e-6)
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_number_counts_apart() -> None:
     assert (tally.bad, tally.numbers, tally.mae, tally.histogram[-1]) == (2, 1, 0.0, 2)
     tally = Tally()
     tally.add(np.array([np.nan]), np.array([1.0]))
-    assert all(np.isnan(one) for one in (tally.mae, tally.l2r, tally.nse, tally.cosine))
+    assert all(np.isnan(measure) for measure in (tally.mae, tally.l2r, tally.nse, tally.cosine))
 
 
 def test_agreement_counts_classes() -> None:
@@ -79,7 +79,7 @@ def test_report_of_the_tagger() -> None:
         assert 0 < output.tally.rmse < 0.01
         assert output.agreement.accuracy > 0.97
         assert run.first is None
-        assert "LSTM" in {one.op_type for one in run.nodes}
+        assert "LSTM" in {node.op_type for node in run.nodes}
     content = json.loads(as_json(report))
     assert content["samples"] == 2
     assert set(content["runs"][0]["outputs"][0]["ulps"]) == set(ULP_LABELS)
@@ -87,7 +87,7 @@ def test_report_of_the_tagger() -> None:
 
 
 def test_saturation_column() -> None:
-    """Without saturation a mask of the least FP32 number is the first violation, told by element.
+    """Without saturation a mask of the least FP32 number is the first violation, with its elements.
 
     With saturation all is well.
     """
@@ -166,7 +166,7 @@ def test_probe_reports_limits() -> None:
     assert all("Add" in row.limit for row in rows if row.limit)
 
 
-def test_no_data() -> None:
+def test_measuring_without_data_is_refused() -> None:
     """Measuring nothing, or with inputs that do not fit, is refused."""
     model = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(ModelRefused, match="no data"):
@@ -184,5 +184,5 @@ def test_violations_name_their_elements() -> None:
     assert (first.node, first.verb) == (0, "exp")
     assert first.violation is not None
     (operand,) = first.violation.operands
-    assert [one.index[-1] for one in operand.elements] == [1, 3]
+    assert [element.index[-1] for element in operand.elements] == [1, 3]
     assert result.nans == {"y": 2}

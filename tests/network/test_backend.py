@@ -100,12 +100,12 @@ def _run(case: Case) -> tuple[Any, dict[str, int]]:
         result = model.run(feeds)
         compare(list(result.outputs.values()), outputs)
         calls = dict(result.calls)
-        program = model.specialise({name: np.shape(one) for name, one in feeds.items()})
+        program = model.specialise({name: np.shape(array) for name, array in feeds.items()})
     return program, calls
 
 
 @pytest.mark.parametrize("name", claimed())
-def test_claimed(name: str) -> None:
+def test_a_claimed_case_passes(name: str) -> None:
     """A claimed case passes, every node of it on the accelerator, its functions really called."""
     program, calls = _run(cases()[name])
     for node in program.nodes:
@@ -123,7 +123,7 @@ def session() -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", claimed())
-def test_claimed_by_a_server(session: Session, name: str) -> None:
+def test_a_claimed_case_passes_on_a_server(session: Session, name: str) -> None:
     """A claimed case passes on a server, which counts the accelerator's calls it promises."""
     case = cases()[name]
     with session.load(case.model, options=Options(offload_integer=True)) as network:
@@ -134,7 +134,7 @@ def test_claimed_by_a_server(session: Session, name: str) -> None:
             assert placed
             assert all(node.functions for node in placed)
             for node in placed:
-                assert all(answer.calls.get(one, 0) > 0 for one in node.functions)
+                assert all(answer.calls.get(function, 0) > 0 for function in node.functions)
 
 
 def test_claims_hold_the_compilers() -> None:
@@ -144,9 +144,9 @@ def test_claims_hold_the_compilers() -> None:
 
 def test_lists_name_cases() -> None:
     """Both lists name existing cases, none twice, none in both, each listed one with a reason."""
-    known, claims, reasons = set(cases()), claimed(), listed()
+    names, claims, reasons = set(cases()), claimed(), listed()
     assert len(set(claims)) == len(claims)
-    assert set(claims) | set(reasons) <= known
+    assert set(claims) | set(reasons) <= names
     assert not set(claims) & set(reasons)
     assert all(reasons.values())
 

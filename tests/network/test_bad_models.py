@@ -21,8 +21,8 @@ def _model(graph: onnx.GraphProto, opset: int = 20, domain: str = "") -> bytes:
     imports = [helper.make_opsetid(domain, opset)]
     if domain:
         imports.append(helper.make_opsetid("", 20))
-    made = helper.make_model(graph, opset_imports=imports, ir_version=9)
-    return bytes(made.SerializeToString())
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    return bytes(model.SerializeToString())
 
 
 def _graph(*nodes: onnx.NodeProto, initializers: Any = ()) -> onnx.GraphProto:
@@ -147,14 +147,14 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_refused(kind: str) -> None:
+def test_bad_models_are_refused(kind: str) -> None:
     """A bad model is refused before anything is allocated, and the reason says what is wrong."""
     make, reason = BAD[kind]
     with pytest.raises(ModelRefused, match=reason):
         load(make()).specialise()
 
 
-def test_quota() -> None:
+def test_initializers_beyond_the_limit() -> None:
     """Initializers beyond the limit are refused before they are unpacked."""
     with pytest.raises(ModelRefused, match="initializers take more than 1000 bytes"):
         load(models.tagger(), max_bytes=1000)

@@ -88,15 +88,15 @@ def _looping(trips: int) -> Program:
     arrays = {1: ArrayInfo(FLOATS, (1,)), 3: ArrayInfo(FLOATS, (1,))}
     constants = {2: np.array(trips, np.int64)}
     arrays |= {2: ArrayInfo(np.dtype(np.int64), ())}
-    made = Port("y", FLOATS, (1,))
-    return Program("p", "telum1", (port,), (made,), (1,), (3,), arrays, {}, constants, (step,))
+    output = Port("y", FLOATS, (1,))
+    return Program("p", "telum1", (port,), (output,), (1,), (3,), arrays, {}, constants, (step,))
 
 
 def test_loop_of_a_program() -> None:
     """A program's Loop runs as often as its constant says, if that is not too often."""
     guest = Guest(find_machine("telum1"))
-    made = Executor(_looping(3), guest).run({"x": np.ones(1, np.float32)}).outputs["y"]
-    assert made.tolist() == [8.0]
+    array = Executor(_looping(3), guest).run({"x": np.ones(1, np.float32)}).outputs["y"]
+    assert array.tolist() == [8.0]
     with pytest.raises(ModelRefused, match="constant trip count of at most 10000"):
         Executor(_looping(1 << 62), guest)
 
@@ -107,15 +107,15 @@ def _functions(levels: int, wide: int, last: str) -> bytes:
     for level in range(levels):
         called = f"g{level + 1}" if level < levels - 1 else last
         domain = "" if called == "Relu" else "f"
-        names = ["x", *(f"t{one}" for one in range(wide - 1)), "y"]
+        names = ["x", *(f"t{index}" for index in range(wide - 1)), "y"]
         nodes = [
             helper.make_node(called, [names[at]], [names[at + 1]], domain=domain)
             for at in range(wide)
         ]
         functions.append(helper.make_function("f", f"g{level}", ["x"], ["y"], nodes, imports))
-    given, made = (helper.make_tensor_value_info(one, TensorProto.FLOAT, [2]) for one in "xy")
+    source, target = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     first = helper.make_node("g0", ["x"], ["y"], domain="f")
-    graph = helper.make_graph([first], "b", [given], [made])
+    graph = helper.make_graph([first], "b", [source], [target])
     model = helper.make_model(graph, functions=functions, opset_imports=imports, ir_version=9)
     return bytes(model.SerializeToString())
 
@@ -138,7 +138,7 @@ def test_functions_that_do_not() -> None:
 
 def test_sticks_that_follow_from_shapes_are_let_go() -> None:
     """Constants of programs that are kept no more are not kept either."""
-    ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, ["n", 4]) for one in "xy"]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("ConstantOfShape", ["s"], ["c"]),

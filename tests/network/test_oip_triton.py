@@ -62,12 +62,12 @@ def _run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_session(place: tuple[str, Path], chapter: str) -> None:
+def test_every_chapter_of_the_session(place: tuple[str, Path], chapter: str) -> None:
     """Every chapter of the session is answered as the client's documentation says."""
     address, folder = place
-    told = _run("-m", "tests.network.oip_triton_session", address, str(folder), chapter)
-    assert told.startswith(f"=== {chapter}")
-    assert told.count("\n> ") > 0
+    finished = _run("-m", "tests.network.oip_triton_session", address, str(folder), chapter)
+    assert finished.startswith(f"=== {chapter}")
+    assert finished.count("\n> ") > 0
 
 
 def test_every_chapter_is_played() -> None:
@@ -79,9 +79,9 @@ def test_every_chapter_is_played() -> None:
 @pytest.mark.parametrize("first", ["nnpa_client", "tritonclient.grpc"])
 def test_both_clients_share_a_process(first: str) -> None:
     """Our client and the official one can be imported into one process, in either order."""
-    other = {"nnpa_client": "tritonclient.grpc", "tritonclient.grpc": "nnpa_client"}[first]
+    second = {"nnpa_client": "tritonclient.grpc", "tritonclient.grpc": "nnpa_client"}[first]
     imports = "from nnpa_client import inference; from nnpa_client.commands import demo"
-    text = f"import {first}, {other}; {imports}; print('both')"
+    text = f"import {first}, {second}; {imports}; print('both')"
     assert _run("-W", "error", "-c", text) == "both\n"
 
 

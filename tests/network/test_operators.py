@@ -23,7 +23,7 @@ def test_gru(direction: str, outputs: str) -> None:
         "y": f"float[{steps},{d},{batch},{size}] y",
         "h": f"float[{d},{batch},{size}] h",
     }
-    named = [results[one] for one in ("y", "h") if one in outputs]
+    named = [results[name] for name in ("y", "h") if name in outputs]
     body = (
         f"g (float[{steps},{batch},{width}] x, float[{d},{3 * size},{width}] w,"
         f" float[{d},{3 * size},{size}] r, float[{d},{6 * size}] b, float[{d},{batch},{size}] h0)"
@@ -52,7 +52,7 @@ def test_lstm(direction: str, outputs: str) -> None:
         "h": f"float[{d},{batch},{size}] h",
         "c": f"float[{d},{batch},{size}] c",
     }
-    named = [results[one] for one in ("y", "h", "c") if one in outputs]
+    named = [results[name] for name in ("y", "h", "c") if name in outputs]
     body = (
         f"g (float[{steps},{batch},{width}] x, float[{d},{4 * size},{width}] w,"
         f" float[{d},{4 * size},{size}] r, float[{d},{8 * size}] b, float[{d},{batch},{size}] h0,"
@@ -87,7 +87,7 @@ def test_chain_stays_on_the_accelerator() -> None:
     moves = {name: count for name, count in result.calls.items() if name in MOVES}
     assert moves == {"transform_ztensor_with_saturation": 1, "transform_origtensor": 1}
     assert "relu" not in result.calls
-    assert [one.device for one in placed] == ["accelerator"] * 5 + ["folded"]
+    assert [node.device for node in placed] == ["accelerator"] * 5 + ["folded"]
 
 
 def test_nhwc_model_needs_no_transposition() -> None:
@@ -98,7 +98,7 @@ def test_nhwc_model_needs_no_transposition() -> None:
         " e = Tanh(m) u = Transpose <perm = [0,2,3,1]> (e) y = Sigmoid(u) }"
     )
     _, placed = agree(body, {"x": normal(2, 8, 8, 3)})
-    devices = [one.device for one in placed]
+    devices = [node.device for node in placed]
     assert devices == ["folded", "accelerator", "accelerator", "folded", "accelerator"]
 
 
@@ -123,7 +123,7 @@ def test_any_rank(rank: int) -> None:
         " { e = Exp(x) s = Softmax <axis = -1> (e) y = Add(s, x) }"
     )
     _, placed = agree(body, {"x": normal(*shape)})
-    assert {one.device for one in placed} == {"accelerator"}
+    assert {node.device for node in placed} == {"accelerator"}
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
@@ -131,7 +131,7 @@ def test_any_rank(rank: int) -> None:
 def test_any_axis(axis: int, op: str) -> None:
     """Softmax and positions over any axis run on the accelerator, the axis brought last."""
     shape = (2, 3, 4, 5)
-    out = [one for at, one in enumerate(shape) if at != axis] if "Arg" in op else list(shape)
+    out = [size for at, size in enumerate(shape) if at != axis] if "Arg" in op else list(shape)
     kind = "int64" if "Arg" in op else "float"
     call = op.replace("A>", f"{axis}>").replace("A,", f"{axis},")
     body = f"g (float[2,3,4,5] x) => ({kind}[{','.join(map(str, out))}] y) {{ y = {call}(x) }}"
@@ -152,9 +152,9 @@ def test_opset_range(opset: int) -> None:
     model, feeds = text_model(body, opset), {"x": normal(2, 3, 4)}
     hosted = load(model)
     (got,) = hosted.run(feeds).outputs.values()
-    wanted = reference(text_model(body, min(opset, 20)), feeds)[0]
-    np.testing.assert_allclose(got, wanted, rtol=0.05, atol=0.01)
-    assert {one.device for one in nodes(hosted, feeds)} <= {"accelerator", "folded"}
+    expected = reference(text_model(body, min(opset, 20)), feeds)[0]
+    np.testing.assert_allclose(got, expected, rtol=0.05, atol=0.01)
+    assert {node.device for node in nodes(hosted, feeds)} <= {"accelerator", "folded"}
 
 
 def test_opset_newer_than_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_qdq_model() -> None:
         " dw = DequantizeLinear(w, ws, z) y = MatMul(d, dw) }"
     )
     _, placed = agree(body, {"x": normal(2, 4)})
-    assert [one.device for one in placed] == ["host", "host", "folded", "accelerator"]
+    assert [node.device for node in placed] == ["host", "host", "folded", "accelerator"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float"])
@@ -185,7 +185,7 @@ def test_element_types(dtype: str) -> None:
     body = f"g ({dtype}[3,5] x) => ({dtype}[3,5] y) {{ e = Tanh(x) y = Mul(e, x) }}"
     feed: Any = normal(3, 5).astype(np.float16 if dtype == "float16" else np.float32)
     _, placed = agree(body, {"x": feed})
-    assert {one.device for one in placed} == {"accelerator"}
+    assert {node.device for node in placed} == {"accelerator"}
 
 
 def test_double_stays_on_the_host() -> None:
@@ -261,7 +261,7 @@ def test_variadic(op: str, count: int) -> None:
 def test_layer_normalization(axis: int) -> None:
     """LayerNormalization is moments, layernorm, mul and add; its three outputs agree."""
     shape = (3, 4, 70)
-    kept = [one if at < axis % 3 else 1 for at, one in enumerate(shape)]
+    kept = [size if at < axis % 3 else 1 for at, size in enumerate(shape)]
     tail = ",".join(map(str, shape[axis % 3 :]))
     dims = ",".join(map(str, kept))
     body = (
@@ -303,7 +303,9 @@ def test_whole_image_window() -> None:
         hosted.run(feeds).outputs["y"], reference(model, feeds)[0], atol=0.01
     )
     steps = hosted.specialise().steps
-    (call,) = [one for one in steps if isinstance(one, AcceleratorStep) and one.verb == "avgpool2d"]
+    (call,) = [
+        step for step in steps if isinstance(step, AcceleratorStep) and step.verb == "avgpool2d"
+    ]
     assert (call.arguments["stride_height"], call.arguments["stride_width"]) == (0, 0)
 
 
@@ -342,7 +344,7 @@ def test_subgraphs_run_on_the_host() -> None:
     )
     for flag in (True, False):
         _, placed = agree(body, {"c": np.array(flag), "x": normal(2)})
-        assert [one.device for one in placed] == ["accelerator", "host"]
+        assert [node.device for node in placed] == ["accelerator", "host"]
 
 
 def test_host_steps_hold_what_the_report_says() -> None:
@@ -353,6 +355,6 @@ def test_host_steps_hold_what_the_report_says() -> None:
     ).replace("=> (float[3,4] y) {", "=> (float[3,4] y) <int64[2] s = {3,4}> {")
     hosted = load(text_model(body))
     program = hosted.specialise()
-    assert not [one for one in program.steps if isinstance(one, HostStep) and one.node == 1]
+    assert not [step for step in program.steps if isinstance(step, HostStep) and step.node == 1]
     assert program.nodes[1].device == "folded"
     assert program.nodes[3].reason == "computed at import"

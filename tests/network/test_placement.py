@@ -35,7 +35,7 @@ def test_report_and_headline() -> None:
     """The report has a row per node; matrix products on the host are named first."""
     body = "g (double[2,2] x) => (double[2,2] y) { m = MatMul(x, x) y = Tanh(m) }"
     report = placement_report(load(text_model(body)).specialise())
-    assert [one.node for one in report.heavy] == ["MatMul_0"]
+    assert [row.node for row in report.heavy] == ["MatMul_0"]
     assert report.headline.startswith("HEAVY ON THE HOST: MatMul_0 (MatMul: element type float64)")
     report = placement_report(load(text_model(CHAIN)).specialise())
     assert report.headline == "3 of 4 nodes on telum2, 1 on the host, 0 folded"
@@ -60,22 +60,22 @@ def test_placement_file_moves_nodes() -> None:
         ]})
     )  # fmt: skip
     _, placed = agree(CHAIN, {"x": normal(3, 4)}, placement=rules)
-    assert [one.device for one in placed] == ["accelerator", "host", "host", "accelerator"]
+    assert [node.device for node in placed] == ["accelerator", "host", "host", "accelerator"]
     assert placed[2].reason == "the placement file says so"
 
 
 def test_placement_file_round_trip() -> None:
     """A written placement file, read back, places every node where it was."""
     model, feeds = real_models.encoder(), real_models.sentences(1)
-    shapes = {name: one.shape for name, one in feeds.items()}
+    shapes = {name: array.shape for name, array in feeds.items()}
     report = placement_report(load(model, "telum1").specialise(shapes))
     text = write_placement(report)
     assert set(json.loads(text)["device_placement"][0]) == {
         "device", "node_type", "onnx_node_name"
     }  # fmt: skip
-    again = load(model, "telum2", placement=read_placement(text)).specialise(shapes)
+    moved = load(model, "telum2", placement=read_placement(text)).specialise(shapes)
     heavy = {"Gelu", "LayerNormalization"}
-    devices = {(one.op_type, one.device) for one in again.nodes if one.op_type in heavy}
+    devices = {(node.op_type, node.device) for node in moved.nodes if node.op_type in heavy}
     assert devices == {(name, "host") for name in heavy}
 
 
@@ -110,9 +110,9 @@ def test_baseline_tells_what_moved() -> None:
         "Sigmoid_3: accelerator before, host now",
     )
     shorter = text_model("g (float[4] x) => (float[4] y) { e = Exp(x) y = Relu(e) }")
-    found = compare_baseline(placement_report(load(shorter).specialise()), baseline)
-    assert "Tanh_2: accelerator before, gone now" in found
-    assert "Relu_1: new, accelerator" in found
+    changes = compare_baseline(placement_report(load(shorter).specialise()), baseline)
+    assert "Tanh_2: accelerator before, gone now" in changes
+    assert "Relu_1: new, accelerator" in changes
 
 
 def test_free_dims() -> None:
@@ -157,7 +157,10 @@ def test_constants_are_stickified_once() -> None:
     """Programs for other shapes share the sticks of constants."""
     hosted = load(real_models.residual_cnn())
     sticks = [
-        {id(one) for one in hosted.specialise({"image": (size, 3, 32, 32)}).constants.values()}
+        {
+            id(constant)
+            for constant in hosted.specialise({"image": (size, 3, 32, 32)}).constants.values()
+        }
         for size in (1, 2)
     ]
     shared = sticks[0] & sticks[1]
@@ -215,8 +218,8 @@ def test_runs_side_by_side() -> None:
     """Runs of one executor from several threads do not touch each other."""
     hosted = load(real_models.tagger())
     feeds = [{"words": real_models.words(8)["words"] + shift} for shift in (-1, 0)]
-    feeds = [{"words": np.abs(one["words"]) % real_models.WORDS} for one in feeds]
-    alone = [next(iter(hosted.run(one).outputs.values())) for one in feeds]
+    feeds = [{"words": np.abs(feed["words"]) % real_models.WORDS} for feed in feeds]
+    alone = [next(iter(hosted.run(feed).outputs.values())) for feed in feeds]
     with ThreadPoolExecutor(4) as pool:
         many = list(pool.map(hosted.run, feeds * 8))
     for index, result in enumerate(many):
@@ -239,19 +242,19 @@ def test_macc() -> None:
     )
     shapes = {"x": normal(1, 3, 8, 8), "w": normal(4, 3, 3, 3), "d": normal(64, 10)}
     placed = nodes(load(text_model(body)), shapes)
-    counts = [one.macc for one in placed]
+    counts = [node.macc for node in placed]
     assert counts == [4 * 64 * 27 + 4, 64 * 4, 64, 0, 640 + 10, 150]
 
 
 def test_the_documented_table_is_the_table() -> None:
     """The table of operators in emulator/README.md is the one that the rules make."""
     text = (Path(__file__).parents[2] / "emulator" / "README.md").read_text()
-    start, end = "markdown -->\n", "<!-- /generated -->"
+    start, end = "operators.table.markdown\n-->\n", "<!-- generated: end -->"
     assert text.split(start, 1)[1].split(end, 1)[0] == markdown()
 
 
 def test_every_rule_has_its_row() -> None:
     """Every operator of the table says when it is taken, and names functions that exist."""
-    for one in OPERATORS.values():
-        assert one.doc.endswith(".")
-        assert set(one.functions) <= set(FUNCTIONS)
+    for operator in OPERATORS.values():
+        assert operator.doc.endswith(".")
+        assert set(operator.functions) <= set(FUNCTIONS)

@@ -26,8 +26,8 @@ numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
 
 
 def _executor(name: str, *, saturate: bool = True, guest: Guest | None = None) -> Executor:
-    found = guest or Guest(MACHINES["telum2"])
-    model = import_onnx(MODELS[name], found, ImportOptions(saturate=saturate))
+    owner = guest or Guest(MACHINES["telum2"])
+    model = import_onnx(MODELS[name], owner, ImportOptions(saturate=saturate))
     return model.executor({port.name: (3, 4) for port in model.inputs})
 
 
@@ -36,11 +36,11 @@ def _feeds(executor: Executor, values: Array) -> dict[str, Array]:
     return {port.name: np.roll(values, number) for number, port in enumerate(ports)}
 
 
-def _same(one: Result, other: Result) -> bool:
-    pairs = zip(one.outputs.values(), other.outputs.values(), strict=True)
+def _same(first: Result, second: Result) -> bool:
+    pairs = zip(first.outputs.values(), second.outputs.values(), strict=True)
     bits = all(a.tobytes() == b.tobytes() for a, b in pairs)
-    told = [(v.node, v.verb, v.status) for v in one.violations]
-    return bits and told == [(v.node, v.verb, v.status) for v in other.violations]
+    warnings = [(v.node, v.verb, v.status) for v in first.violations]
+    return bits and warnings == [(v.node, v.verb, v.status) for v in second.violations]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -50,13 +50,13 @@ def test_warm_steps_agree_with_cold_ones(name: str, values: list[float], saturat
     cold, warm = (_executor(name, saturate=saturate) for _ in range(2))
     feeds = _feeds(cold, np.array(values, np.float32).reshape(3, 4))
     first = cold.run(feeds)
-    told = {key: int(np.isnan(one).sum()) for key, one in first.outputs.items()}
+    nans = {key: int(np.isnan(array).sum()) for key, array in first.outputs.items()}
     for _ in range(3):  # asked in full, bound to its tensors, taken as bound
         warm.run(_feeds(warm, CLEAN))
         second = warm.run(feeds)
         assert _same(first, second)
         assert first.calls == second.calls
-        assert first.nans == second.nans == told
+        assert first.nans == second.nans == nans
 
 
 @given(values=st.lists(numbers, min_size=12, max_size=12))
@@ -75,30 +75,30 @@ def test_steps_are_bound_again_after_a_value_that_is_none(values: list[float]) -
 def test_arrays_that_are_not_rows_are_read_as_such() -> None:
     """Where an input lies in memory, and how, makes no difference."""
     executor = _executor("add")
-    wanted = executor.run(_feeds(executor, CLEAN)).outputs["z"]
+    expected = executor.run(_feeds(executor, CLEAN)).outputs["z"]
     feeds = _feeds(executor, CLEAN)
-    wide = {name: np.repeat(one, 2, axis=1)[:, ::2] for name, one in feeds.items()}
-    for given_ in (wide, {name: np.asfortranarray(one) for name, one in feeds.items()}):
+    wide = {name: np.repeat(array, 2, axis=1)[:, ::2] for name, array in feeds.items()}
+    for given_ in (wide, {name: np.asfortranarray(array) for name, array in feeds.items()}):
         for _ in range(3):
-            assert np.array_equal(executor.run(given_).outputs["z"], wanted)
+            assert np.array_equal(executor.run(given_).outputs["z"], expected)
 
 
-def test_the_pipeline_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a clean run the pipeline is not asked again, until a value needs it."""
-    executor, asked = _executor("div"), list[str]()
+def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a clean run the pipeline is not called again, until a value needs it."""
+    executor, verbs = _executor("div"), list[str]()
     complete: Any = vars(plain)["call"]
 
     def counted(guest: Guest, verb: str, arguments: dict[str, object]) -> object:
-        asked.append(verb)
+        verbs.append(verb)
         return complete(guest, verb, arguments)
 
     monkeypatch.setattr(plain, "call", counted)
     executor.run(_feeds(executor, CLEAN + 7))
-    assert len(asked) == 4
+    assert len(verbs) == 4
     executor.run(_feeds(executor, CLEAN + 7))
-    assert len(asked) == 4
+    assert len(verbs) == 4
     result = executor.run(_feeds(executor, np.zeros((3, 4), np.float32)))
-    assert asked[4:] == ["div", "transform_origtensor"]
+    assert verbs[4:] == ["div", "transform_origtensor"]
     assert len(result.violations) == 2
 
 

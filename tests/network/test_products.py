@@ -27,8 +27,8 @@ from tests.network.hosting import Array, agree, load, nodes, normal, reference, 
 def test_matmul(left: tuple[int, ...], right: tuple[int, ...], function: str) -> None:
     """MatMul of any ranks is one product, broadcast by the machine where it can be."""
     out = np.matmul(np.zeros(left), np.zeros(right)).shape
-    dims = (",".join(map(str, one)) for one in (left, right, out))
-    a, b, c = (f"[{one}]" if one else "" for one in dims)
+    dims = (",".join(map(str, dimensions)) for dimensions in (left, right, out))
+    a, b, c = (f"[{sizes}]" if sizes else "" for sizes in dims)
     body = f"g (float{a} a, float{b} b) => (float{c} y) {{ y = MatMul(a, b) }}"
     feeds = {"a": normal(*left) / left[-1] ** 0.5, "b": normal(*right, seed=1)}
     result, placed = agree(body, feeds)
@@ -73,7 +73,7 @@ def test_bias_is_fused() -> None:
 
 
 def test_bias_read_twice_is_not_fused() -> None:
-    """A product that somebody else reads keeps its own result."""
+    """A product with a second reader keeps its own result."""
     body = (
         "g (float[3,4] a) => (float[3,2] y, float[3,2] p) <float[4,2] w = {1,2,3,4,5,6,7,8},"
         " float[2] c = {1,2}> { p = MatMul(a, w) y = Add(p, c) }"
@@ -91,13 +91,13 @@ def test_integer_product_is_exact_on_the_host() -> None:
         "b": rng.integers(0, 256, (300, 2)).astype(np.uint8),
     }
     model = text_model(body)
-    wanted = reference(model, feeds)[0]
+    expected = reference(model, feeds)[0]
     exact = load(model)
-    assert np.array_equal(exact.run(feeds).outputs["y"], wanted)
+    assert np.array_equal(exact.run(feeds).outputs["y"], expected)
     assert "exact" in nodes(exact, feeds)[0].reason
     rounded = load(model, offload_integer=True).run(feeds)
     assert rounded.calls["quantized_matmul_op"] == 4
-    np.testing.assert_allclose(rounded.outputs["y"], wanted, rtol=2**-8)
+    np.testing.assert_allclose(rounded.outputs["y"], expected, rtol=2**-8)
 
 
 @pytest.mark.parametrize("values", [[0, 0, 0], [-1, 0.5, 2], [3, 4, 5], [-3, -4, -0.5]])
@@ -107,7 +107,7 @@ def test_dynamic_range(values: list[float]) -> None:
     model, feeds = text_model(body), {"x": np.array(values, np.float32)}
     result = load(model, offload_integer=True).run(feeds)
     assert result.calls["getrange_ztensor"] == 1
-    wanted = reference(model, feeds)
-    bytes_of = [one.astype(int) for one in (result.outputs["y"], wanted[0])]
+    expected = reference(model, feeds)
+    bytes_of = [buffer.astype(int) for buffer in (result.outputs["y"], expected[0])]
     assert np.abs(bytes_of[0] - bytes_of[1]).max() <= 1
-    np.testing.assert_allclose(result.outputs["s"], wanted[1], rtol=2**-8)
+    np.testing.assert_allclose(result.outputs["s"], expected[1], rtol=2**-8)

@@ -46,8 +46,8 @@ def _feeds(executor: Executor, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     ports = executor.program.inputs
     return {
-        one.name: rng.integers(0, 99, [abs(size) for size in one.shape]).astype(one.dtype)
-        for one in ports
+        port.name: rng.integers(0, 99, [abs(size) for size in port.shape]).astype(port.dtype)
+        for port in ports
     }
 
 
@@ -67,11 +67,11 @@ def test_an_answer_does_not_change_when_its_buffers_serve_again(name: str) -> No
     """What a run returned is the caller's: later runs over the same buffers leave it alone."""
     executor = _executor(b"" if name == "add" else _matmul_integer())
     first = [executor.run(_feeds(executor, seed)).outputs for seed in range(3)]
-    copies = [{key: array.copy() for key, array in one.items()} for one in first]
-    again = [executor.run(_feeds(executor, seed)).outputs for seed in range(3)]
-    for one, copy, other in zip(first, copies, again, strict=True):
-        for key in one:
-            assert one[key].tobytes() == copy[key].tobytes() == other[key].tobytes()
+    copies = [{key: array.copy() for key, array in outputs.items()} for outputs in first]
+    second = [executor.run(_feeds(executor, seed)).outputs for seed in range(3)]
+    for outputs, copy, repeated in zip(first, copies, second, strict=True):
+        for key in outputs:
+            assert outputs[key].tobytes() == copy[key].tobytes() == repeated[key].tobytes()
 
 
 def test_a_run_takes_the_buffers_of_an_earlier_one() -> None:
@@ -95,12 +95,14 @@ def test_runs_at_the_same_time_agree_with_runs_one_by_one() -> None:
     """Threads that share a program never share buffers."""
     executor, alone = _executor(dense()), _executor(dense())
 
-    def answer(one: Executor, seed: int) -> bytes:
-        return b"".join(array.tobytes() for array in one.run(_feeds(one, seed)).outputs.values())
+    def answer(executor: Executor, seed: int) -> bytes:
+        return b"".join(
+            array.tobytes() for array in executor.run(_feeds(executor, seed)).outputs.values()
+        )
 
-    wanted = [answer(alone, seed) for seed in range(40)]
+    expected = [answer(alone, seed) for seed in range(40)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(partial(answer, executor), range(40))) == wanted
+        assert list(pool.map(partial(answer, executor), range(40))) == expected
 
 
 def test_a_run_that_failed_keeps_nothing() -> None:
@@ -124,11 +126,11 @@ def test_the_least_recently_used_program_loses_its_buffers(monkeypatch: pytest.M
     """All buffers of the process stay below the limit."""
     executors = [_executor() for _ in range(3)]
     executors[0].run(_feeds(executors[0], 1))
-    one = run_buffers.kept_bytes()
-    monkeypatch.setattr(run_buffers, "MAX_KEPT_BYTES", 2 * one)
+    size = run_buffers.kept_bytes()
+    monkeypatch.setattr(run_buffers, "MAX_KEPT_BYTES", 2 * size)
     executors[1].run(_feeds(executors[1], 1))
     executors[2].run(_feeds(executors[2], 1))
-    assert run_buffers.kept_bytes() == 2 * one
+    assert run_buffers.kept_bytes() == 2 * size
     del executors[1:]
     gc.collect()
     assert run_buffers.kept_bytes() == 0

@@ -35,7 +35,7 @@ from tests.network.lifecycle import (
 from tests.network.small_models import BIAS, WEIGHT, dense, dense_reference, image
 
 
-def test_life() -> None:
+def test_a_network_from_create_to_destroy() -> None:
     """Create, init, run over batches, destroy: each batch gives what the model computes."""
     network = ready()
     inputs, outputs = buffers(network, X)
@@ -100,7 +100,7 @@ def create_in(instances: Instances, name: str = "network", **options: Any) -> st
 
 
 def test_create_twice_gives_the_same_handle(instances: Instances) -> None:
-    """Where nobody is strict, a C name's handle always references the same object."""
+    """Without `strict` a C name's handle always references the same object."""
     assert create_in(instances, strict=False) == create_in(instances, strict=False)
     assert len(instances.all()) == 1
 
@@ -239,8 +239,8 @@ def test_init_again_binds_anew() -> None:
     weights = Buffer(Format.U8, channels=len(blob), data=blob)
     assert network.init(NetworkParams(weights, activations_of(network)))
     inputs, outputs = buffers(network, X)
-    made = floats(network.run(inputs, outputs).outputs[0]).reshape(3, 3)
-    np.testing.assert_allclose(made, np.maximum(X @ (WEIGHT * 2) + BIAS * 4, 0), rtol=0.01)
+    result = floats(network.run(inputs, outputs).outputs[0]).reshape(3, 3)
+    np.testing.assert_allclose(result, np.maximum(X @ (WEIGHT * 2) + BIAS * 4, 0), rtol=0.01)
     assert not network.init(None)
     assert network.run(inputs, outputs).n_batches == -1
 
@@ -248,7 +248,7 @@ def test_init_again_binds_anew() -> None:
 def test_weights_of_the_model_itself() -> None:
     """A blob with the model's own bytes leaves its plan as it is."""
     network = created()
-    blob = b"".join(bytes(one.data) for one in network.weights)
+    blob = b"".join(bytes(weight.data) for weight in network.weights)
     assert len(blob) == network.weights_size == WEIGHTS_BYTES
     before = network.plan
     weights = Buffer(Format.U8, channels=len(blob), data=blob)
@@ -263,8 +263,8 @@ def test_split_weights() -> None:
     split = Buffer(Format.U8, channels=WEIGHTS_BYTES, parts=parts)
     assert network.init(NetworkParams(split, activations_of(network)))
     inputs, outputs = buffers(network, X)
-    made = floats(network.run(inputs, outputs).outputs[0]).reshape(3, 3)
-    np.testing.assert_allclose(made, np.maximum(X @ -WEIGHT + BIAS, 0), rtol=0.01)
+    result = floats(network.run(inputs, outputs).outputs[0]).reshape(3, 3)
+    np.testing.assert_allclose(result, np.maximum(X @ -WEIGHT + BIAS, 0), rtol=0.01)
     blob = replace(split, parts=None, data=b"".join(parts))
     wrong = replace(split, parts=parts[:1])
     for bad in (blob, wrong):
@@ -301,7 +301,7 @@ def test_an_answer_can_be_asked_for_again() -> None:
 # get_info
 
 
-def test_report() -> None:
+def test_the_report_describes_the_model() -> None:
     """The report has the versions, sizes and shapes of the model."""
     report = created().get_info()
     assert str(report.tool_version) == "7.0.0"
@@ -319,7 +319,7 @@ def test_report_before_and_after_init() -> None:
     """No buffer has an address before init; after it weights and activations have."""
     network = created(allocate_inputs=True)
     before = network.get_info()
-    assert {one.data for one in (before.activations, before.params, *before.inputs)} == {None}
+    assert {buffer.data for buffer in (before.activations, before.params, *before.inputs)} == {None}
     network.init(NetworkParams(DEFAULT_WEIGHTS, activations_of(network)))
     after = network.get_info()
     assert after.activations.data == after.params.data == after.inputs[0].data == b""

@@ -40,7 +40,9 @@ def tensor(shape: tuple[int, ...], first: int = -1, dtype: Any = FLOAT) -> IoTen
         ((1, 70000, 3), -1, (1, 1, 210000)),  # height has 16 bits
     ],
 )
-def test_dims(shape: tuple[int, ...], first: int, dims: tuple[int, int, int]) -> None:
+def test_dims_are_height_width_channels(
+    shape: tuple[int, ...], first: int, dims: tuple[int, int, int]
+) -> None:
     """A model's shape maps to height, width, channels as the module's table says."""
     assert tensor(shape, first).dims == dims
 
@@ -48,18 +50,18 @@ def test_dims(shape: tuple[int, ...], first: int, dims: tuple[int, int, int]) ->
 @pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 2, 3, 4, 5), (1, 6, 7), (1, 9)])
 def test_round_trip(shape: tuple[int, ...]) -> None:
     """What goes to the model comes back as the same bytes."""
-    one = tensor(shape)
+    port = tensor(shape)
     values = np.random.default_rng(0).random(shape, np.float32)
-    data = one.from_model(values)
-    assert len(data) == one.nbytes
-    np.testing.assert_array_equal(one.to_model(memoryview(data)), values)
+    data = port.from_model(values)
+    assert len(data) == port.nbytes
+    np.testing.assert_array_equal(port.to_model(memoryview(data)), values)
 
 
 def test_channels_are_innermost() -> None:
     """Element (h, w, c) of the application is element (c, h, w) of the model."""
-    one = tensor((1, 2, 3, 4))
+    port = tensor((1, 2, 3, 4))
     data = np.arange(24, dtype=np.float32)  # index (h * 4 + w) * 2 + c
-    model = one.to_model(memoryview(data.tobytes()))
+    model = port.to_model(memoryview(data.tobytes()))
     assert model.shape == (1, 2, 3, 4)
     for c, h, w in np.ndindex(2, 3, 4):
         assert model[0, c, h, w] == (h * 4 + w) * 2 + c
@@ -67,12 +69,12 @@ def test_channels_are_innermost() -> None:
 
 def test_bfloat16_travels_as_its_bits() -> None:
     """BFLOAT16, which no format describes, is 16 unsigned bits."""
-    one = tensor((1, 2), dtype=ml_dtypes.bfloat16)
-    assert one.format == Format.U16 == native_format(np.dtype(ml_dtypes.bfloat16))
+    port = tensor((1, 2), dtype=ml_dtypes.bfloat16)
+    assert port.format == Format.U16 == native_format(np.dtype(ml_dtypes.bfloat16))
     data = np.array([0x3F80, 0xC000], np.uint16).tobytes()
-    values = one.to_model(memoryview(data))
+    values = port.to_model(memoryview(data))
     assert values.astype(np.float32).tolist() == [[1.0, -2.0]]
-    assert one.from_model(values) == data
+    assert port.from_model(values) == data
 
 
 def test_eight_bits_for_a_float_model() -> None:
@@ -87,10 +89,10 @@ def test_eight_bits_for_a_float_model() -> None:
 
 def test_fixed_point_for_a_float_model() -> None:
     """An input in Q7 without a scale is a fixed-point number."""
-    one = io_tensor(Port("x", FLOAT, (-1, 2)), (1, 2), Format.Q7, None)
-    values = one.to_model(memoryview(np.array([64, -128], np.int8).tobytes()))
+    port = io_tensor(Port("x", FLOAT, (-1, 2)), (1, 2), Format.Q7, None)
+    values = port.to_model(memoryview(np.array([64, -128], np.int8).tobytes()))
     assert values.tolist() == [[0.5, -1.0]]
-    assert one.from_model(values) == np.array([64, -128], np.int8).tobytes()
+    assert port.from_model(values) == np.array([64, -128], np.int8).tobytes()
 
 
 @pytest.mark.parametrize(

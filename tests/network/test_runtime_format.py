@@ -142,9 +142,9 @@ def test_buffer_sizes() -> None:
 )
 def test_quantise(value: float, scale: float, zero_point: int, word: int, expected: int) -> None:
     """Floats become integers as the documented snippet makes them."""
-    made = bf.quantise(np.array([value], np.float32), scale, zero_point, word)
-    assert made.dtype == bf.dtype_of(word)
-    assert made.tolist() == [expected]
+    result = bf.quantise(np.array([value], np.float32), scale, zero_point, word)
+    assert result.dtype == bf.dtype_of(word)
+    assert result.tolist() == [expected]
 
 
 @given(
@@ -165,9 +165,9 @@ def test_quantise_against_c(value: float, scale: float, zero: int) -> None:
 
 def test_dequantise() -> None:
     """Integers become floats by one FP32 subtraction and one FP32 multiplication."""
-    made = bf.dequantise(np.array([-128, 0, 127], np.int8), 1 / 256, -128)
-    assert made.dtype == np.float32
-    assert made.tolist() == [0.0, 0.5, 0.99609375]
+    result = bf.dequantise(np.array([-128, 0, 127], np.int8), 1 / 256, -128)
+    assert result.dtype == np.float32
+    assert result.tolist() == [0.0, 0.5, 0.99609375]
     assert bf.dequantise(np.array([255], np.uint8), 0.1, 0)[0] == np.float32(0.1) * np.float32(255)
 
 

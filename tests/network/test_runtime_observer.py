@@ -36,17 +36,19 @@ def test_order_of_events() -> None:
         (PRE | FIRST, 0), (POST | FIRST, 0), (PRE, 1), (POST, 1), (PRE | LAST, 2), (POST | LAST, 2),
     ]  # fmt: skip
     per_batch = [(flags, c_idx, batch) for batch in (0, 1) for flags, c_idx in expected]
-    told = [(one.flags, one.node.c_idx, one.batch) for one in seen if one.node is not None]
-    assert told == per_batch
-    assert {one.run for one in seen} == {1}
+    order = [
+        (event.flags, event.node.c_idx, event.batch) for event in seen if event.node is not None
+    ]
+    assert order == per_batch
+    assert {event.run for event in seen} == {1}
 
 
 def test_mask_and_nodes() -> None:
-    """Only the events and nodes that were asked for are told."""
+    """An observer gets the events and nodes of its mask, no more."""
     network, seen = ready(), list[Event]()
     network.register(Observer(seen.append, POST, nodes=frozenset({1})))
     network.run(*buffers(network, X))
-    assert [(one.flags, one.node and one.node.c_idx) for one in seen] == [(POST, 1)] * 3
+    assert [(event.flags, event.node and event.node.c_idx) for event in seen] == [(POST, 1)] * 3
 
 
 def test_init_event() -> None:
@@ -56,7 +58,7 @@ def test_init_event() -> None:
     assert not network.init(None)
     assert seen == []
     assert network.init(NetworkParams(DEFAULT_WEIGHTS, activations_of(network)))
-    assert [(one.flags, one.node, one.run) for one in seen] == [(INIT, None, 0)]
+    assert [(event.flags, event.node, event.run) for event in seen] == [(INIT, None, 0)]
 
 
 def test_tensors_on_demand() -> None:
@@ -64,25 +66,27 @@ def test_tensors_on_demand() -> None:
     network, seen = ready(), list[Event]()
     network.register(Observer(seen.append, PRE | POST, tensors=True))
     network.run(*buffers(network, X[:1]))
-    names = [(one.node.c_idx, one.flags & 0xFF, set(one.tensors)) for one in seen if one.node]
+    names = [
+        (event.node.c_idx, event.flags & 0xFF, set(event.tensors)) for event in seen if event.node
+    ]
     assert (0, PRE, {"x"}) in names
     assert (1, POST, {"sum"}) in names
     assert (2, PRE, {"sum"}) in names
     assert (2, POST, {"y"}) in names
     # The product is never there: the accelerator adds the bias before it rounds.
-    assert not any("product" in found for _, _, found in names)
+    assert not any("product" in read for _, _, read in names)
     np.testing.assert_array_equal(seen[0].tensors["x"], X[:1])
     last = seen[-1].tensors["y"]
     np.testing.assert_allclose(last, dense_reference(X[:1]), rtol=0.01)
     assert seen[0].nbytes == 16
 
 
-def test_watching_changes_no_result() -> None:
-    """A run gives the same bits whether somebody watches or not."""
+def test_observing_changes_no_result() -> None:
+    """A run gives the same bits with and without an observer."""
     alone, watched = ready(), ready()
     watched.register(Observer(lambda _: None, PRE | POST, tensors=True))
-    one = alone.run(*buffers(alone, X)).outputs[0].data
-    assert one == watched.run(*buffers(watched, X)).outputs[0].data
+    output = alone.run(*buffers(alone, X)).outputs[0].data
+    assert output == watched.run(*buffers(watched, X)).outputs[0].data
 
 
 def test_one_observer_per_network() -> None:
@@ -107,10 +111,10 @@ def test_an_observer_of_nothing() -> None:
 
 
 def test_enumerating_nodes() -> None:
-    """Nodes are told by c_idx; the first c_idx too many ends it and leaves OUT_OF_RANGE."""
+    """Nodes are enumerated by c_idx; the first c_idx too many leaves OUT_OF_RANGE."""
     network = ready()
     nodes = [network.node_info(c_idx) for c_idx in range(4)]
-    assert [one and (one.c_idx, one.type, one.id, one.node.op_type) for one in nodes] == [
+    assert [node and (node.c_idx, node.type, node.id, node.node.op_type) for node in nodes] == [
         (0, 0x100 + 17, 0, "MatMul"),
         (1, 0x100 + 19, 1, "Add"),
         (2, 0x100 + 7, 2, "Relu"),
@@ -149,11 +153,11 @@ def event(tensor: Any = None) -> Event:
 def test_queue_drops_and_counts() -> None:
     """A queue that is full drops what comes, counts it, and keeps what it has in order."""
     queue = EventQueue(2, 1000)
-    given = [event() for _ in range(5)]
-    assert [queue.offer(one) for one in given] == [True, True, False, False, False]
+    events = [event() for _ in range(5)]
+    assert [queue.offer(event) for event in events] == [True, True, False, False, False]
     assert queue.dropped() == 3
     queue.close()
-    assert list(queue.read(1)) == given[:2]
+    assert list(queue.read(1)) == events[:2]
 
 
 def test_queue_counts_bytes() -> None:
@@ -169,11 +173,11 @@ def test_queue_counts_bytes() -> None:
 def test_queue_that_blocks_loses_nothing() -> None:
     """A blocking queue has the run wait for the reader; closing it lets the run go on."""
     queue = EventQueue(1, 1000, block=True)
-    given = [event() for _ in range(20)]
-    thread = threading.Thread(target=lambda: [queue.offer(one) for one in given])
+    events = [event() for _ in range(20)]
+    thread = threading.Thread(target=lambda: [queue.offer(event) for event in events])
     thread.start()
     reader = queue.read(10)
-    assert [next(reader) for _ in given] == given
+    assert [next(reader) for _ in events] == events
     thread.join(10)
     assert queue.offer(event())
     waiting = threading.Thread(target=lambda: queue.offer(event()))
@@ -184,6 +188,6 @@ def test_queue_that_blocks_loses_nothing() -> None:
     assert queue.dropped() == 1
 
 
-def test_reader_is_told_that_nothing_came() -> None:
-    """A reader gets None after the time it is ready to wait, so that it can look around."""
+def test_a_reader_without_events_times_out() -> None:
+    """A reader gets None after its timeout, and can test whether its call was cancelled."""
     assert next(EventQueue(1, 1).read(0.001)) is None

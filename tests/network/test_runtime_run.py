@@ -100,8 +100,8 @@ def test_run_with_different_batches() -> None:
     inputs, outputs = buffers(network, a, a)
     one_less = replace(inputs[1], n_batches=1, data=a[:1].tobytes())
     assert run_error(network, [inputs[0], one_less], outputs) == (0x12, 0x21)
-    other = [outputs[0], replace(outputs[1], n_batches=3)]
-    assert run_error(network, inputs, other) == (0x13, 0x21)
+    mixed = [outputs[0], replace(outputs[1], n_batches=3)]
+    assert run_error(network, inputs, mixed) == (0x13, 0x21)
 
 
 def test_run_compares_formats_without_flags() -> None:
@@ -156,8 +156,8 @@ def test_two_runs_at_a_time_when_strict() -> None:
         assert run_error(network, *buffers(network, X)) == (0x11, 0x40)
 
 
-def test_two_runs_at_a_time_otherwise() -> None:
-    """A run during a run waits for it where nobody is strict."""
+def test_two_runs_at_a_time_when_not_strict() -> None:
+    """A run during a run of a network that is not strict waits for it."""
     network = ready(strict=False)
     results: list[int] = []
     inputs, outputs = buffers(network, X)
@@ -184,13 +184,13 @@ def test_destroy_during_a_run() -> None:
 
 def test_shared_activations() -> None:
     """Networks may share activations; while one runs, the other is IN_USE."""
-    one, two = created(), created(image())
-    memory = Activations(max(one.activations_size, two.activations_size))
-    for network in (one, two):
+    dense, two = created(), created(image())
+    memory = Activations(max(dense.activations_size, two.activations_size))
+    for network in (dense, two):
         null = Buffer(Format.U8, channels=0)
         assert network.init(NetworkParams(DEFAULT_WEIGHTS, null), shared=memory)
     values = np.ones((1, 3, 4, 2), np.float32)
-    with run_under_way(one):
+    with run_under_way(dense):
         assert run_error(two, *buffers(two, values)) == (0x11, 0x40)
     assert two.run(*buffers(two, values)).n_batches == 1
 
@@ -210,29 +210,30 @@ def test_inputs_and_outputs_in_activations() -> None:
     """Tensors with a place in activations need no data: they are written and read there."""
     network = ready(two_ends(), allocate_inputs=True, allocate_outputs=True)
     report = network.get_info()
-    assert [one.offset for one in (*report.inputs, *report.outputs)] == [0, 24, 48, 72]
+    assert [buffer.offset for buffer in (*report.inputs, *report.outputs)] == [0, 24, 48, 72]
     assert report.activations.channels >= 96
     a, b = np.arange(6, dtype=np.float32), np.full(6, 2.5, np.float32)
     filled = [
-        replace(one, data=value.tobytes()) for one, value in zip(report.inputs, (a, b), strict=True)
+        replace(buffer, data=value.tobytes())
+        for buffer, value in zip(report.inputs, (a, b), strict=True)
     ]
-    inside = [replace(one, data=None, offset=None) for one in report.outputs]
+    inside = [replace(buffer, data=None, offset=None) for buffer in report.outputs]
     result = network.run(filled, inside)
-    assert [one.offset for one in result.outputs] == [48, 72]
+    assert [buffer.offset for buffer in result.outputs] == [48, 72]
     assert floats(result.outputs[0]).tolist() == (a + b).tolist()
-    again = [replace(one, data=None, offset=None) for one in report.inputs]
-    assert floats(network.run(again, inside).outputs[1]).tolist() == np.maximum(a, b).tolist()
+    inputs = [replace(buffer, data=None, offset=None) for buffer in report.inputs]
+    assert floats(network.run(inputs, inside).outputs[1]).tolist() == np.maximum(a, b).tolist()
 
 
 def test_external_data_beside_a_place_in_activations() -> None:
     """Memory of the application serves also where the activations have a place."""
     network = ready(allocate_inputs=True, allocate_outputs=True)
     report = network.get_info()
-    given = replace(report.inputs[0], offset=None, n_batches=3, data=X.tobytes())
-    wanted = replace(report.outputs[0], offset=None, n_batches=3, data=b"")
-    made = network.run([given], [wanted]).outputs[0]
-    assert made.offset is None
-    np.testing.assert_allclose(floats(made).reshape(3, 3), dense_reference(X), rtol=0.01)
+    operand = replace(report.inputs[0], offset=None, n_batches=3, data=X.tobytes())
+    output = replace(report.outputs[0], offset=None, n_batches=3, data=b"")
+    result = network.run([operand], [output]).outputs[0]
+    assert result.offset is None
+    np.testing.assert_allclose(floats(result).reshape(3, 3), dense_reference(X), rtol=0.01)
 
 
 def test_activations_hold_one_batch() -> None:
@@ -242,17 +243,17 @@ def test_activations_hold_one_batch() -> None:
     inside = replace(report.inputs[0], data=None, n_batches=2)
     outside = replace(report.outputs[0], data=b"", offset=None, n_batches=2)
     assert run_error(network, [inside], [outside]) == (0x12, 0x21)
-    given = replace(report.inputs[0], offset=None, n_batches=3, data=X.tobytes())
-    assert run_error(network, [given], [replace(report.outputs[0], n_batches=3)]) == (0x13, 0x21)
+    operand = replace(report.inputs[0], offset=None, n_batches=3, data=X.tobytes())
+    assert run_error(network, [operand], [replace(report.outputs[0], n_batches=3)]) == (0x13, 0x21)
 
 
 def test_images_are_channels_last() -> None:
     """A model of CHW images takes and gives HWC."""
     network = ready(image())
     values = np.arange(-12, 12, dtype=np.float32).reshape(1, 3, 4, 2)
-    made = network.run(*buffers(network, values)).outputs[0]
-    assert (made.height, made.width, made.channels) == (3, 4, 2)
-    assert floats(made).reshape(values.shape).tolist() == np.maximum(values, 0).tolist()
+    result = network.run(*buffers(network, values)).outputs[0]
+    assert (result.height, result.width, result.channels) == (3, 4, 2)
+    assert floats(result).reshape(values.shape).tolist() == np.maximum(values, 0).tolist()
 
 
 def test_a_quantised_model() -> None:
@@ -263,9 +264,9 @@ def test_a_quantised_model() -> None:
     assert report.inputs[0].meta_info == MetaInfo(0.5, 3)
     assert report.outputs[0].meta_info == MetaInfo(0.25, -7)
     q = np.array([[-128, 0, 3, 4, 20]], np.int8)
-    made = network.run(*buffers(network, q)).outputs[0]
+    result = network.run(*buffers(network, q)).outputs[0]
     # 0.5 * (q - 3) is -65.5, -1.5, 0, 0.5, 8.5; relu; / 0.25 - 7 is -7, -7, -7, -5, 27.
-    assert np.frombuffer(made.data or b"", np.int8).tolist() == [-7, -7, -7, -5, 27]
+    assert np.frombuffer(result.data or b"", np.int8).tolist() == [-7, -7, -7, -5, 27]
 
 
 def test_eight_bits_around_a_float_model() -> None:
@@ -275,10 +276,10 @@ def test_eight_bits_around_a_float_model() -> None:
     report = network.get_info()
     assert report.inputs[0].meta_info == MetaInfo(0.5, 128)
     q = np.array([[130, 132, 128, 120]], np.uint8)
-    made = network.run(*buffers(network, q)).outputs[0]
+    result = network.run(*buffers(network, q)).outputs[0]
     y = dense_reference((q.astype(np.float32) - 128) * 0.5)
     expected = np.clip(np.trunc(y / 0.25 + 0.5) - 10, -128, 127)
-    np.testing.assert_allclose(np.frombuffer(made.data or b"", np.int8), expected[0], atol=1)
+    np.testing.assert_allclose(np.frombuffer(result.data or b"", np.int8), expected[0], atol=1)
 
 
 def test_a_program_without_its_model() -> None:

@@ -39,9 +39,9 @@ def running() -> Iterator[Running]:
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session of its own; the store is empty afterwards."""
-    one = Client(running.channel)
-    yield one
-    one.close()
+    connected = Client(running.channel)
+    yield connected
+    connected.close()
     assert running.server.store.counts() == Counts()
 
 
@@ -50,7 +50,7 @@ def floats(buffer: pb.Buffer) -> Any:
     return np.frombuffer(buffer.data, np.float32)
 
 
-def test_life(client: Client, running: Running) -> None:
+def test_a_network_from_create_to_destroy(client: Client, running: Running) -> None:
     """Create, init, run over batches, get_info, destroy."""
     network = client.create(dense()).network
     assert (network.c_name, network.state, network.machine) == (
@@ -70,7 +70,7 @@ def test_life(client: Client, running: Running) -> None:
     assert client.destroy(network.name).network == network.name
 
 
-def test_handles_that_are_none(client: Client) -> None:
+def test_unknown_handles(client: Client) -> None:
     """An unknown handle gets the client API's answers, and INVALID_HANDLE when asked."""
     gone = "networks/none"
     assert not client.init(gone)
@@ -84,12 +84,12 @@ def test_handles_that_are_none(client: Client) -> None:
         client.infer(gone, x=X)
 
 
-def test_networks_of_others(client: Client, running: Running) -> None:
+def test_a_handle_in_another_session(client: Client, running: Running) -> None:
     """A handle means nothing in another session."""
     handle = client.ready(dense())
-    other = Client(running.channel)
-    assert other.error(handle) == (0x10, 0x10)
-    other.close()
+    second = Client(running.channel)
+    assert second.error(handle) == (0x10, 0x10)
+    second.close()
     assert client.infer(handle, x=X).outputs[0].shape == [2, 3]
 
 
@@ -122,7 +122,7 @@ def test_create_answers_errors(
 
 
 def test_create_twice(client: Client) -> None:
-    """A C name is used once; who is not strict gets the same handle."""
+    """A C name is used once; without `strict` its second create gets the same handle."""
     first = client.ready(dense())
     error = client.create(dense()).error
     assert (error.type, error.code) == (0x33, 0x40)
@@ -144,7 +144,7 @@ def test_too_many_networks(client: Client) -> None:
     rest = client.stub.ListNetworks(
         pb.ListNetworksRequest(session=client.session, page_token=token)
     )
-    names = [one.c_name for one in (*page.networks, *rest.networks)]
+    names = [network.c_name for network in (*page.networks, *rest.networks)]
     assert names == sorted(f"n{number}" for number in range(64))
     assert not rest.next_page_token
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"):
@@ -153,7 +153,7 @@ def test_too_many_networks(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["9lives", "a-b", "a" * 65, "ä"])
-def test_c_names(client: Client, name: str) -> None:
+def test_c_names_are_c_identifiers(client: Client, name: str) -> None:
     """A C name is a C identifier."""
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="header.c_name"):
         client.create(dense(), c_name=name)
@@ -179,14 +179,14 @@ def test_init_is_checked(client: Client) -> None:
     assert not client.init(handle, model_signature="f" * 32)
     assert client.error(handle) == (0x15, 0x10)
     report = client.info(handle)
-    assert [(one.name, one.offset, one.nbytes) for one in report.weights] == [
+    assert [(weight.name, weight.offset, weight.nbytes) for weight in report.weights] == [
         ("w", 0, WEIGHT.nbytes),
         ("b", WEIGHT.nbytes, BIAS.nbytes),
     ]
     assert client.init(handle, size=report.activations.channels)
 
 
-def test_other_weights(client: Client) -> None:
+def test_weights_sent_with_init(client: Client) -> None:
     """Weights sent with init replace the model's."""
     handle = client.create(dense()).network.name
     blob = np.concatenate([WEIGHT.reshape(-1), BIAS + 1]).tobytes()
@@ -195,22 +195,22 @@ def test_other_weights(client: Client) -> None:
         activations=pb.Buffer(channels=1 << 16, data=b""),
     )
     assert client.init(handle, params=params)
-    made = np.frombuffer(client.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3)
-    np.testing.assert_allclose(made, np.maximum(X @ WEIGHT + BIAS + 1, 0), rtol=0.01)
+    result = np.frombuffer(client.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3)
+    np.testing.assert_allclose(result, np.maximum(X @ WEIGHT + BIAS + 1, 0), rtol=0.01)
 
 
 def test_shared_activations(client: Client) -> None:
     """Networks share activations by name; they count once in the quota."""
-    one = client.create(dense(), c_name="one").network.name
+    name = client.create(dense(), c_name="one").network.name
     two = client.create(image(), c_name="two").network.name
-    assert client.init(one, size=1 << 16, shared_activations="both")
+    assert client.init(name, size=1 << 16, shared_activations="both")
     assert client.init(two, size=1, shared_activations="both")
     values = np.ones((1, 3, 4, 2), np.float32)
     report = client.info(two)
     result = client.run(two, [filled(report.inputs[0], values)], [room(report.outputs[0])])
     assert result.n_batches == 1
     with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_bytes"):
-        client.init(one, size=1 << 31, shared_activations="too large")
+        client.init(name, size=1 << 31, shared_activations="too large")
 
 
 def test_places_in_activations(client: Client) -> None:
@@ -218,26 +218,31 @@ def test_places_in_activations(client: Client) -> None:
     options = pb.CreateOptions(allocate_inputs=True, allocate_outputs=True)
     handle = client.ready(two_ends(), options=options)
     report = client.info(handle)
-    assert [one.activations_offset for one in (*report.inputs, *report.outputs)] == [0, 24, 48, 72]
+    assert [buffer.activations_offset for buffer in (*report.inputs, *report.outputs)] == [
+        0,
+        24,
+        48,
+        72,
+    ]
     a, b = np.full((1, 6), 2, np.float32), np.arange(6, dtype=np.float32).reshape(1, 6)
-    inputs = [filled(one, value) for one, value in zip(report.inputs, (a, b), strict=True)]
+    inputs = [filled(buffer, value) for buffer, value in zip(report.inputs, (a, b), strict=True)]
     first = client.run(handle, inputs, [])
     assert floats(first.outputs[0]).tolist() == (a + b)[0].tolist()
-    kept = [pb.Buffer.FromString(one.SerializeToString()) for one in report.inputs]
-    for one in kept:
-        one.ClearField("data")
+    kept = [pb.Buffer.FromString(buffer.SerializeToString()) for buffer in report.inputs]
+    for buffer in kept:
+        buffer.ClearField("data")
     assert client.run(handle, kept, []).outputs == first.outputs
 
 
-def test_infer_tells_what_happened(client: Client) -> None:
-    """An inference tells outputs in the model's terms, calls, NaN and range violations."""
+def test_infer_reports_calls_and_violations(client: Client) -> None:
+    """An inference answers outputs in the model's terms, calls, NaN and range violations."""
     handle = client.ready(two_ends(), options=pb.CreateOptions(overflow=pb.OVERFLOW_NINF))
     big = np.full((1, 2, 3), 1e30, np.float32)
     answer = client.infer(handle, a=big, b=big)
-    assert [one.name for one in answer.outputs] == ["total", "most"]
+    assert [output.name for output in answer.outputs] == ["total", "most"]
     assert answer.calls["add"] == answer.calls["max"] == 1
     assert answer.nans["total"] == 6
-    assert {one.function for one in answer.violations} >= {"add", "max"}
+    assert {violation.function for violation in answer.violations} >= {"add", "max"}
     fine = client.infer(handle, a=np.ones((4, 2, 3), np.float32), b=np.ones((4, 2, 3), np.float32))
     assert fine.outputs[0].shape == [4, 2, 3]
     assert (len(fine.violations), fine.nans["total"]) == (0, 0)
@@ -285,7 +290,7 @@ def test_quantised_model(client: Client) -> None:
     assert report.inputs[0].format == 0x00840440
 
 
-def test_observe(client: Client) -> None:
+def test_observed_events_come_in_order(client: Client) -> None:
     """Events of a run come in order over the stream, with tensors, until it is cancelled."""
     handle = client.ready(dense())
     request = pb.ObserveNetworkRequest(
@@ -294,7 +299,7 @@ def test_observe(client: Client) -> None:
     stream: Any = client.stub.ObserveNetwork(request)
     assert next(stream).registered.ok
     second = client.stub.ObserveNetwork(request)
-    assert [one.registered.ok for one in second] == [False]
+    assert [event.registered.ok for event in second] == [False]
     assert client.error(handle) == (0x11, 0x40)
     report = client.info(handle)
     args = [filled(report.inputs[0], X[:1])], [room(report.outputs[0])]
@@ -302,19 +307,19 @@ def test_observe(client: Client) -> None:
     thread.start()
     events = [next(stream).event for _ in range(6)]
     thread.join()
-    assert [(one.flags, one.node.c_idx) for one in events] == [
+    assert [(event.flags, event.node.c_idx) for event in events] == [
         (0x102, 0), (0x104, 0), (0x2, 1), (0x4, 1), (0x202, 2), (0x204, 2),
     ]  # fmt: skip
-    assert [one.name for one in events[0].tensors] == ["x"]
+    assert [event.name for event in events[0].tensors] == ["x"]
     assert events[0].time_ns <= events[-1].time_ns
-    assert {one.dropped for one in events} == {0}
+    assert {event.dropped for event in events} == {0}
     stream.cancel()
 
 
 def test_observe_nothing_that_is(client: Client) -> None:
     """Observing an unknown network answers that it is not registered."""
     request = pb.ObserveNetworkRequest(session=client.session, network="networks/none")
-    assert [one.registered.ok for one in client.stub.ObserveNetwork(request)] == [False]
+    assert [event.registered.ok for event in client.stub.ObserveNetwork(request)] == [False]
 
 
 def test_destroy_ends_observing(client: Client) -> None:
@@ -328,8 +333,8 @@ def test_destroy_ends_observing(client: Client) -> None:
     assert list(stream) == []
 
 
-def test_nodes(client: Client) -> None:
-    """Nodes are told one by one until c_idx is OUT_OF_RANGE."""
+def test_nodes_end_with_out_of_range(client: Client) -> None:
+    """Nodes are enumerated until c_idx is OUT_OF_RANGE."""
     handle = client.ready(dense())
 
     def ask(c_idx: int) -> pb.GetNodeInfoResponse:
@@ -345,7 +350,7 @@ def exported(client: Client, handle: str) -> bytes:
     """Read a network as a program."""
     request = pb.ExportProgramRequest(session=client.session, network=handle)
     header, *chunks = client.stub.ExportProgram(request)
-    data = b"".join(one.chunk for one in chunks)
+    data = b"".join(chunk.chunk for chunk in chunks)
     assert header.total_bytes == len(data)
     return data
 
@@ -357,13 +362,13 @@ def test_program_round_trip(client: Client, make: Any) -> None:
     data = exported(client, handle)
     chunk = pb.CreateNetworkRequest(chunk=data)
     header = client.header(program_bytes=len(data), c_name="again")
-    again = client.stub.CreateNetwork(iter([header, chunk])).network.name
-    assert client.init(again)
-    assert exported(client, again) == data
+    copy = client.stub.CreateNetwork(iter([header, chunk])).network.name
+    assert client.init(copy)
+    assert exported(client, copy) == data
     rng = np.random.default_rng(1)
     feeds = {
         port.name: (rng.random(list(port.shape)) * 100 - 50).astype(port.dtype)
         for port in program_pb2.Program.FromString(data).inputs
     }
-    assert client.infer(handle, **feeds).outputs == client.infer(again, **feeds).outputs
-    assert client.info(again).n_macc == client.info(handle).n_macc
+    assert client.infer(handle, **feeds).outputs == client.infer(copy, **feeds).outputs
+    assert client.info(copy).n_macc == client.info(handle).n_macc

@@ -36,14 +36,14 @@ def running() -> Iterator[Running]:
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session that still works after what a test did to it, and leaves nothing."""
-    one = Client(running.channel)
-    yield one
+    connected = Client(running.channel)
+    yield connected
     counts = running.server.store.counts()
     assert (counts.stored_bytes, counts.staged_bytes) == (0, 0)
-    with_model = one.ready(dense(), c_name="alive")
-    made = np.frombuffer(one.infer(with_model, x=X).outputs[0].data, np.float32)
-    np.testing.assert_allclose(made.reshape(1, 3), dense_reference(X), rtol=0.01)
-    one.close()
+    with_model = connected.ready(dense(), c_name="alive")
+    result = np.frombuffer(connected.infer(with_model, x=X).outputs[0].data, np.float32)
+    np.testing.assert_allclose(result.reshape(1, 3), dense_reference(X), rtol=0.01)
+    connected.close()
     assert running.server.store.counts() == Counts()
 
 
@@ -90,19 +90,19 @@ def test_chunk_too_large(client: Client) -> None:
 @pytest.mark.parametrize("size", [LIMITS.max_session_bytes + 1, (1 << 64) - 1])
 def test_oversize_is_refused_before_a_byte_is_read(client: Client, size: int) -> None:
     """An announced size beyond the quota is refused by the header alone."""
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def requests() -> Requests:
         header = pb.CreateNetworkHeader(session=client.session, onnx_bytes=size)
         yield pb.CreateNetworkRequest(header=header)
         for number in range(1000):
-            asked.append(number)
+            sizes.append(number)
             time.sleep(0.01)
             yield chunk(b"\0" * 1024)
 
     with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED", field="max_bytes"):
         client.stub.CreateNetwork(requests())
-    assert len(asked) < 1000
+    assert len(sizes) < 1000
 
 
 def test_client_vanishes_during_the_upload(client: Client, running: Running) -> None:
@@ -131,22 +131,22 @@ def test_client_vanishes_during_the_upload(client: Client, running: Running) -> 
 @pytest.mark.usefixtures("client")
 def test_session_deleted_during_the_upload(running: Running) -> None:
     """A session that is deleted in the middle of an upload ends it, and nothing stays."""
-    other = Client(running.channel)
+    second = Client(running.channel)
 
     def requests() -> Requests:
-        yield other.header(DATA)
+        yield second.header(DATA)
         yield chunk(DATA[:10])
-        other.close()
+        second.close()
         yield chunk(DATA[10:])
 
     with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
-        other.stub.CreateNetwork(requests())
+        second.stub.CreateNetwork(requests())
 
 
 @pytest.mark.usefixtures("client")
 def test_a_network_beyond_the_quota(running: Running) -> None:
     """A model whose constants exceed the quota is refused, and what it had is given back."""
-    other = Client(running.channel)
+    second = Client(running.channel)
     big = np.zeros((400, 400), np.float32)
     many = model(
         [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
@@ -155,9 +155,9 @@ def test_a_network_beyond_the_quota(running: Running) -> None:
         {"w": big},
     )
     with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED"):
-        other.create(many)
+        second.create(many)
     assert running.server.store.counts().stored_bytes == 0
-    other.close()
+    second.close()
 
 
 def outcome(client: Client, header: pb.CreateNetworkRequest, data: bytes) -> str:
@@ -165,9 +165,9 @@ def outcome(client: Client, header: pb.CreateNetworkRequest, data: bytes) -> str
     try:
         create_and_use(client, header, data)
     except grpc.RpcError as error:
-        found = read_error(error)
-        assert found.reason != "INTERNAL", found
-        return found.reason
+        reason = read_error(error)
+        assert reason.reason != "INTERNAL", reason
+        return reason.reason
     return ""
 
 
@@ -192,8 +192,8 @@ def test_damaged_models(client: Client) -> None:
         data = bytearray(DATA)
         for place in rng.integers(0, len(data), 3):
             data[place] = rng.integers(0, 256)
-        made = bytes(data)
-        seen.add(outcome(client, client.header(made), made))
+        damaged = bytes(data)
+        seen.add(outcome(client, client.header(damaged), damaged))
     assert "MODEL_INVALID" in seen
 
 
@@ -247,9 +247,9 @@ def test_damaged_program_bytes(client: Client) -> None:
         data = bytearray(whole)
         for place in rng.integers(0, len(data), 2):
             data[place] = rng.integers(0, 256)
-        made = bytes(data)
-        header = client.header(program_bytes=len(made))
-        outcome(client, header, made)
+        damaged = bytes(data)
+        header = client.header(program_bytes=len(damaged))
+        outcome(client, header, damaged)
 
 
 def test_made_up_samples_count(client: Client) -> None:

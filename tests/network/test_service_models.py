@@ -40,23 +40,23 @@ def running() -> Iterator[Running]:
 @pytest.fixture
 def client(running: Running) -> Iterator[Client]:
     """A session of its own; the store is empty afterwards."""
-    one = Client(running.channel)
-    yield one
-    one.close()
+    connected = Client(running.channel)
+    yield connected
+    connected.close()
     assert running.server.store.counts() == Counts()
 
 
-def test_accuracy(client: Client) -> None:
+def test_accuracy_on_both_machines(client: Client) -> None:
     """A network is measured beside FP32 on both machines, over given or made-up data."""
     handle = client.ready(dense())
     request = pb.MeasureAccuracyRequest(
         session=client.session, network=handle, made_up=3, html=True
     )
     answer = client.stub.MeasureAccuracy(request)
-    told = json.loads(answer.json)
-    assert told["samples"] == 3
-    assert {one["machine"] for one in told["runs"]} == {"telum1", "telum2"}
-    assert all(0 < one["outputs"][0]["mae"] < 0.01 for one in told["runs"])
+    measured = json.loads(answer.json)
+    assert measured["samples"] == 3
+    assert {run["machine"] for run in measured["runs"]} == {"telum1", "telum2"}
+    assert all(0 < run["outputs"][0]["mae"] < 0.01 for run in measured["runs"])
     assert answer.html.startswith("<!DOCTYPE html>")
     assert "telum1" in answer.text
     array = pb.NamedArray(name="x", dtype="float32", shape=[1, 4], data=X[:1].tobytes())
@@ -67,18 +67,18 @@ def test_accuracy(client: Client) -> None:
         machines=["z16"],
     )
     runs = json.loads(client.stub.MeasureAccuracy(given).json)["runs"]
-    assert {one["machine"] for one in runs} == {"telum1"}
+    assert {run["machine"] for run in runs} == {"telum1"}
 
 
-def test_probe(client: Client) -> None:
+def test_probe_of_sizes_and_machines(client: Client) -> None:
     """A model is probed at the sizes and on the machines that are named."""
     handle = client.ready(dense())
     request = pb.ProbeNetworkRequest(
         session=client.session, network=handle, sizes=[1, 65], machines=["telum2"]
     )
     rows = json.loads(client.stub.ProbeNetwork(request).json)
-    assert {(one["machine"], one["sizes"]["N"]) for one in rows} == {("telum2", 1), ("telum2", 65)}
-    assert not any(one["nans"] for one in rows if one["inputs"] == "zeros")
+    assert {(row["machine"], row["sizes"]["N"]) for row in rows} == {("telum2", 1), ("telum2", 65)}
+    assert not any(row["nans"] for row in rows if row["inputs"] == "zeros")
 
 
 @pytest.mark.parametrize("machine", ["z15", "pdp11"])
@@ -103,25 +103,25 @@ def test_a_program_has_no_reference(client: Client) -> None:
         )
 
 
-def test_publish(client: Client, running: Running) -> None:
+def test_a_published_model_outlives_its_session(client: Client, running: Running) -> None:
     """A published model is everybody's by name, is taken once, and outlives its session."""
     repository = running.server.repository
     try:
         assert client.create(dense(), publish_as="shared").network.name
         with refused(grpc.StatusCode.ALREADY_EXISTS, "MODEL_EXISTS", model="shared"):
             client.create(image(), c_name="other", publish_as="shared")
-        other = Client(running.channel)
-        request = pb.ListNetworksRequest(session=other.session)
-        assert list(other.stub.ListNetworks(request).published) == ["shared"]
-        header = other.header(published="shared", c_name="mine")
-        handle = other.stub.CreateNetwork(iter([header])).network.name
-        assert other.init(handle)
+        second = Client(running.channel)
+        request = pb.ListNetworksRequest(session=second.session)
+        assert list(second.stub.ListNetworks(request).published) == ["shared"]
+        header = second.header(published="shared", c_name="mine")
+        handle = second.stub.CreateNetwork(iter([header])).network.name
+        assert second.init(handle)
         np.testing.assert_allclose(
-            np.frombuffer(other.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3),
+            np.frombuffer(second.infer(handle, x=X).outputs[0].data, np.float32).reshape(2, 3),
             dense_reference(X),
             rtol=0.01,
         )
-        other.close()
+        second.close()
         assert repository.versions("shared") == ("1",)
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
             client.create(dense(), c_name="third", publish_as="no/name")
@@ -154,24 +154,24 @@ def test_a_run_of_a_published_model_is_in_its_sessions_quota(
     """A session that runs everybody's model pays for the sticks of the run."""
     try:
         client.create(ModelProto.FromString(binary("Add", ("n", "m"))), publish_as="sum")
-        other = Client(running.channel)
-        header = other.header(published="sum", c_name="mine")
-        handle = other.stub.CreateNetwork(iter([header])).network.name
-        assert other.init(handle)
+        second = Client(running.channel)
+        header = second.header(published="sum", c_name="mine")
+        handle = second.stub.CreateNetwork(iter([header])).network.name
+        assert second.init(handle)
         few = np.ones((1, 64), np.float32)
-        other.infer(handle, x=few, y=few)
+        second.infer(handle, x=few, y=few)
         many = np.ones((4096, 1), np.float32)  # three tensors of 128 bytes a row
         with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "TENSOR_QUOTA_EXCEEDED"):
-            other.infer(handle, x=many, y=many)
-        other.close()
+            second.infer(handle, x=many, y=many)
+        second.close()
     finally:
         running.server.repository.withdraw("sum")
 
 
 def test_the_server_starts_without_onnx() -> None:
     """Nothing imports the packages of the extra `onnx` before the first network comes."""
-    wanted = "{'onnx', 'onnxruntime'} & sys.modules.keys()"
-    code = f"import sys, nnpa_server.app; sys.exit(bool({wanted}))"
+    loaded = "{'onnx', 'onnxruntime'} & sys.modules.keys()"
+    code = f"import sys, nnpa_server.app; sys.exit(bool({loaded}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,6 +8,7 @@ import base64
 import queue
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -254,9 +255,11 @@ class Pair:
     plain: Side
 
     def difference(self, program: Program, met: Met) -> str | None:
-        """Run a program on both; return the first difference, and count what was met."""
-        fast = self.shortcuts.run(program, unary=False)
-        plain = self.plain.run(program, unary=True)
+        """Run a program on both at once; return the first difference, and count what was met."""
+        with ThreadPoolExecutor(1) as beside:
+            running = beside.submit(self.plain.run, program, unary=True)
+            fast = self.shortcuts.run(program, unary=False)
+            plain = running.result()
         for step, outcome in zip(program.steps, plain, strict=False):
             if isinstance(step, pb.ExecuteRequest):
                 _count(step, outcome, met)

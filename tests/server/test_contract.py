@@ -11,7 +11,7 @@ import pytest
 from nnpa.zdnn.v1 import operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import FUNCTIONS, Malformed, NotInLibrary, ProgramCheck, Refusal
-from nnpa_server.accelerator import ARMS
+from nnpa_server.accelerator import OPERATION_SPECS
 from nnpa_server.errors import CODES, CallRefused, from_exception
 
 from tests.server.wire import Client, init, op, refused
@@ -92,10 +92,10 @@ def test_internal_errors_tell_strangers_nothing() -> None:
 def test_arms_are_the_functions_of_the_emulator() -> None:
     """Every function that can be called by name is an arm, and read by the server."""
     assert set(FUNCTIONS) <= {field.name for field in ARM_FIELDS}
-    assert set(ARMS) == set(FUNCTIONS)
+    assert set(OPERATION_SPECS) == set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("name", sorted(ARMS))
+@pytest.mark.parametrize("name", sorted(OPERATION_SPECS))
 def test_fields_are_the_parameters(name: str) -> None:
     """An arm's fields are the parameters of its function, in C order, but for hints of ours."""
     (field,) = (one for one in ARM_FIELDS if one.name == name)
@@ -110,8 +110,8 @@ def test_arm_without_a_function_is_not_implemented(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An arm of the contract that the emulator lacks refuses the list before anything runs."""
-    fewer = {name: arm for name, arm in ARMS.items() if name != "exp"}
-    monkeypatch.setattr("nnpa_server.accelerator.decode.ARMS", fewer)
+    fewer = {name: arm for name, arm in OPERATION_SPECS.items() if name != "exp"}
+    monkeypatch.setattr("nnpa_server.accelerator.decode.OPERATION_SPECS", fewer)
     with refused(
         grpc.StatusCode.UNIMPLEMENTED, "FUNCTION_NOT_IMPLEMENTED", operation="exp",
         operation_index=2,

@@ -52,12 +52,12 @@ def handler(interceptor: Interceptor, behaviour: Callable[..., Any]) -> Any:
     """Return a method of ours as the server would call it."""
     kind = "stream_stream" if behaviour.__name__ == "ExecuteStream" else "unary_unary"
     make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-    inner: Any = make(behaviour)
+    inner: Any = make(behaviour, request_deserializer=bytes, response_serializer=bytes)
 
     def find(_details: object) -> Any:
         return inner
 
-    details = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
+    details: Any = type("Details", (), {"method": f"/nnpa.test/{behaviour.__name__}"})
     wrapped = interceptor.intercept_service(find, details)
     return getattr(wrapped, kind)
 

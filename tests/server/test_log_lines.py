@@ -9,8 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from nnpa_server.rpc.access_log import AccessLog
-from nnpa_server.rpc.log_lines import JsonLines, Lines, TextLines
+from nnpa_server.logs import AccessLog, JsonLines, Lines, TextLines
 
 
 class _Written(io.StringIO):

@@ -11,24 +11,30 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from grpc import StatusCode
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2 as wire
+from nnpa_server.config import SHORTCUTS
 
 from tests.client.server_process import serving
+from tests.server.conftest import CONFIG, Running
 from tests.server.paired_runs import Met, Pair, Side, shrink
 from tests.server.random_programs import LISTS, Program, program
+from tests.server.wire import load, op, refused
 
 PLAIN_FLAGS = ("--plain",)
 """How a server is started without shortcuts."""
 FLAGS = ("--allow-faults", "--max-session-tensors", "300")
 COUNT = int(os.environ.get("NNPA_PROPERTY_LISTS", "2000"))
 SEED = int(os.environ.get("NNPA_PROPERTY_SEED", "1"))
-ARMS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
+OPERATION_SPECS = {arm.name: arm.number for arm in wire.Operation.DESCRIPTOR.oneofs[0].fields}
 ENVIRONMENT = 100  # from here on arms ask the machine: not all of them can fail
 ENOUGH = 2000  # lists that meet every operation, OK and not
 PROGRESS_SECONDS = 30.0
@@ -70,7 +76,7 @@ def test_shortcuts_change_no_byte(tmp_path: Path, capsys: pytest.CaptureFixture[
 def _summarize(met: Met) -> None:
     """Print what each operation answered; each is met OK, and not, where lists are enough."""
     missing: list[str] = []
-    for arm, number in ARMS.items():
+    for arm, number in OPERATION_SPECS.items():
         answers = {answer: count for (name, answer), count in met.items() if name == arm}
         print(f"{arm}: {', '.join(f'{name} {count}' for name, count in sorted(answers.items()))}")
         if "ZDNN_OK" not in answers:
@@ -120,3 +126,52 @@ def test_a_difference_is_told_with_its_place(tmp_path: Path) -> None:
         report = _report(sides, made, sides.difference(made, Counter()) or "")
     assert f"NNPA_PROPERTY_SEED={made.seed} " in report
     assert "TENSOR_QUOTA_EXCEEDED" in report
+
+
+@pytest.fixture(
+    params=[frozenset[str](), frozenset(("out-of-band-arrays",)), frozenset(SHORTCUTS)],
+    ids=["all", "no out-of-band-arrays", "plain"],
+)
+def codec(request: pytest.FixtureRequest) -> Generator[Running]:
+    """A server with each of the codecs of lists."""
+    plain: frozenset[str] = request.param
+    server = Running(replace(CONFIG, plain=plain))
+    yield server
+    server.stop()
+
+
+def execute_bytes(server: Running) -> Callable[[bytes], pb.ExecuteResponse]:
+    """Return Execute with requests as they travel."""
+    return server.channel.unary_unary(
+        "/nnpa.zdnn.v1.AcceleratorService/Execute", bytes, pb.ExecuteResponse.FromString
+    )
+
+
+def test_the_last_name_of_a_session_counts(codec: Running) -> None:
+    """A list that names two sessions, in whatever order and form, is run in the last of them."""
+    execute = execute_bytes(codec)
+    empty, full = codec.client(), codec.client()
+    full.run(*load(1, np.ones((2, 3), np.float32)))
+    first, last = (
+        pb.ExecuteRequest(session=client.session).SerializeToString() for client in (empty, full)
+    )
+    add = op("add", input_a=1, input_b=1, output=1)
+    operations = pb.ExecuteRequest(operations=[add, add]).SerializeToString()
+    long_tag = b"\x8a\x00" + last[1:]
+    for form in ((first, operations, last), (first, last, operations), (operations, first, last)):
+        for _ in range(3):
+            execute(b"".join(form))
+    execute(first + operations + long_tag)
+    assert np.array_equal(full.array(1), np.full(6, 4.0**10, np.float32))
+    with refused(StatusCode.NOT_FOUND, "TENSOR_NOT_FOUND"):
+        execute(last + operations + first)
+
+
+@pytest.mark.parametrize(
+    "cut", [b"\x0a", b"\x0a\x09sessions", b"\x0a\x01a\x12", b"\x0a\x01a\x12\x80"]
+)
+def test_a_cut_list_is_no_message(codec: Running, cut: bytes) -> None:
+    """Bytes that end too early are refused as no message, whichever codec reads them."""
+    execute = execute_bytes(codec)
+    with refused(StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+        execute(cut)

@@ -21,7 +21,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import accelerator_pb2_grpc, operation_pb2, tensor_pb2
-from nnpa_server.accelerator import ARMS
+from nnpa_server.accelerator import OPERATION_SPECS
 from nnpa_server.app import Server
 from nnpa_server.config import Config
 
@@ -66,7 +66,7 @@ class Sharing:
             result: Result = self._stub.Execute(request).results[0]
         except grpc.RpcError as error:
             raise CallFailedError(read_error(error).reason) from error
-        arm = ARMS[operation.WhichOneof("operation") or ""]
+        arm = OPERATION_SPECS[operation.WhichOneof("operation") or ""]
         message = getattr(operation, arm.name)
         is_inline = all(getattr(message, one).HasField("inline_ztensor") for one in arm.tensors)
         if is_inline and arm.tensors and not arm.frees:

@@ -11,12 +11,12 @@ import (
 
 // arguments are those of one call, by C's names, and what the call returns.
 type arguments struct {
-	given   map[string]json.RawMessage
+	fields  map[string]json.RawMessage
 	named   map[uint64]*zdnn.Ztensor
 	data    [][]byte
 	problem error
 
-	made            map[string]*zdnn.Ztensor
+	outputs         map[string]*zdnn.Ztensor
 	value           any
 	least, greatest float32
 	out             []byte
@@ -24,7 +24,7 @@ type arguments struct {
 
 // read decodes an argument, if present, and keeps the first problem.
 func (a *arguments) read(name string, into any) bool {
-	raw, present := a.given[name]
+	raw, present := a.fields[name]
 	if present && a.problem == nil {
 		a.problem = json.Unmarshal(raw, into)
 	}
@@ -68,7 +68,7 @@ func (a *arguments) float(name string) float32 {
 
 // pointer returns nil for an absent argument.
 func (a *arguments) pointer(name string) *float32 {
-	if _, present := a.given[name]; !present {
+	if _, present := a.fields[name]; !present {
 		return nil
 	}
 	value := a.float(name)
@@ -94,7 +94,7 @@ type reference struct {
 // number.
 func (a *arguments) ztensor(name string) *zdnn.Ztensor {
 	var named reference
-	if json.Unmarshal(a.given[name], &named.ID) == nil {
+	if json.Unmarshal(a.fields[name], &named.ID) == nil {
 		return a.named[named.ID]
 	}
 	a.read(name, &named)

@@ -74,9 +74,9 @@ func bits(limit any, err error) (any, error) {
 
 // callLocal calls a local function by its C name without prefix.
 func callLocal(
-	ctx context.Context, target, name string, given map[string]json.RawMessage,
+	ctx context.Context, target, name string, fields map[string]json.RawMessage,
 ) (answer, error) {
-	a := &arguments{given: given}
+	a := &arguments{fields: fields}
 	call, asksNobody := locals[name]
 	if !asksNobody {
 		call = func(a *arguments) (any, error) { return inSession(ctx, target, name, a) }

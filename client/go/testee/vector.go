@@ -128,9 +128,9 @@ func (p *program) step(ctx context.Context, line *step) (answer, error) {
 		changes := &zdnnv1.Session{MachineSpec: spec}
 		return answer{}, p.session.Update(ctx, changes, "machine_spec")
 	}
-	for name, given := range line.Operation {
-		a := &arguments{named: p.named, made: map[string]*zdnn.Ztensor{}}
-		if err := json.Unmarshal(given, &a.given); err != nil {
+	for name, fields := range line.Operation {
+		a := &arguments{named: p.named, outputs: map[string]*zdnn.Ztensor{}}
+		if err := json.Unmarshal(fields, &a.fields); err != nil {
 			return nil, err
 		}
 		for _, text := range line.Data {
@@ -191,16 +191,16 @@ func refuse(reply answer, refused *zdnn.ZdnnError) {
 // run calls the verb. The init verbs and what goes with a ztensor's life are called here by name.
 func (p *program) run(ctx context.Context, name string, a *arguments) (err error) {
 	pre, tfrmd := a.descriptor("pre_transformed_desc"), a.descriptor("transformed_desc")
-	var made uint64
+	var id uint64
 	switch name {
 	case "init_ztensor":
-		a.read("ztensor", &made)
-		p.named[made] = p.session.InitZtensor(pre, tfrmd)
+		a.read("ztensor", &id)
+		p.named[id] = p.session.InitZtensor(pre, tfrmd)
 		return nil
 	case "init_quantized_ztensor":
-		a.read("ztensor", &made)
+		a.read("ztensor", &id)
 		scale, offset := a.float("scale"), a.float("offset")
-		p.named[made] = p.session.InitQuantizedZtensor(pre, tfrmd, scale, offset)
+		p.named[id] = p.session.InitQuantizedZtensor(pre, tfrmd, scale, offset)
 		return nil
 	case "allochelper_ztensor":
 		return zdnn.AllochelperZtensor(ctx, a.ztensor("ztensor"))
@@ -208,7 +208,7 @@ func (p *program) run(ctx context.Context, name string, a *arguments) (err error
 		return zdnn.FreeZtensorBuffer(ctx, a.ztensor("ztensor"))
 	}
 	err = verbs[name](ctx, p.session, a)
-	for operand, z := range a.made {
+	for operand, z := range a.outputs {
 		var named reference
 		if a.read(operand, &named); named.NewID != 0 && z != nil {
 			p.named[named.NewID] = z
@@ -233,7 +233,7 @@ func (p *program) look(ctx context.Context, name string, a *arguments, reply ans
 	for _, operand := range []string{
 		"output", "output_a", "output_b", "hn_output", "cf_output", "dest", "ztensor",
 	} {
-		z := a.made[operand]
+		z := a.outputs[operand]
 		if z == nil {
 			z = a.ztensor(operand)
 		}

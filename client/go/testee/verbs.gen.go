@@ -29,7 +29,7 @@ var verbs = map[string]func(context.Context, *zdnn.Session, *arguments) error{
 		return err
 	},
 	"reshape_ztensor": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["dest"], err = zdnn.ReshapeZtensor(ctx, a.ztensor("src"), a.ztensor("dest"))
+		a.outputs["dest"], err = zdnn.ReshapeZtensor(ctx, a.ztensor("src"), a.ztensor("dest"))
 		return err
 	},
 	"getrange_ztensor": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
@@ -37,131 +37,131 @@ var verbs = map[string]func(context.Context, *zdnn.Session, *arguments) error{
 		return err
 	},
 	"add": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Add(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Add(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"sub": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Sub(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Sub(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"mul": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Mul(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Mul(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"div": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Div(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Div(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"min": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Min(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Min(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"max": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Max(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Max(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"log": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Log(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Log(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"exp": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Exp(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Exp(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"sqrt": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Sqrt(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Sqrt(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"invsqrt": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Invsqrt(ctx, a.ztensor("input"), a.float("epsilon"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Invsqrt(ctx, a.ztensor("input"), a.float("epsilon"), a.ztensor("output"))
 		return err
 	},
 	"relu": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Relu(ctx, a.ztensor("input"), a.pointer("clipping_value"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Relu(ctx, a.ztensor("input"), a.pointer("clipping_value"), a.ztensor("output"))
 		return err
 	},
 	"leaky_relu": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.LeakyRelu(ctx, a.ztensor("input"), a.pointer("clipping_value"), a.float("adjustment_factor"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.LeakyRelu(ctx, a.ztensor("input"), a.pointer("clipping_value"), a.float("adjustment_factor"), a.ztensor("output"))
 		return err
 	},
 	"tanh": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Tanh(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Tanh(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"sigmoid": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Sigmoid(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Sigmoid(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"softmax": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Softmax(ctx, a.ztensor("input"), number[zdnn.SoftmaxAct](a, "act_func"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Softmax(ctx, a.ztensor("input"), number[zdnn.SoftmaxAct](a, "act_func"), a.ztensor("output"))
 		return err
 	},
 	"softmax_mask": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.SoftmaxMask(ctx, a.ztensor("input"), number[zdnn.SoftmaxAct](a, "act_func"), number[uint32](a, "softmax_mask"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.SoftmaxMask(ctx, a.ztensor("input"), number[zdnn.SoftmaxAct](a, "act_func"), number[uint32](a, "softmax_mask"), a.ztensor("output"))
 		return err
 	},
 	"gelu": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Gelu(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Gelu(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"batchnorm": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Batchnorm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Batchnorm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.ztensor("output"))
 		return err
 	},
 	"norm": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Norm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Norm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("output"))
 		return err
 	},
 	"moments": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output_a"], a.made["output_b"], err = zdnn.Moments(ctx, a.ztensor("input"), number[zdnn.MomentsBessel](a, "bessel_correction_type"), a.ztensor("output_a"), a.ztensor("output_b"))
+		a.outputs["output_a"], a.outputs["output_b"], err = zdnn.Moments(ctx, a.ztensor("input"), number[zdnn.MomentsBessel](a, "bessel_correction_type"), a.ztensor("output_a"), a.ztensor("output_b"))
 		return err
 	},
 	"layernorm": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Layernorm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.float("beta_value"), a.float("gamma_value"), a.float("epsilon_value"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Layernorm(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.float("beta_value"), a.float("gamma_value"), a.float("epsilon_value"), a.ztensor("output"))
 		return err
 	},
 	"meanreduce2d": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Meanreduce2d(ctx, a.ztensor("input"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Meanreduce2d(ctx, a.ztensor("input"), a.ztensor("output"))
 		return err
 	},
 	"reduce": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Reduce(ctx, a.ztensor("input"), number[zdnn.ReduceOps](a, "op_type"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Reduce(ctx, a.ztensor("input"), number[zdnn.ReduceOps](a, "op_type"), a.ztensor("output"))
 		return err
 	},
 	"matmul_op": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.MatmulOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulOps](a, "op_type"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.MatmulOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulOps](a, "op_type"), a.ztensor("output"))
 		return err
 	},
 	"matmul_bcast_op": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.MatmulBcastOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulBcastOps](a, "op_type"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.MatmulBcastOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulBcastOps](a, "op_type"), a.ztensor("output"))
 		return err
 	},
 	"matmul_transpose_op": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.MatmulTransposeOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.bool("transpose_a"), a.bool("transpose_b"), number[zdnn.MatmulOps](a, "op_type"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.MatmulTransposeOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), a.bool("transpose_a"), a.bool("transpose_b"), number[zdnn.MatmulOps](a, "op_type"), a.ztensor("output"))
 		return err
 	},
 	"quantized_matmul_op": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.QuantizedMatmulOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulOps](a, "op_type"), number[int32](a, "clip_min"), number[int32](a, "clip_max"), a.bool("disable_clipping"), a.bool("dequantize"), a.bool("pre_computed"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.QuantizedMatmulOp(ctx, a.ztensor("input_a"), a.ztensor("input_b"), a.ztensor("input_c"), number[zdnn.MatmulOps](a, "op_type"), number[int32](a, "clip_min"), number[int32](a, "clip_max"), a.bool("disable_clipping"), a.bool("dequantize"), a.bool("pre_computed"), a.ztensor("output"))
 		return err
 	},
 	"avgpool2d": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Avgpool2d(ctx, a.ztensor("input"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "kernel_height"), number[uint32](a, "kernel_width"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Avgpool2d(ctx, a.ztensor("input"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "kernel_height"), number[uint32](a, "kernel_width"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), a.ztensor("output"))
 		return err
 	},
 	"maxpool2d": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Maxpool2d(ctx, a.ztensor("input"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "kernel_height"), number[uint32](a, "kernel_width"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Maxpool2d(ctx, a.ztensor("input"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "kernel_height"), number[uint32](a, "kernel_width"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), a.ztensor("output"))
 		return err
 	},
 	"conv2d": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["output"], err = zdnn.Conv2d(ctx, a.ztensor("input"), a.ztensor("kernel"), a.ztensor("bias"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), number[zdnn.Conv2dAct](a, "act_func"), a.pointer("clipping_value"), a.ztensor("output"))
+		a.outputs["output"], err = zdnn.Conv2d(ctx, a.ztensor("input"), a.ztensor("kernel"), a.ztensor("bias"), number[zdnn.PoolPadding](a, "padding_type"), number[uint32](a, "stride_height"), number[uint32](a, "stride_width"), number[zdnn.Conv2dAct](a, "act_func"), a.pointer("clipping_value"), a.ztensor("output"))
 		return err
 	},
 	"lstm": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["hn_output"], a.made["cf_output"], err = zdnn.Lstm(ctx, a.ztensor("input"), a.ztensor("h0"), a.ztensor("c0"), a.ztensor("weights"), a.ztensor("biases"), a.ztensor("hidden_weights"), a.ztensor("hidden_biases"), number[zdnn.LstmGruDirection](a, "direction"), a.ztensor("hn_output"), a.ztensor("cf_output"), a.bool("all_timesteps"))
+		a.outputs["hn_output"], a.outputs["cf_output"], err = zdnn.Lstm(ctx, a.ztensor("input"), a.ztensor("h0"), a.ztensor("c0"), a.ztensor("weights"), a.ztensor("biases"), a.ztensor("hidden_weights"), a.ztensor("hidden_biases"), number[zdnn.LstmGruDirection](a, "direction"), a.ztensor("hn_output"), a.ztensor("cf_output"), a.bool("all_timesteps"))
 		return err
 	},
 	"gru": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {
-		a.made["hn_output"], err = zdnn.Gru(ctx, a.ztensor("input"), a.ztensor("h0"), a.ztensor("weights"), a.ztensor("biases"), a.ztensor("hidden_weights"), a.ztensor("hidden_biases"), number[zdnn.LstmGruDirection](a, "direction"), a.ztensor("hn_output"), a.bool("all_timesteps"))
+		a.outputs["hn_output"], err = zdnn.Gru(ctx, a.ztensor("input"), a.ztensor("h0"), a.ztensor("weights"), a.ztensor("biases"), a.ztensor("hidden_weights"), a.ztensor("hidden_biases"), number[zdnn.LstmGruDirection](a, "direction"), a.ztensor("hn_output"), a.bool("all_timesteps"))
 		return err
 	},
 	"init": func(ctx context.Context, s *zdnn.Session, a *arguments) (err error) {

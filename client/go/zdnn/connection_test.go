@@ -187,8 +187,8 @@ type guarded struct {
 }
 
 func (g *guarded) CreateSession(ctx context.Context, _ *zdnnv1.CreateSessionRequest) (*zdnnv1.Session, error) {
-	told, _ := metadata.FromIncomingContext(ctx)
-	g.tokens = append(g.tokens, told.Get("authorization")...)
+	incoming, _ := metadata.FromIncomingContext(ctx)
+	g.tokens = append(g.tokens, incoming.Get("authorization")...)
 	return nil, status.Error(codes.Unauthenticated, "not today")
 }
 

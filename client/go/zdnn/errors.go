@@ -142,56 +142,6 @@ func (e *TransportError) Is(target error) bool {
 // GRPCStatus returns gRPC's status.
 func (e *TransportError) GRPCStatus() *status.Status { return status.Convert(e.Err) }
 
-// reasonAdvice is what a user can do about each ErrorReason of nnpa.zdnn.v1.
-var reasonAdvice = map[string]string{
-	"SESSION_NOT_FOUND":        "The session was closed or expired when idle: connect again.",
-	"SESSION_QUOTA_EXCEEDED":   "Close sessions that are not needed, or try again later.",
-	"MACHINE_NOT_FOUND":        "`nnpa info` lists the machines.",
-	"MACHINE_INVALID":          "A custom machine can only lack what its model has.",
-	"LIBRARY_VERSION_UNKNOWN":  "Choose one of the versions named.",
-	"FUNCTION_NOT_IN_LIBRARY":  "Choose a later Options.Library.",
-	"FUNCTION_NOT_IMPLEMENTED": "Use a server that implements the function.",
-	"OPERATION_UNKNOWN":        "The server is older than this client, or the operation is empty.",
-	"FIELD_UNSPECIFIED":        "Set the field named.",
-	"FIELD_INVALID":            "Change the field named to what is allowed.",
-	"TENSOR_NOT_FOUND":         "The ztensor was freed: make a new one.",
-	"TENSOR_ID_IN_USE":         "Leave the choice of ids to this client, or choose another.",
-	"TENSOR_QUOTA_EXCEEDED":    "Free ztensors (FreeZtensorBuffer) and try again.",
-	"DATA_SIZE_MISMATCH":       "Give arrays of exactly the size that the descriptors call for.",
-	"MESSAGE_TOO_LARGE":        "Send less per call; TransformZtensor and TransformOrigtensor stream.",
-	"STREAM_ORDER":             "Send one header, then as many bytes as it announces.",
-	"PROGRAM_CHECK":            "Options.Precheck gives a status instead.",
-	"PAGE_TOKEN_INVALID":       "List again from the first page.",
-	"SERVER_DRAINING":          "The server is shutting down: connect to another one.",
-	"TOKEN_INVALID":            "Set ZDNN_TOKEN or Options.Token.",
-	"MACHINE_NOT_ALLOWED":      "Choose a machine that the token is for.",
-	"CALL_QUOTA_EXCEEDED":      "Make fewer calls at a time, or try again later.",
-	"CACHE_MISS":               "Send the sticks: the session's cache has forgotten them.",
-	"NETWORK_NOT_FOUND":        "The network was destroyed, or ended with its session: load it anew.",
-	"NETWORK_NOT_READY":        "Initialise the network; reports need one made from ONNX.",
-	"NETWORK_FAILED":           "`nnpa network probe` shows at which sizes and inputs a model fails.",
-	"MODEL_INVALID":            "`nnpa network analyze` tells what runs where; change the node named.",
-	"MODEL_EXISTS":             "Publish under another name, or unload the model first.",
-	"MODEL_NOT_FOUND":          "RepositoryIndex lists the models of the server.",
-	"MODEL_UNAVAILABLE":        "Load the model, or wait until it is loaded.",
-	"MODEL_QUOTA_EXCEEDED":     "Unload models, or unregister regions, that are not needed.",
-	"EXTENSION_NOT_OFFERED":    "ServerMetadata lists the extensions that this server offers.",
-	"REGION_NOT_FOUND":         "Register the region on the connection that uses it.",
-	"REGION_IN_USE":            "Unregister the region first, or choose another name.",
-	"RESPONSE_TOO_LARGE":       "Set the option named on the channel, and say so in the request.",
-	"FAULTS_NOT_ALLOWED":       "Start the server with --allow-faults, or leave the rules out.",
-	"INTERNAL":                 "This is a defect of the server: report the correlation id.",
-}
-
-// codeAdvice is what a user can do about errors that gRPC itself raises.
-var codeAdvice = map[codes.Code]string{
-	codes.Unavailable:       "Check that a server listens there (`nnpa-server --listen ...`), and TLS.",
-	codes.DeadlineExceeded:  "Give the context more time, or send less per call.",
-	codes.Canceled:          "The call was cancelled, or the server stopped: connect again.",
-	codes.ResourceExhausted: "The message exceeds the server's --max-message: send less per call.",
-	codes.Unimplemented:     "The server does not offer the method, or is older than this client.",
-}
-
 // ExplainError returns the ProgramCheck or TransportError that an error of a gRPC call is, of this
 // API or of another one of the server; nil stays nil.
 func ExplainError(err error) error {

@@ -110,13 +110,13 @@ func (f *forgetful) Execute(
 	if len(f.lists) > 1 {
 		return &zdnnv1.ExecuteResponse{Results: make([]*zdnnv1.OperationResult, len(request.Operations))}, nil
 	}
-	told, err := status.New(codes.NotFound, "operations[0]: no tensor 7").WithDetails(&errdetails.ErrorInfo{
+	refusal, err := status.New(codes.NotFound, "operations[0]: no tensor 7").WithDetails(&errdetails.ErrorInfo{
 		Domain: "nnpa", Reason: "TENSOR_NOT_FOUND", Metadata: map[string]string{"tensor": "7"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return nil, told.Err()
+	return nil, refusal.Err()
 }
 
 func (f *forgetful) ListTensors(

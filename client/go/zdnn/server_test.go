@@ -55,8 +55,8 @@ func withServer(m *testing.M) int {
 // start runs nnpa-server and returns the address of its first listener.
 func start(flags ...string) (target string, stop func(), err error) {
 	command := exec.Command("nnpa-server", append(flags, "--exit-with-parent")...)
-	told := &bytes.Buffer{}
-	command.Stderr = told
+	diagnostics := &bytes.Buffer{}
+	command.Stderr = diagnostics
 	input, err := command.StdinPipe()
 	if err != nil {
 		return "", nil, err
@@ -76,7 +76,7 @@ func start(flags ...string) (target string, stop func(), err error) {
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, ready) {
 		stop()
-		return "", nil, fmt.Errorf("nnpa-server said %q: %w\n%s", line, err, told)
+		return "", nil, fmt.Errorf("nnpa-server said %q: %w\n%s", line, err, diagnostics)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(line, ready)), stop, nil
 }

@@ -91,13 +91,13 @@ func TestPipelineIsOneCall(t *testing.T) {
 		t.Fatalf("%d calls, %d results, %v", calls, len(results), err)
 	}
 	a := vector(t, ctx, s, x...)
-	one := values(t, ctx, must(zdnn.Exp(ctx, must(zdnn.Mul(ctx, a, a, nil))(t), nil))(t))
-	if !slices.Equal(one, out) {
-		t.Errorf("%v, one by one %v", out, one)
+	product := values(t, ctx, must(zdnn.Exp(ctx, must(zdnn.Mul(ctx, a, a, nil))(t), nil))(t))
+	if !slices.Equal(product, out) {
+		t.Errorf("%v, one by one %v", out, product)
 	}
 }
 
-// The first error ends the list: its place is told, and what follows has not run.
+// The first error ends the list: the error says its place, and what follows has not run.
 func TestPipelineEndsAtError(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{Precheck: true})
 	a, b := vector(t, ctx, s, 1, 2), vector(t, ctx, s, 1, 2, 3)
@@ -152,9 +152,9 @@ func TestErrorExplains(t *testing.T) {
 	if refused.Status != zdnn.ZDNN_INVALID_SHAPE || refused.Name != "ZDNN_INVALID_SHAPE" {
 		t.Error(refused.Name)
 	}
-	told := refused.Refusal
-	if told.Field != "input_b.transformed_desc.dims" || told.Value != "(1, 1, 1, 3)" || told.Constraint == "" {
-		t.Error(told)
+	refusal := refused.Refusal
+	if refusal.Field != "input_b.transformed_desc.dims" || refusal.Value != "(1, 1, 1, 3)" || refusal.Constraint == "" {
+		t.Error(refusal)
 	}
 	if !strings.Contains(err.Error(), "zdnn_add") || refused.OperationIndex != -1 {
 		t.Error(err)
@@ -176,18 +176,18 @@ func TestProgramCheck(t *testing.T) {
 	must(zdnn.Add(ctx, a, a, nil))(t)
 }
 
-// A warning is told with the elements concerned; the output is valid.
+// A warning is warnings with the elements concerned; the output is valid.
 func TestWarning(t *testing.T) {
-	var told []*zdnn.ZdnnWarning
+	var warnings []*zdnn.ZdnnWarning
 	ctx, s := open(t, zdnn.Options{Warn: func(w *zdnn.ZdnnWarning) error {
-		told = append(told, w)
+		warnings = append(warnings, w)
 		return nil
 	}})
 	root := must(zdnn.Log(ctx, vector(t, ctx, s, 1, -1), nil))(t)
-	if len(told) != 1 || told[0].Status != zdnn.ZDNN_ELEMENT_RANGE_VIOLATION || told[0].Op != "log" {
-		t.Fatal(told)
+	if len(warnings) != 1 || warnings[0].Status != zdnn.ZDNN_ELEMENT_RANGE_VIOLATION || warnings[0].Op != "log" {
+		t.Fatal(warnings)
 	}
-	if first := told[0].Violation.Operands[0].Elements[0]; !slices.Equal(first.Index, []uint32{0, 0, 0, 1}) {
+	if first := warnings[0].Violation.Operands[0].Elements[0]; !slices.Equal(first.Index, []uint32{0, 0, 0, 1}) {
 		t.Error(first)
 	}
 	if !root.IsTransformed() {
@@ -351,8 +351,8 @@ func TestLostAnswer(t *testing.T) {
 // Operands of two sessions are refused before a call.
 func TestOtherSession(t *testing.T) {
 	ctx, s := open(t, zdnn.Options{})
-	_, other := open(t, zdnn.Options{})
-	if _, err := zdnn.Add(ctx, vector(t, ctx, s, 1), vector(t, ctx, other, 1), nil); err == nil {
+	_, second := open(t, zdnn.Options{})
+	if _, err := zdnn.Add(ctx, vector(t, ctx, s, 1), vector(t, ctx, second, 1), nil); err == nil {
 		t.Error("accepted")
 	}
 	if _, err := zdnn.Add(ctx, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "input_a is nil") {

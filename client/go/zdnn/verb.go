@@ -44,8 +44,8 @@ func (v *verb) input(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	return ref
 }
 
-// given returns the reference of an output that must exist.
-func (v *verb) given(operand string, z *Ztensor) *zdnnv1.TensorRef {
+// existing returns the reference of an output that must exist.
+func (v *verb) existing(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	v.outputs = append(v.outputs, z)
 	return v.input(operand, z)
 }
@@ -53,7 +53,7 @@ func (v *verb) given(operand string, z *Ztensor) *zdnnv1.TensorRef {
 // output returns the reference of an output; for nil, of a new ztensor that the server describes.
 func (v *verb) output(operand string, z *Ztensor) *zdnnv1.TensorRef {
 	if z != nil || v.err != nil {
-		return v.given(operand, z)
+		return v.existing(operand, z)
 	}
 	z = &Ztensor{session: v.session, id: v.session.NewID(), missing: "its list has not run"}
 	v.tensors[operand] = z
@@ -73,8 +73,8 @@ func (v *verb) run(ctx context.Context, operation *zdnnv1.Operation) error {
 	return v.session.submit(ctx, v.call(operation))
 }
 
-// one submits an operation of one output, and returns that, if it is valid.
-func (v *verb) one(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, error) {
+// single submits an operation of one output, and returns the output, if it is valid.
+func (v *verb) single(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, error) {
 	if err := v.run(ctx, operation); err != nil && !isWarned(err) {
 		return nil, err
 	} else {
@@ -82,8 +82,8 @@ func (v *verb) one(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, 
 	}
 }
 
-// two submits an operation of two outputs, and returns those, if they are valid.
-func (v *verb) two(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, *Ztensor, error) {
+// pair submits an operation of two outputs, and returns them, if they are valid.
+func (v *verb) pair(ctx context.Context, operation *zdnnv1.Operation) (*Ztensor, *Ztensor, error) {
 	if err := v.run(ctx, operation); err != nil && !isWarned(err) {
 		return nil, nil, err
 	} else {

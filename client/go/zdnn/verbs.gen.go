@@ -137,9 +137,9 @@ func ReshapeZtensor(ctx context.Context, src *Ztensor, dest *Ztensor) (*Ztensor,
 	v := &verb{name: "reshape_ztensor"}
 	m := &zdnnv1.ReshapeZtensor{}
 	m.Src = v.input("src", src)
-	m.Dest = v.given("dest", dest)
+	m.Dest = v.existing("dest", dest)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_ReshapeZtensor{ReshapeZtensor: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_ReshapeZtensor{ReshapeZtensor: m}})
 }
 
 // GetrangeZtensor is zdnn_getrange_ztensor: finds the least and the greatest element.
@@ -173,7 +173,7 @@ func Add(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Add{Add: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Add{Add: m}})
 }
 
 // Sub is zdnn_sub: subtracts input_b from input_a, element by element, rounded once.
@@ -192,7 +192,7 @@ func Sub(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sub{Sub: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sub{Sub: m}})
 }
 
 // Mul is zdnn_mul: multiplies input_a by input_b, element by element, rounded once.
@@ -211,7 +211,7 @@ func Mul(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Mul{Mul: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Mul{Mul: m}})
 }
 
 // Div is zdnn_div: divides input_a by input_b, element by element, rounded once. x / 0 is a range
@@ -231,7 +231,7 @@ func Div(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Div{Div: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Div{Div: m}})
 }
 
 // Min is zdnn_min: takes the lesser of input_a and input_b, element by element; -0 is less than +0.
@@ -250,7 +250,7 @@ func Min(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Min{Min: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Min{Min: m}})
 }
 
 // Max is zdnn_max: takes the greater of input_a and input_b, element by element; -0 is less than
@@ -270,7 +270,7 @@ func Max(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor)
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Max{Max: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Max{Max: m}})
 }
 
 // Log is zdnn_log: takes the natural logarithm of each element. A non-positive element is a range
@@ -287,7 +287,7 @@ func Log(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error)
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Log{Log: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Log{Log: m}})
 }
 
 // Exp is zdnn_exp: raises e to the power of each element.
@@ -303,7 +303,7 @@ func Exp(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error)
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Exp{Exp: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Exp{Exp: m}})
 }
 
 // Sqrt is zdnn_sqrt: takes the square root of each element. A negative element is a range
@@ -322,7 +322,7 @@ func Sqrt(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sqrt{Sqrt: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sqrt{Sqrt: m}})
 }
 
 // Invsqrt is zdnn_invsqrt: computes 1 / sqrt(input + epsilon), element by element.
@@ -345,7 +345,7 @@ func Invsqrt(ctx context.Context, input *Ztensor, epsilon float32, output *Ztens
 	m.Epsilon = &epsilon
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Invsqrt{Invsqrt: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Invsqrt{Invsqrt: m}})
 }
 
 // Relu is zdnn_relu: computes max(0, input), limited to clipping_value, element by element.
@@ -366,7 +366,7 @@ func Relu(ctx context.Context, input *Ztensor, clippingValue *float32, output *Z
 	m.ClippingValue = clippingValue
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Relu{Relu: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Relu{Relu: m}})
 }
 
 // LeakyRelu is zdnn_leaky_relu: scales negative elements by adjustment_factor and limits the others
@@ -395,7 +395,7 @@ func LeakyRelu(ctx context.Context, input *Ztensor, clippingValue *float32, adju
 	m.AdjustmentFactor = &adjustmentFactor
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_LeakyRelu{LeakyRelu: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_LeakyRelu{LeakyRelu: m}})
 }
 
 // Tanh is zdnn_tanh: takes the hyperbolic tangent of each element.
@@ -411,7 +411,7 @@ func Tanh(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Tanh{Tanh: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Tanh{Tanh: m}})
 }
 
 // Sigmoid is zdnn_sigmoid: computes 1 / (1 + exp(-input)), element by element.
@@ -427,7 +427,7 @@ func Sigmoid(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, er
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sigmoid{Sigmoid: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Sigmoid{Sigmoid: m}})
 }
 
 // Softmax is zdnn_softmax: computes the softmax of each vector along dim1.
@@ -448,7 +448,7 @@ func Softmax(ctx context.Context, input *Ztensor, actFunc SoftmaxAct, output *Zt
 	m.ActFunc = &actFunc
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Softmax{Softmax: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Softmax{Softmax: m}})
 }
 
 // SoftmaxMask is zdnn_softmax_mask: computes the softmax of the first elements of each vector along
@@ -475,7 +475,7 @@ func SoftmaxMask(ctx context.Context, input *Ztensor, actFunc SoftmaxAct, softma
 	m.SoftmaxMask = &softmaxMask
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_SoftmaxMask{SoftmaxMask: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_SoftmaxMask{SoftmaxMask: m}})
 }
 
 // Gelu is zdnn_gelu: computes the Gaussian error linear unit of each element, in the tanh form.
@@ -493,7 +493,7 @@ func Gelu(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztensor, error
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gelu{Gelu: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gelu{Gelu: m}})
 }
 
 // Batchnorm is zdnn_batchnorm: computes input_a * input_b + input_c along dim1, rounded once.
@@ -515,7 +515,7 @@ func Batchnorm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zt
 	m.InputC = v.input("input_c", inputC)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Batchnorm{Batchnorm: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Batchnorm{Batchnorm: m}})
 }
 
 // Norm is zdnn_norm: computes the Euclidean norm of input_a - input_b along dim1.
@@ -536,7 +536,7 @@ func Norm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, output *Ztensor
 	m.InputB = v.input("input_b", inputB)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Norm{Norm: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Norm{Norm: m}})
 }
 
 // Moments is zdnn_moments: computes mean and variance over dim3, dim2 and dim1, for each dim4. As
@@ -563,7 +563,7 @@ func Moments(ctx context.Context, input *Ztensor, besselCorrectionType MomentsBe
 	m.OutputA = v.output("output_a", outputA)
 	m.OutputB = v.output("output_b", outputB)
 
-	return v.two(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Moments{Moments: m}})
+	return v.pair(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Moments{Moments: m}})
 }
 
 // Layernorm is zdnn_layernorm: computes (input_a - mean) / sqrt(variance + epsilon) * gamma + beta.
@@ -599,7 +599,7 @@ func Layernorm(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zt
 	m.EpsilonValue = &epsilonValue
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Layernorm{Layernorm: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Layernorm{Layernorm: m}})
 }
 
 // Meanreduce2d is zdnn_meanreduce2d: computes the mean over height and width.
@@ -617,7 +617,7 @@ func Meanreduce2d(ctx context.Context, input *Ztensor, output *Ztensor) (*Ztenso
 	m.Input = v.input("input", input)
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Meanreduce2D{Meanreduce2D: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Meanreduce2D{Meanreduce2D: m}})
 }
 
 // Reduce is zdnn_reduce: finds the minimum or maximum along dim1, or its first position.
@@ -641,7 +641,7 @@ func Reduce(ctx context.Context, input *Ztensor, opType ReduceOps, output *Ztens
 	m.OpType = &opType
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Reduce{Reduce: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Reduce{Reduce: m}})
 }
 
 // MatmulOp is zdnn_matmul_op: multiplies two stacks of matrices, and adds input_c or compares with
@@ -670,7 +670,7 @@ func MatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC *Zte
 	m.OpType = &opType
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulOp{MatmulOp: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulOp{MatmulOp: m}})
 }
 
 // MatmulBcastOp is zdnn_matmul_bcast_op: multiplies stacks of matrices as zdnn_matmul_op, where one
@@ -701,7 +701,7 @@ func MatmulBcastOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, inputC
 	m.OpType = &opType
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulBcastOp{MatmulBcastOp: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulBcastOp{MatmulBcastOp: m}})
 }
 
 // MatmulTransposeOp is zdnn_matmul_transpose_op: multiplies stacks of matrices as
@@ -738,7 +738,7 @@ func MatmulTransposeOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 	m.OpType = &opType
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulTransposeOp{MatmulTransposeOp: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_MatmulTransposeOp{MatmulTransposeOp: m}})
 }
 
 // QuantizedMatmulOp is zdnn_quantized_matmul_op: multiplies quantized stacks of matrices, by their
@@ -783,9 +783,9 @@ func QuantizedMatmulOp(ctx context.Context, inputA *Ztensor, inputB *Ztensor, in
 	m.DisableClipping = &disableClipping
 	m.Dequantize = &dequantize
 	m.PreComputed = &preComputed
-	m.Output = v.given("output", output)
+	m.Output = v.existing("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_QuantizedMatmulOp{QuantizedMatmulOp: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_QuantizedMatmulOp{QuantizedMatmulOp: m}})
 }
 
 // Avgpool2d is zdnn_avgpool2d: computes the mean over windows of height and width.
@@ -822,7 +822,7 @@ func Avgpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 	m.StrideWidth = &strideWidth
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Avgpool2D{Avgpool2D: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Avgpool2D{Avgpool2D: m}})
 }
 
 // Maxpool2d is zdnn_maxpool2d: takes the maximum over windows of height and width.
@@ -859,7 +859,7 @@ func Maxpool2d(ctx context.Context, input *Ztensor, paddingType PoolPadding, ker
 	m.StrideWidth = &strideWidth
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Maxpool2D{Maxpool2D: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Maxpool2D{Maxpool2D: m}})
 }
 
 // Conv2d is zdnn_conv2d: convolves along height and width, and adds the bias.
@@ -903,7 +903,7 @@ func Conv2d(ctx context.Context, input *Ztensor, kernel *Ztensor, bias *Ztensor,
 	m.ClippingValue = clippingValue
 	m.Output = v.output("output", output)
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Conv2D{Conv2D: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Conv2D{Conv2D: m}})
 }
 
 // Lstm is zdnn_lstm: runs a long short-term memory layer over a sequence.
@@ -956,7 +956,7 @@ func Lstm(ctx context.Context, input *Ztensor, h0 *Ztensor, c0 *Ztensor, weights
 	m.CfOutput = v.output("cf_output", cfOutput)
 	m.AllTimesteps = &allTimesteps
 
-	return v.two(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Lstm{Lstm: m}})
+	return v.pair(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Lstm{Lstm: m}})
 }
 
 // Gru is zdnn_gru: runs a gated recurrent unit layer over a sequence.
@@ -1003,7 +1003,7 @@ func Gru(ctx context.Context, input *Ztensor, h0 *Ztensor, weights *Ztensor, bia
 	m.HnOutput = v.output("hn_output", hnOutput)
 	m.AllTimesteps = &allTimesteps
 
-	return v.one(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gru{Gru: m}})
+	return v.single(ctx, &zdnnv1.Operation{Operation: &zdnnv1.Operation_Gru{Gru: m}})
 }
 
 // Init is zdnn_init: has the library query the machine anew, as at load time. To change what C

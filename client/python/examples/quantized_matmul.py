@@ -3,9 +3,10 @@
 """Multiply INT8 stacks: python quantized_matmul.py [target].
 
 The zDNN API Reference 1.2.0's "Example of calling the zdnn_quantized_matmul_op API (normal)", line
-by line. The three flags that the C program leaves out of the call are false. Buffers that the C
-program leaves unfilled hold `fill`. Each assert of a status is what the Python functions do by
-themselves: they raise.
+by line, and its three variants, which differ in a few lines: `on_the_fly` has the operation
+quantize the input, `pre_computed` hands over biases that are computed before. Flags that the C
+programs leave out of the call are false. Buffers that they leave unfilled hold `fill`. Each assert
+of a status is what the Python functions do by themselves: they raise.
 """
 
 import sys
@@ -22,7 +23,7 @@ def fill(count: int, start: int, type: npt.DTypeLike) -> npt.NDArray[np.generic]
     return ((np.arange(count) + start) * 5 % 13 - 6).astype(type)
 
 
-def main() -> npt.NDArray[np.float32]:
+def main(*, on_the_fly: bool = False, pre_computed: bool = False) -> npt.NDArray[np.float32]:
     """Multiply quantized stacks, and return the product."""
     # ---------------------------------------------------------------------
     # Quantized matmul:
@@ -43,7 +44,7 @@ def main() -> npt.NDArray[np.float32]:
     input_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(zdnn.ZDNN_3DS, zdnn.FP32, s, m, n)
 
     input_tfrmd_desc = zdnn.generate_quantized_transformed_desc(
-        input_pre_tfrmd_desc, zdnn.QUANTIZED_INT8
+        input_pre_tfrmd_desc, zdnn.QUANTIZED_DLFLOAT16 if on_the_fly else zdnn.QUANTIZED_INT8
     )
 
     input_scale = 1.0
@@ -55,7 +56,10 @@ def main() -> npt.NDArray[np.float32]:
 
     input_data = fill(s * m * n, 0, np.float32)
 
-    zdnn.transform_quantized_ztensor(input, False, INT8_MIN, INT8_MAX, input_data)
+    if on_the_fly:
+        zdnn.transform_ztensor(input, input_data)
+    else:
+        zdnn.transform_quantized_ztensor(input, False, INT8_MIN, INT8_MAX, input_data)
 
     # ---------------------------------------------------------------------
     # Create the weights
@@ -83,7 +87,7 @@ def main() -> npt.NDArray[np.float32]:
     biases_pre_tfrmd_desc = zdnn.init_pre_transformed_desc(zdnn.ZDNN_2DS, zdnn.FP32, s, p)
 
     biases_tfrmd_desc = zdnn.generate_quantized_transformed_desc(
-        biases_pre_tfrmd_desc, zdnn.QUANTIZED_INT8
+        biases_pre_tfrmd_desc, zdnn.QUANTIZED_DLFLOAT16 if pre_computed else zdnn.QUANTIZED_INT8
     )
 
     biases_scale = 1.0
@@ -95,7 +99,10 @@ def main() -> npt.NDArray[np.float32]:
 
     biases_data = fill(s * p, 2, np.float32)
 
-    zdnn.transform_quantized_ztensor(biases, False, INT8_MIN, INT8_MAX, biases_data)
+    if pre_computed:
+        zdnn.transform_ztensor(biases, biases_data)
+    else:
+        zdnn.transform_quantized_ztensor(biases, False, INT8_MIN, INT8_MAX, biases_data)
 
     # ---------------------------------------------------------------------
     # Create the output
@@ -123,9 +130,9 @@ def main() -> npt.NDArray[np.float32]:
         zdnn.MATMUL_OP_ADDITION,
         INT8_MIN,
         INT8_MAX,
-        False,  # disable_clipping, missing in C
-        False,  # dequantize, missing in C
-        False,  # pre_computed, missing in C
+        False,  # disable_clipping
+        False,  # dequantize
+        pre_computed,
         None,
         output,
     )

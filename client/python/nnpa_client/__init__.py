@@ -14,7 +14,7 @@ run, costs neither gRPC nor NumPy.
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
@@ -76,12 +76,12 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name at its first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "__version__":
-        value: Any = version("nnpa")
+        value: object = version("nnpa")
     elif name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     else:

@@ -4,7 +4,7 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
@@ -23,7 +23,7 @@ class Tensor(Protocol):
     """Why it does not exist, if it does not."""
     freed_id: int
     flags: int
-    finalizer: "weakref.finalize[..., Any] | None"
+    finalizer: "weakref.finalize[[int], Tensor] | None"
 
     @property
     def structure(self) -> tensor_pb2.Ztensor:

@@ -5,7 +5,6 @@ A call runs at once, or joins the list of an open pipeline. Every Execute begins
 tensors whose Python objects have been dropped since the last one, so dropping costs no round trip.
 """
 
-import inspect
 import itertools
 import logging
 import threading
@@ -15,8 +14,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
-from types import FrameType
 from typing import Generic, Protocol, Self, TypeVar
 
 from nnpa.zdnn.v1 import accelerator_pb2
@@ -32,14 +29,13 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorRef, ZtensorInfo
 
 from nnpa_client._call import Call, Tensor
 from nnpa_client._methods import LIST_TENSORS
-from nnpa_client._sanitizer import Watch
-from nnpa_client._transport import EXECUTE, Request, Response, Transport
+from nnpa_client._sanitizer import Watch, user_frame
+from nnpa_client._transport import EXECUTE, OUT_OF_BAND_BYTES, Request, Response, Transport
 from nnpa_client.errors import NnpaError, TransportError, ZdnnError, ZdnnWarning, renumbered
-from nnpa_client.status import Status, is_warning
+from nnpa_client.status import Status, is_error, is_warning
 
 # What the library prints: its standard error as errors, its standard output as information.
 _library_log = logging.getLogger("nnpa_client.zdnn")
-_PACKAGE = str(Path(__file__).parent)
 
 # Reasons of errors that the server finds before anything of a list has run.
 NOTHING_HAS_RUN = frozenset(
@@ -211,20 +207,19 @@ class Guest:
 
     def apply_result(self, call: Call, result: OperationResult) -> None:
         """Store what an answer says of ztensors, log its diagnostics, and hand it to the reader."""
-        status = result.zdnn_status
         for info in result.outputs:
             tensor = call.tensors.get(info.operand)
             if tensor is not None:
                 _apply_structure(tensor, info)
-        if status != Status.ZDNN_OK and not is_warning(status):
+        if is_error(result.zdnn_status):
             _void([call], f"zdnn_{call.name} failed")
         for tensor in call.tensors.values():
             if tensor.id and tensor.finalizer is None and not tensor.structure.null_buffer:
                 self.adopt(tensor)
         for line in result.diagnostics:
             if line.kind != DIAGNOSTIC_KIND_SANITIZER:
-                is_error = line.stream == DIAGNOSTIC_STREAM_STDERR
-                _library_log.log(logging.ERROR if is_error else logging.INFO, "%s", line.text)
+                is_stderr = line.stream == DIAGNOSTIC_STREAM_STDERR
+                _library_log.log(logging.ERROR if is_stderr else logging.INFO, "%s", line.text)
         if call.read is not None:
             call.read(result)
 
@@ -239,7 +234,8 @@ class Guest:
             return
         violation = result.range_violation if result.HasField("range_violation") else None
         if is_warning(status):
-            warnings.warn(ZdnnWarning(status, call.name, violation), stacklevel=_user_level())
+            _frame, level = user_frame()
+            warnings.warn(ZdnnWarning(status, call.name, violation), stacklevel=level)
             return
         raise ZdnnError(
             status,
@@ -262,6 +258,7 @@ class Guest:
             array = None if call.sink is None else response.data(index)
             if call.sink is not None and array is not None:
                 call.sink.fill(array)
+                _keep_array(result, array)
         if len(results) < len(calls):
             _void(calls[len(results) :], "the list of operations ended before")
         if self._pipelines:
@@ -358,6 +355,14 @@ class Verb(Generic[AnyOperand]):
         return self._outputs[0]
 
 
+def _keep_array(result: OperationResult, array: bytes | memoryview) -> None:
+    """Leave an array in its answer if it is small, or of a call that failed."""
+    if len(array) >= OUT_OF_BAND_BYTES and not is_error(result.zdnn_status):
+        result.ClearField("data")
+    elif not result.HasField("data"):
+        result.data = bytes(array)
+
+
 def _with_copies(call: Call) -> Call:
     """Return a call whose arrays stay as they are until it is sent, whatever the user does."""
     if not call.arrays:
@@ -391,12 +396,3 @@ def _missing(error: NnpaError) -> int:
 def _free(number: int) -> Operation:
     free = FreeZtensorBuffer(ztensor=TensorRef(id=number))
     return Operation(free_ztensor_buffer=free, housekeeping=True)
-
-
-def _user_level() -> int:
-    """Return the `stacklevel` of the first frame outside this package, seen from the warning."""
-    level = 0
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -134,11 +134,18 @@ def _writes(name: str, operand: str) -> bool:
     return operand == "dest" or "output" in operand
 
 
-def _place() -> str:
-    """Return where the first frame outside of this package is: "train.py:42 in forward"."""
+def user_frame() -> tuple[FrameType | None, int]:
+    """Return the first frame outside of this package, and its `stacklevel` for the caller."""
+    level = 0
     frame: FrameType | None = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
+        level, frame = level + 1, frame.f_back
+    return frame, level
+
+
+def _place() -> str:
+    """Return where the first frame outside of this package is: "train.py:42 in forward"."""
+    frame, _level = user_frame()
     if frame is None:
         return ""
     code = frame.f_code

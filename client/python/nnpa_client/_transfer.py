@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,13 @@ from nnpa_client._methods import READ_TENSOR, WRITE_TENSOR, Upload
 from nnpa_client._sanitizer import place_header, place_request
 from nnpa_client._sink import Sink
 from nnpa_client._transport import OUT_OF_BAND_BYTES
-from nnpa_client._wire import DTYPES, dims, layout_shape
+from nnpa_client._wire import DTYPES, Array, dims, layout_shape
 from nnpa_client.errors import NnpaError
 
 CHUNK_BYTES = 1 << 20
 
 Bytes = npt.NDArray[np.uint8]
-UserArray = npt.NDArray[Any] | bytes | bytearray | memoryview
+UserArray = Array | bytes | bytearray | memoryview
 MakeOperation = Callable[[Sequence[bytes]], Operation]
 
 
@@ -145,9 +145,7 @@ def _write(guest: Guest, call: Call, header: WriteTensorHeader, views: Sequence[
         guest.raise_for_status(call, result)
 
 
-def transform_origtensor(
-    ztensor: Ztensor, out_buf: npt.NDArray[Any] | None = None
-) -> npt.NDArray[Any]:
+def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Array:
     """Fetch the user's array; into `out_buf` if given, and then a pipeline may defer it."""
     guest = ztensor.guest
     operation = Operation(transform_origtensor=TransformOrigtensor(ztensor=ztensor.ref()))
@@ -177,7 +175,7 @@ def _dense_bytes(ztensor: Ztensor) -> int:
     return size
 
 
-def _writable(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _writable(array: Array) -> npt.NDArray[np.uint8]:
     if not (array.flags.c_contiguous and array.flags.writeable):
         raise ValueError("out_buf: not contiguous or not writable, expected both")
     return array.reshape(-1).view(np.uint8)
@@ -200,7 +198,7 @@ def _read(guest: Guest, call: Call, request: ReadTensorRequest, sink: Sink) -> N
         guest.raise_for_status(call, result)
 
 
-def _shaped(ztensor: Ztensor, dense: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+def _shaped(ztensor: Ztensor, dense: npt.NDArray[np.uint8]) -> Array:
     """Return bytes as an array of the pre-transformed type and shape."""
     pre = ztensor.pre_transformed_desc
     array = dense.view(DTYPES.get(pre.type, np.dtype(np.uint8)))
@@ -256,7 +254,7 @@ def put_ztensor(ztensor: Ztensor, structure: tensor_pb2.Ztensor, sticks: UserArr
     _write(guest, call, header, [view])
 
 
-def dtype_code(array: npt.NDArray[Any]) -> int:
+def dtype_code(array: Array) -> int:
     """Return the zDNN type of a float array, or raise TypeError for types that zDNN lacks."""
     for kind in (FP32, FP16, BFLOAT):
         if array.dtype.newbyteorder("<") == DTYPES[kind]:

@@ -21,6 +21,7 @@ from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
+Answer = TypeVar("Answer", covariant=True)
 Timeout = Literal["call", "connect", "none"]
 
 OUT_OF_BAND_BYTES = 1 << 16
@@ -127,6 +128,16 @@ class Transport(Protocol):
         ...
 
 
+class Answers(Protocol[Answer]):
+    """A call of gRPC whose answers come one by one."""
+
+    def __iter__(self) -> Iterator[Answer]: ...
+
+    def cancel(self) -> object:
+        """End the call; the answers end with it."""
+        ...
+
+
 class GrpcTransport:
     """A connection over gRPC: TCP, TLS or a Unix socket.
 
@@ -181,7 +192,7 @@ class GrpcTransport:
         except (grpc.RpcError, ValueError) as error:
             raise error_from_rpc(error, self.target) from error
 
-    def _received(self, call: Any) -> Iterator[Any]:
+    def _received(self, call: "Answers[Received]") -> Iterator[Received]:
         try:
             yield from call
         except grpc.RpcError as error:

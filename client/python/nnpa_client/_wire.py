@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How C's values become fields of messages.
-
-The number types of generated enums exist for type checkers only, hence `Any` on this edge.
-"""
+"""How C's and NumPy's values become fields of messages."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
+from google.protobuf.descriptor import EnumDescriptor
 from nnpa.zdnn.v1.tensor_pb2 import (
     BFLOAT,
     FP16,
@@ -29,10 +28,16 @@ from nnpa.zdnn.v1.tensor_pb2 import (
     TensorDesc,
 )
 
+Array: TypeAlias = npt.NDArray[Any]
+"""An array of whatever element type its user chose."""
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+"""A value of a JSON document."""
+
 UINT32_MAX = 0xFFFFFFFF
 
 # numpy's types for zDNN's pre-transformed types; user arrays travel little-endian.
-DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+DTYPES: Mapping[int, np.dtype[np.generic]] = MappingProxyType(
     {
         FP32: np.dtype("<f4"),
         FP16: np.dtype("<f2"),
@@ -50,9 +55,15 @@ RANKS: Mapping[int, int] = MappingProxyType(
 
 
 def c_enum(value: int) -> Any:
-    """Return the int32 that has the same bits as a 32-bit C enum value."""
+    """Return the int32 that has the same bits as a 32-bit C enum value, of no enum's own type."""
     bits = int(value) & UINT32_MAX
     return bits - (1 << 32) if bits > 0x7FFFFFFF else bits
+
+
+def enum_name(enum: EnumDescriptor, number: int) -> str:
+    """Return the name of an enum's value, the number where it has none."""
+    value = enum.values_by_number.get(number)
+    return str(number) if value is None else value.name
 
 
 def c_uint32(name: str, value: int) -> int:

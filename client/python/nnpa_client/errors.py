@@ -148,6 +148,7 @@ class TransportError(NnpaError):
         super().__init__(f"{label}: {message} {self.advice}")
 
 
+# generated: begin advice
 # What a user can do about each ErrorReason of nnpa.zdnn.v1.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -202,6 +203,7 @@ CODE_ADVICE: Mapping[str, str] = MappingProxyType(
         "UNIMPLEMENTED": "The server does not speak nnpa.zdnn.v1, or is older than this client.",
     }
 )
+# generated: end
 
 
 def explain_violation(violation: RangeViolation) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of a server through the Open Inference Protocol: load, infer, unload, with NumPy arrays.
 
-Any client of the protocol does; this one needs nothing beside what the package needs anyway. Its
+Every client of the protocol does; this one needs nothing beside what the package needs anyway. Its
 message classes live in a descriptor pool of their own: the package `inference` is registered by
 every client of the protocol, and a process has only one place for it.
 Source: Open Inference Protocol, version 2, in Triton's dialect.
@@ -17,15 +17,15 @@ from typing import Any, Self
 
 import grpc
 import numpy as np
-import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from nnpa_client._transport import error_from_rpc, open_channel
+from nnpa_client._wire import Array
 from nnpa_client.config import endpoint
 
 _SERVICE = "inference.GRPCInferenceService"
 _DESCRIPTOR = "open_inference_grpc.binpb"
-_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+_DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
         name: np.dtype(kind)
         for name, kind in (
@@ -59,7 +59,7 @@ def _message(name: str) -> Any:
 class Inferred:
     """A model's outputs by name, and how many operations met a range violation."""
 
-    outputs: Mapping[str, npt.NDArray[Any]]
+    outputs: Mapping[str, Array]
     range_violations: int
 
 
@@ -77,9 +77,9 @@ class ModelClient:
         self._channel = open_channel(place)
 
     def _call(self, method: str, request: Any) -> Any:
-        described: Any = _pool().FindServiceByName(_SERVICE).methods_by_name[method]
+        described = _pool().FindServiceByName(_SERVICE).methods_by_name[method]
         answer = _message(described.output_type.name)
-        call: Any = self._channel.unary_unary(
+        call = self._channel.unary_unary(
             f"/{_SERVICE}/{method}", type(request).SerializeToString, answer.FromString
         )
         try:
@@ -105,7 +105,7 @@ class ModelClient:
         request = _message("ModelMetadataRequest")(name=name)
         return dict(self._call("ModelMetadata", request).properties)
 
-    def infer(self, name: str, inputs: Mapping[str, npt.NDArray[Any]]) -> Inferred:
+    def infer(self, name: str, inputs: Mapping[str, Array]) -> Inferred:
         """Run a model on arrays of its element types and shapes."""
         request = _message("ModelInferRequest")(model_name=name)
         request.parameters["nnpa_max_response_bytes"].int64_param = 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a session, from Python's words to the wire's."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from google.protobuf.descriptor import EnumDescriptor
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2 import (
     Accumulate,
@@ -21,16 +22,20 @@ LogLevelOption = Literal["off", "fatal", "error", "warn", "info", "debug", "trac
 NumericsOption = Literal["exact", "jitter"]
 AccumulateOption = Literal["fp32", "fp64"]
 
-_ENUMS: Final[dict[str, tuple[str, Any, str]]] = {
-    "program_check": ("program_check_action", ProgramCheckAction, "PROGRAM_CHECK_ACTION_"),
-    "log_level": ("log_level", LogLevel, "LOG_LEVEL_"),
-    "numerics": ("numerics", Numerics, "NUMERICS_"),
-    "accumulate": ("accumulate", Accumulate, "ACCUMULATE_"),
+_ENUMS: Final[dict[str, tuple[str, EnumDescriptor, str]]] = {
+    "program_check": (
+        "program_check_action",
+        ProgramCheckAction.DESCRIPTOR,
+        "PROGRAM_CHECK_ACTION_",
+    ),
+    "log_level": ("log_level", LogLevel.DESCRIPTOR, "LOG_LEVEL_"),
+    "numerics": ("numerics", Numerics.DESCRIPTOR, "NUMERICS_"),
+    "accumulate": ("accumulate", Accumulate.DESCRIPTOR, "ACCUMULATE_"),
 }
 
 
 def session_options(
-    transport: Transport, machine: str | MachineSpec | None, **chosen: Any
+    transport: Transport, machine: str | MachineSpec | None, **chosen: object
 ) -> tuple[accelerator_pb2.Session, list[str]]:
     """Return the session message that options ask for, and the fields that they set.
 
@@ -60,12 +65,9 @@ def _spec(transport: Transport, machine: str | MachineSpec) -> MachineSpec:
     return MachineSpec(model=answer.model)
 
 
-def _number(option: str, value: str, enum: Any, prefix: str) -> int:
-    words = [
-        name.removeprefix(prefix).lower()
-        for name in enum.keys()  # noqa: SIM118 - an enum wrapper is no mapping
-        if not name.endswith("UNSPECIFIED")
-    ]
-    if value not in words:
-        raise ValueError(f"{option}: {value!r}, expected one of {', '.join(words)}")
-    return int(enum.Value(prefix + value.upper()))
+def _number(option: str, word: object, enum: EnumDescriptor, prefix: str) -> int:
+    numbers = {value.name.removeprefix(prefix).lower(): value.number for value in enum.values}
+    del numbers["unspecified"]
+    if not isinstance(word, str) or word not in numbers:
+        raise ValueError(f"{option}: {word!r}, expected one of {', '.join(numbers)}")
+    return numbers[word]

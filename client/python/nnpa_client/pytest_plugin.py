@@ -12,15 +12,17 @@ only for a test that uses one. `-p no:nnpa` disables it.
 import re
 import secrets
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from nnpa.zdnn.v1.accelerator_pb2 import MachineSpec
 
     from nnpa_client import Session
     from nnpa_client._server import PrivateServer
@@ -81,8 +83,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+class Worker(Protocol):
+    """A worker process as pytest-xdist's controller sees it."""
+
+    config: pytest.Config
+    workerinput: dict[str, object]
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: Worker) -> None:
     """Pass a worker process of pytest-xdist the address that hands out the run's shared server."""
     from nnpa_client._shared_server import SharedServer
 
@@ -114,7 +123,7 @@ def _marked(node: pytest.Item) -> dict[str, Any]:
     return keywords
 
 
-def _choices(node: pytest.Item, fixture: str) -> list[Any]:
+def _choices(node: pytest.Item, fixture: str) -> "Sequence[str | MachineSpec]":
     """Return the machines, or versions, that a test runs on."""
     marked = _marked(node).get(fixture.removeprefix("nnpa_"))
     if marked is None:
@@ -162,7 +171,7 @@ def nnpa_server(request: pytest.FixtureRequest) -> "Iterator[Place]":
 
 
 @pytest.fixture
-def nnpa_machine(request: pytest.FixtureRequest) -> Any:
+def nnpa_machine(request: pytest.FixtureRequest) -> "str | MachineSpec":
     """The machine of this test: a name, or the MachineSpec of its mark."""
     return getattr(request, "param", None) or _choices(request.node, "nnpa_machine")[0]
 
@@ -170,13 +179,15 @@ def nnpa_machine(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def nnpa_library(request: pytest.FixtureRequest) -> str:
     """The version of zDNN of this test."""
-    version: str = getattr(request, "param", None) or _choices(request.node, "nnpa_library")[0]
-    return version
+    return str(getattr(request, "param", None) or _choices(request.node, "nnpa_library")[0])
 
 
 @pytest.fixture
 def nnpa_session(
-    request: pytest.FixtureRequest, nnpa_server: "Place", nnpa_machine: Any, nnpa_library: str
+    request: pytest.FixtureRequest,
+    nnpa_server: "Place",
+    nnpa_machine: "str | MachineSpec",
+    nnpa_library: str,
 ) -> "Iterator[Session]":
     """An entered session on the test's machine, of its own; it ends with the test."""
     from nnpa_client import connect
@@ -201,7 +212,7 @@ def nnpa(nnpa_session: "Session") -> "ModuleType":  # noqa: ARG001 - it opens th
 def nnpa_environment(
     request: pytest.FixtureRequest,
     nnpa_server: "Place",
-    nnpa_machine: Any,
+    nnpa_machine: "str | MachineSpec",
     nnpa_library: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Mapping[str, str]:

@@ -4,45 +4,14 @@
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy.typing as npt
-from nnpa.zdnn.v1 import accelerator_pb2, tensor_pb2
-from nnpa.zdnn.v1.accelerator_pb2 import (
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    GetSessionRequest,
-    Machine,
-    MachineSpec,
-    SessionLimits,
-    UpdateSessionRequest,
-)
-from nnpa.zdnn.v1.operation_pb2 import (
-    GetMaxForDim,
-    GetMaxRunnableVersion,
-    GetNnpaMaxDimIdxSize,
-    GetNnpaMaxTensorSize,
-    Init,
-    IsNnpaConversionInstalled,
-    IsNnpaDatatypeInstalled,
-    IsNnpaFunctionInstalled,
-    IsNnpaInstalled,
-    IsNnpaLayoutFmtInstalled,
-    IsNnpaParmblkFmtInstalled,
-    IsVersionRunnable,
-    Operation,
-    OperationResult,
-    RefreshNnpaQueryResult,
-)
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1 import operation_pb2 as wire
+from nnpa.zdnn.v1 import tensor_pb2 as tensors
+from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
-from nnpa.zdnn.v1.tensor_pb2 import (
-    ZDNN_1D,
-    ZDNN_2D,
-    ZDNN_3D,
-    ZDNN_NHWC,
-    TensorDesc,
-    ZtensorInfo,
-)
+from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._call import Call
@@ -50,7 +19,7 @@ from nnpa_client._guest import Guest
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION, UPDATE_SESSION
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
-from nnpa_client._wire import c_enum
+from nnpa_client._wire import Array, c_enum
 from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
 from nnpa_client.options import (
@@ -67,10 +36,10 @@ if TYPE_CHECKING:
 
     from nnpa_client.faults import FaultRule, Faults, Rule
     from nnpa_client.network.calls import Model
-    from nnpa_client.network.hosted import Network
+    from nnpa_client.network.hosted import LoadOptions, Network
     from nnpa_client.trace import Recording, TracePath
 
-_LAYOUTS = {1: ZDNN_1D, 2: ZDNN_2D, 3: ZDNN_3D, 4: ZDNN_NHWC}
+_LAYOUTS = {1: tensors.ZDNN_1D, 2: tensors.ZDNN_2D, 3: tensors.ZDNN_3D, 4: tensors.ZDNN_NHWC}
 _entered: ContextVar[tuple["Session", ...]] = ContextVar("nnpa_sessions", default=())
 
 
@@ -115,15 +84,15 @@ class Session:
     def __init__(
         self,
         transport: Transport,
-        options: accelerator_pb2.Session | None = None,
+        options: pb.Session | None = None,
         server: PrivateServer | None = None,
     ) -> None:
         self._transport = transport
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
-        self._message = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
+        self._message = transport.unary(CREATE_SESSION, pb.CreateSessionRequest(session=options))
         if options is not None and options.sanitize and not self._message.sanitize:
-            transport.unary(DELETE_SESSION, DeleteSessionRequest(name=self._message.name))
+            transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
         self._guest = Guest(transport, self._message, server)
         self._closed = False
@@ -144,7 +113,7 @@ class Session:
         return self._transport
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> pb.Machine:
         """The machine that the session runs on, with its NNPA-QAF query result."""
         return self._message.machine
 
@@ -154,7 +123,7 @@ class Session:
         return self._message.library_version
 
     @property
-    def limits(self) -> SessionLimits:
+    def limits(self) -> pb.SessionLimits:
         """What the session may use."""
         return self._message.limits
 
@@ -168,18 +137,18 @@ class Session:
         """The version of the server."""
         return self._message.server_version
 
-    def status(self) -> accelerator_pb2.Session:
+    def status(self) -> pb.Session:
         """Ask the server for the session as it is now: options, tensor_count, stored_bytes, ..."""
-        self._message = self._transport.unary(GET_SESSION, GetSessionRequest(name=self.name))
+        self._message = self._transport.unary(GET_SESSION, pb.GetSessionRequest(name=self.name))
         return self._message
 
-    def list_tensors(self) -> list[ZtensorInfo]:
+    def list_tensors(self) -> list[tensors.ZtensorInfo]:
         """List the tensors that the server holds for the session, by ascending id."""
         return self._guest.list_tensors()
 
     def update(
         self,
-        machine: str | MachineSpec | None = None,
+        machine: str | pb.MachineSpec | None = None,
         precheck: bool | None = None,
         *,
         status_diag: int | None = None,
@@ -209,7 +178,7 @@ class Session:
             accumulate=accumulate,
         )
         session.name = self.name
-        request = UpdateSessionRequest(session=session)
+        request = pb.UpdateSessionRequest(session=session)
         request.update_mask.paths.extend(fields)
         if fields:
             self._message = self._transport.unary(UPDATE_SESSION, request)
@@ -220,7 +189,7 @@ class Session:
             return
         self._closed = True
         with contextlib.suppress(TransportError):
-            self._transport.unary(DELETE_SESSION, DeleteSessionRequest(name=self.name))
+            self._transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self.name))
         self._transport.close()
         if self._server is not None:
             self._server.stop()
@@ -240,7 +209,7 @@ class Session:
         machine = self.machine.name.removeprefix("machines/") or "custom"
         return f"<Session {state} at {self.target}, {machine}, zDNN {self.library}>"
 
-    def ztensor(self, array: npt.NDArray[Any], layout: int | None = None) -> Ztensor:
+    def ztensor(self, array: Array, layout: int | None = None) -> Ztensor:
         """Return a transformed ztensor with the data of a float32, float16 or bfloat16 array.
 
         Without `layout`, 1 to 4 dims are ZDNN_1D, ZDNN_2D, ZDNN_3D, ZDNN_NHWC.
@@ -279,7 +248,7 @@ class Session:
         return _lifecycle.allocate(ztensor)
 
     def put_ztensor(
-        self, structure: tensor_pb2.Ztensor, sticks: _transfer.UserArray | None = None
+        self, structure: tensors.Ztensor, sticks: _transfer.UserArray | None = None
     ) -> Ztensor:
         """Put a ztensor into the session as it stands, unchecked, and return it.
 
@@ -313,7 +282,7 @@ class Session:
             self._guest.watch.keep(results)
         return results
 
-    def load(self, model: "Model | None" = None, **options: Any) -> "Network":
+    def load(self, model: "Model | None" = None, **options: "Unpack[LoadOptions]") -> "Network":
         """Host an ONNX model and return it, ready to be called like a function.
 
         `model` is the path of an ONNX file, its bytes, or an onnx.ModelProto; the other arguments
@@ -359,71 +328,71 @@ class Session:
 
     def init(self) -> None:
         """Have the library query the machine anew: zdnn_init."""
-        self._guest.submit(Call("init", Operation(init=Init())))
+        self._guest.submit(Call("init", Operation(init=wire.Init())))
 
     def is_nnpa_installed(self) -> bool:
         """Tell whether the machine has the accelerator: zdnn_is_nnpa_installed."""
-        operation = Operation(is_nnpa_installed=IsNnpaInstalled())
+        operation = Operation(is_nnpa_installed=wire.IsNnpaInstalled())
         return self._ask("is_nnpa_installed", operation).boolean
 
     def is_nnpa_function_installed(self, count: int, *function_codes: int) -> bool:
         """Tell whether all functions are installed: zdnn_is_nnpa_function_installed."""
         codes = [c_enum(code) for code in function_codes]
-        query = IsNnpaFunctionInstalled(function_codes=codes, count=count)
+        query = wire.IsNnpaFunctionInstalled(function_codes=codes, count=count)
         operation = Operation(is_nnpa_function_installed=query)
         return self._ask("is_nnpa_function_installed", operation).boolean
 
     def is_nnpa_parmblk_fmt_installed(self, count: int, *format_codes: int) -> bool:
         """Tell whether all formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
         codes = [c_enum(code) for code in format_codes]
-        query = IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
+        query = wire.IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
         operation = Operation(is_nnpa_parmblk_fmt_installed=query)
         return self._ask("is_nnpa_parmblk_fmt_installed", operation).boolean
 
     def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
         """Tell whether all data types are installed: zdnn_is_nnpa_datatype_installed."""
-        query = IsNnpaDatatypeInstalled(types_bitmask=types_bitmask)
+        query = wire.IsNnpaDatatypeInstalled(types_bitmask=types_bitmask)
         operation = Operation(is_nnpa_datatype_installed=query)
         return self._ask("is_nnpa_datatype_installed", operation).boolean
 
     def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
         """Tell whether all layout formats are installed: zdnn_is_nnpa_layout_fmt_installed."""
-        query = IsNnpaLayoutFmtInstalled(layout_bitmask=layout_bitmask)
+        query = wire.IsNnpaLayoutFmtInstalled(layout_bitmask=layout_bitmask)
         operation = Operation(is_nnpa_layout_fmt_installed=query)
         return self._ask("is_nnpa_layout_fmt_installed", operation).boolean
 
     def is_nnpa_conversion_installed(self, type: int, format_bitmask: int) -> bool:  # noqa: A002 - zDNN's name
         """Tell whether all conversions are installed: zdnn_is_nnpa_conversion_installed."""
-        query = IsNnpaConversionInstalled(type=c_enum(type), format_bitmask=format_bitmask)
+        query = wire.IsNnpaConversionInstalled(type=c_enum(type), format_bitmask=format_bitmask)
         operation = Operation(is_nnpa_conversion_installed=query)
         return self._ask("is_nnpa_conversion_installed", operation).boolean
 
     def get_nnpa_max_dim_idx_size(self) -> int:
         """Return the largest size of any dimension: zdnn_get_nnpa_max_dim_idx_size."""
-        operation = Operation(get_nnpa_max_dim_idx_size=GetNnpaMaxDimIdxSize())
+        operation = Operation(get_nnpa_max_dim_idx_size=wire.GetNnpaMaxDimIdxSize())
         return self._ask("get_nnpa_max_dim_idx_size", operation).number
 
     def get_max_for_dim(self, dimension: int) -> int:
         """Return the largest size of dimension 1 to 4, else 0: zdnn_get_max_for_dim."""
-        operation = Operation(get_max_for_dim=GetMaxForDim(dimension=dimension))
+        operation = Operation(get_max_for_dim=wire.GetMaxForDim(dimension=dimension))
         return self._ask("get_max_for_dim", operation).number
 
     def get_nnpa_max_tensor_size(self) -> int:
         """Return the largest size of a tensor, bytes: zdnn_get_nnpa_max_tensor_size."""
-        operation = Operation(get_nnpa_max_tensor_size=GetNnpaMaxTensorSize())
+        operation = Operation(get_nnpa_max_tensor_size=wire.GetNnpaMaxTensorSize())
         return self._ask("get_nnpa_max_tensor_size", operation).number
 
     def refresh_nnpa_query_result(self) -> None:
         """Have the library query the machine anew: zdnn_refresh_nnpa_query_result."""
-        operation = Operation(refresh_nnpa_query_result=RefreshNnpaQueryResult())
+        operation = Operation(refresh_nnpa_query_result=wire.RefreshNnpaQueryResult())
         self._guest.submit(Call("refresh_nnpa_query_result", operation))
 
     def is_version_runnable(self, ver_num: int) -> bool:
         """Tell whether code for a zDNN version can run here: zdnn_is_version_runnable."""
-        operation = Operation(is_version_runnable=IsVersionRunnable(ver_num=ver_num))
+        operation = Operation(is_version_runnable=wire.IsVersionRunnable(ver_num=ver_num))
         return self._ask("is_version_runnable", operation).boolean
 
     def get_max_runnable_version(self) -> int:
         """Return the highest version that can run here: zdnn_get_max_runnable_version."""
-        operation = Operation(get_max_runnable_version=GetMaxRunnableVersion())
+        operation = Operation(get_max_runnable_version=wire.GetMaxRunnableVersion())
         return self._ask("get_max_runnable_version", operation).number

@@ -141,3 +141,8 @@ def status_name(number: int) -> str:
 def is_warning(status: int) -> bool:
     """Tell whether a status is of the warning class; ZDNN_OK is not."""
     return status & _CLASS_MASK == ZDNN_WARNING
+
+
+def is_error(status: int) -> bool:
+    """Tell whether a status is neither ZDNN_OK nor a warning."""
+    return status != Status.ZDNN_OK and not is_warning(status)

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,9 @@ def assert_ulp(a: Values, b: Values, n: int) -> None:
 
 def _values(values: Values) -> npt.NDArray[np.float64]:
     """Return values as float64, which represents all of zDNN's types exactly."""
-    array: npt.NDArray[Any] = values.numpy() if isinstance(values, Ztensor) else np.asarray(values)
+    array: npt.NDArray[np.generic] = (
+        values.numpy() if isinstance(values, Ztensor) else np.asarray(values)
+    )
     return array.astype(np.float64)
 
 

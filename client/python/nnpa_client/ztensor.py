@@ -2,7 +2,7 @@
 """`zdnn_ztensor` from afar: the structure here, the sticks in the session."""
 
 import weakref
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,9 @@ from nnpa.zdnn.v1 import tensor_pb2
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, TensorDesc, TensorRef
 
 from nnpa_client import _transfer
+from nnpa_client._call import Tensor
 from nnpa_client._guest import Guest
-from nnpa_client._wire import dims, layout_shape
+from nnpa_client._wire import Array, dims, enum_name, layout_shape
 from nnpa_client.errors import NnpaError
 
 
@@ -41,7 +42,7 @@ class Ztensor:
         self.id = number
         self.flags = 0
         self.freed_id = 0
-        self.finalizer: weakref.finalize[..., Any] | None = None
+        self.finalizer: weakref.finalize[[int], Tensor] | None = None
         self.quantization: tuple[float, float] | None = None
         self.held = structure
         self.missing = ""
@@ -112,14 +113,14 @@ class Ztensor:
 
     def write_sticks(
         self,
-        sticks: npt.NDArray[Any] | bytes,
+        sticks: Array | bytes,
         byte_order: str = "little",
         is_transformed: bool = True,
     ) -> None:
         """Replace the sticks; as many bytes as `buffer_size`."""
         _transfer.write_sticks(self, sticks, byte_order, is_transformed)
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self) -> Array:
         """Fetch the data as a dense array of the pre-transformed type: transform_origtensor."""
         return _transfer.transform_origtensor(self)
 
@@ -136,10 +137,6 @@ class Ztensor:
 
 
 def _description(desc: TensorDesc) -> str:
-    layout = _name(tensor_pb2.DataLayouts, desc.layout)
+    layout = enum_name(tensor_pb2.DataLayouts.DESCRIPTOR, desc.layout)
     shape = layout_shape(desc) or dims(desc)
-    return f"{layout} {'x'.join(map(str, shape))} {_name(DataTypes, desc.type)}"
-
-
-def _name(enum: Any, number: int) -> str:
-    return str(enum.Name(number)) if number in enum.values() else str(number)
+    return f"{layout} {'x'.join(map(str, shape))} {enum_name(DataTypes.DESCRIPTOR, desc.type)}"

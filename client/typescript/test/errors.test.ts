@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/** What goes wrong, and how it is told. */
+/** What goes wrong, and how the SDK reports it. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -9,7 +9,8 @@ import { after, before, describe, test } from "node:test";
 
 import { connect, ProgramCheck, type Session, TransportError, zdnn, ZdnnError, ZdnnWarning } from "nnpa";
 
-import { ADVICE, renumbered } from "../src/errors.js";
+import { ADVICE } from "../src/advice.gen.js";
+import { renumbered } from "../src/errors.js";
 import { ErrorReason, ZdnnStatus } from "../src/gen/nnpa/zdnn/v1/status_pb.js";
 import { isWarning, statusName } from "../src/status.js";
 
@@ -22,7 +23,7 @@ after(() => session.close());
 
 void describe("statuses", () => {
   test("all have a text that begins with their name, and unknown ones say so", () => {
-    const numbers = Object.values(ZdnnStatus).filter((one) => typeof one === "number");
+    const numbers = Object.values(ZdnnStatus).filter((code) => typeof code === "number");
     assert.ok(numbers.length > 40);
     for (const number of numbers) {
       const message = zdnn.getStatusMessage(number);
@@ -71,10 +72,10 @@ void describe("an error status", () => {
 
 void describe("a warning", () => {
   test("goes to the process, and the output is valid", async () => {
-    const [one, zero] = [await session.ztensor(Float32Array.of(1)), await session.ztensor(Float32Array.of(0))];
-    const told = once(process, "warning");
-    const quotient = await zdnn.div(one, zero);
-    const [warning] = (await told) as [ZdnnWarning];
+    const [dividend, zero] = [await session.ztensor(Float32Array.of(1)), await session.ztensor(Float32Array.of(0))];
+    const emitted = once(process, "warning");
+    const quotient = await zdnn.div(dividend, zero);
+    const [warning] = (await emitted) as [ZdnnWarning];
     assert.ok(warning instanceof ZdnnWarning);
     assert.equal(warning.code, "ZDNN_ELEMENT_RANGE_VIOLATION");
     assert.match(warning.message, /output: 1 not numbers, first at \[0, 0, 0, 0\]: 0x7FFF from 1, 0\./);
@@ -82,10 +83,10 @@ void describe("a warning", () => {
   });
 
   test("goes to the session's own listener instead, where there is one", async () => {
-    const told: ZdnnWarning[] = [];
-    await using mine = await connect(session.target, { onWarning: (one) => { told.push(one); } });
+    const warnings: ZdnnWarning[] = [];
+    await using mine = await connect(session.target, { onWarning: (warning) => { warnings.push(warning); } });
     await zdnn.log(await mine.ztensor(Float32Array.of(-1)));
-    assert.deepEqual(told.map((one) => one.op), ["log"]);
+    assert.deepEqual(warnings.map((warning) => warning.op), ["log"]);
   });
 
   test("what the library prints goes to the listener of diagnostics", async () => {
@@ -116,17 +117,17 @@ void describe("a program check", () => {
 
 void describe("errors of the transport", () => {
   test("every reason of the contract has advice", () => {
-    const reasons = Object.keys(ErrorReason).filter((one) => Number.isNaN(Number(one)));
-    assert.deepEqual(Object.keys(ADVICE).sort(), reasons.filter((one) => one !== "UNSPECIFIED").sort());
+    const reasons = Object.keys(ErrorReason).filter((name) => Number.isNaN(Number(name)));
+    assert.deepEqual(Object.keys(ADVICE).sort(), reasons.filter((name) => name !== "UNSPECIFIED").sort());
   });
 
   test("count the caller's operations only, not those that free ztensors", () => {
     const metadata = { operation_index: "3", field: "operations[3].add.input_b" };
-    const told = new TransportError("NOT_FOUND", "operations[3]: gone", "TENSOR_NOT_FOUND", metadata);
-    const shifted = renumbered(told, 2);
+    const failure = new TransportError("NOT_FOUND", "operations[3]: gone", "TENSOR_NOT_FOUND", metadata);
+    const shifted = renumbered(failure, 2);
     assert.ok(shifted instanceof TransportError);
     assert.deepEqual(shifted.metadata, { operation_index: "1", field: "operations[1].add.input_b" });
     assert.equal(shifted.text, "operations[1]: gone");
-    assert.equal(renumbered(told, 0), told);
+    assert.equal(renumbered(failure, 0), failure);
   });
 });

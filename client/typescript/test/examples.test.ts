@@ -40,8 +40,8 @@ function compile(files: string[]): string[] {
   ) as { config: { compilerOptions: object } };
   const { options } = typescript.convertCompilerOptionsFromJson(config.compilerOptions, HOME);
   const program = typescript.createProgram(files, { ...options, rootDir: FOLDER, outDir: FOLDER });
-  const told = [...typescript.getPreEmitDiagnostics(program), ...program.emit().diagnostics];
-  return told.map((one) => typescript.flattenDiagnosticMessageText(one.messageText, "\n"));
+  const diagnostics = [...typescript.getPreEmitDiagnostics(program), ...program.emit().diagnostics];
+  return diagnostics.map(({ messageText }) => typescript.flattenDiagnosticMessageText(messageText, "\n"));
 }
 
 test("the README's programs and tests compile, run, and print what they say", async () => {

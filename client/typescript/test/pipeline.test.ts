@@ -103,12 +103,12 @@ void describe("a pipeline", () => {
   });
 
   test("returns what its body returns, and tells the answers as the wire has them", async () => {
-    let told: readonly unknown[] = [];
+    let received: readonly unknown[] = [];
     const sum = await session.pipeline((results) => {
-      told = results;
+      received = results;
       return zdnn.add(a, a);
     });
-    assert.equal(told.length, 1);
+    assert.equal(received.length, 1);
     assert.deepEqual(await sum.data(), Float32Array.of(2, 4, 6, 8));
   });
 

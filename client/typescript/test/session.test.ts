@@ -92,7 +92,7 @@ void describe("reaching a server", () => {
     }
   });
 
-  test("nobody at the address is told with the address and what to do", async () => {
+  test("an address without a server is an error with the address and what to do", async () => {
     await assert.rejects(connect("127.0.0.1:1"), (error: TransportError) => {
       assert.equal(error.code, "UNAVAILABLE");
       assert.match(error.message, /127\.0\.0\.1:1: .*nnpa-server --listen/);
@@ -262,7 +262,7 @@ void describe("deadlines and signals", () => {
   });
 });
 
-test("a program that is no server is told with what it said", async () => {
+test("a program that is no server is an error with what it said", async () => {
   const bin = join(folder, "bin");
   await mkdir(bin);
   await writeFile(join(bin, "nnpa-server"), "#!/bin/sh\necho no license >&2\nexit 3\n", { mode: 0o755 });

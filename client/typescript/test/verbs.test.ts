@@ -22,7 +22,7 @@ function exact(count: number): Float32Array {
   return Float32Array.from({ length: count }, (_, i) => ((i % 64) - 32) / 2);
 }
 
-async function made(type: number, ...sizes: number[]): Promise<Ztensor> {
+async function allocated(type: number, ...sizes: number[]): Promise<Ztensor> {
   const layout = [zdnn.ZDNN_1D, zdnn.ZDNN_2D, zdnn.ZDNN_3D, zdnn.ZDNN_4D][sizes.length - 1] ?? 0;
   const pre = zdnn.initPreTransformedDesc(layout, type, ...sizes);
   return zdnn.initZtensorWithMalloc(session, pre, zdnn.generateTransformedDesc(pre));
@@ -52,7 +52,7 @@ void describe("the face of zdnn", () => {
 void describe("outputs", () => {
   test("an output that is given is the one returned", async () => {
     const a = await session.ztensor(exact(6), [2, 3]);
-    const out = await made(zdnn.FP32, 2, 3);
+    const out = await allocated(zdnn.FP32, 2, 3);
     assert.equal(await zdnn.add(a, a, out), out);
     assert.deepEqual(await out.data(), exact(6).map((x) => 2 * x));
   });
@@ -68,8 +68,8 @@ void describe("outputs", () => {
 
   test("an operand of another session is refused by name", async () => {
     const ours = await session.ztensor(exact(3));
-    await using other = await connect(session.target);
-    const theirs = await other.ztensor(exact(3));
+    await using second = await connect(session.target);
+    const theirs = await second.ztensor(exact(3));
     await assert.rejects(zdnn.add(ours, theirs), /input_b: of session/);
   });
 
@@ -95,17 +95,17 @@ void describe("user arrays", () => {
   });
 
   test("FP16 and BFLOAT travel as their bits, and come back as they were", async () => {
-    for (const [type, one] of [[zdnn.FP16, 0x3c00], [zdnn.BFLOAT, 0x3f80]] as const) {
-      const a = await session.ztensor(Uint16Array.of(one, one), [2], { type });
+    for (const [type, bits] of [[zdnn.FP16, 0x3c00], [zdnn.BFLOAT, 0x3f80]] as const) {
+      const a = await session.ztensor(Uint16Array.of(bits, bits), [2], { type });
       assert.deepEqual(await zdnn.getrangeZtensor(a), [-0, 1]);
-      assert.deepEqual(await a.data(), Uint16Array.of(one, one));
+      assert.deepEqual(await a.data(), Uint16Array.of(bits, bits));
     }
   });
 
   test("arrays of a type that the descriptor does not say are refused", async () => {
     await assert.rejects(session.ztensor(Int32Array.of(1)), /Int32Array, expected Float32Array/);
     await assert.rejects(session.ztensor(Uint16Array.of(1)), /with type FP16 or BFLOAT/);
-    const half = await made(zdnn.FP16, 3);
+    const half = await allocated(zdnn.FP16, 3);
     await assert.rejects(
       zdnn.transformZtensor(half, exact(3)),
       /Float32Array, the descriptor says FP16 \(Uint16Array\)/,
@@ -113,7 +113,7 @@ void describe("user arrays", () => {
   });
 
   test("bytes are taken as they are", async () => {
-    const a = await made(zdnn.FP32, 6);
+    const a = await allocated(zdnn.FP32, 6);
     await zdnn.transformZtensor(a, new Uint8Array(exact(6).buffer));
     assert.deepEqual(await a.data(), exact(6));
   });
@@ -149,8 +149,8 @@ void describe("user arrays", () => {
     for (const rows of [2, 600]) {
       const a = await session.ztensor(exact(rows * 1024), [rows, 1024]);
       const out = new Float32Array(rows * 1023).fill(7);
-      const wanted = new RegExp(`out: ${out.byteLength} bytes, expected ${rows * 4096}`);
-      await assert.rejects(zdnn.transformOrigtensor(a, out), wanted);
+      const expected = new RegExp(`out: ${out.byteLength} bytes, expected ${rows * 4096}`);
+      await assert.rejects(zdnn.transformOrigtensor(a, out), expected);
       assert.ok(out.every((x) => x === 7));
     }
   });
@@ -206,24 +206,24 @@ void describe("ztensors", () => {
     const [little, big] = [await source.readSticks(), await source.readSticks("big")];
     assert.deepEqual(swapped(little, 2), big);
     for (const [sticks, order] of [[little, "little"], [big, "big"]] as const) {
-      const target = await made(zdnn.FP32, 70);
+      const target = await allocated(zdnn.FP32, 70);
       await target.writeSticks(sticks, order);
       assert.deepEqual(await target.data(), exact(70));
     }
     await assert.rejects(source.readSticks("native" as "big"), /expected "little" or "big"/);
   });
 
-  test("one is put as it stands into another session", async () => {
+  test("a ztensor is put as it stands into another session", async () => {
     const here = await session.ztensor(exact(90), [2, 45]);
-    await using other = await connect(session.target, { machine: "telum1" });
-    const there = await other.putZtensor(here.structure, await here.readSticks());
-    assert.deepEqual(await there.data(), await here.data());
-    const empty = await other.putZtensor(here.structure);
+    await using second = await connect(session.target, { machine: "telum1" });
+    const copy = await second.putZtensor(here.structure, await here.readSticks());
+    assert.deepEqual(await copy.data(), await here.data());
+    const empty = await second.putZtensor(here.structure);
     await assert.rejects(empty.data(), { statusName: "ZDNN_INVALID_BUFFER" });
   });
 
   test("reshape keeps the elements; saturation clamps; flags tell of the last transform", async () => {
-    const dest = await made(zdnn.FP32, 3, 8);
+    const dest = await allocated(zdnn.FP32, 3, 8);
     await zdnn.reshapeZtensor(await session.ztensor(exact(24), [4, 6]), dest);
     assert.deepEqual(await dest.data(), exact(24));
     await using telum1 = await connect(session.target, { machine: "telum1" });

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator.kernels.jit import implements, inlined, kernel
-from nnpa_emulator.reference import rounding as reference
+from nnpa_emulator.reference import sums as reference
 
 Words = npt.NDArray[np.uint32]
 Codes = npt.NDArray[np.uint16]

@@ -13,11 +13,20 @@ from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
 from inspect import ismodule
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Adjustment = Callable[[], None]
+
+
+class Njit(Protocol):
+    """The decorator with which Numba compiles."""
+
+    def __call__(self, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return what compiles a function with these options."""
+        ...
+
 
 MAX_REFERENCE_BYTES: Final = 1 << 20
 """Bytes of operands up to which a reference stands in: compiled kernels work with less memory."""
@@ -31,18 +40,20 @@ MIN_CALL_WORK: Final = 1 << 16
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 
-KERNELS: "dict[str, Kernel]" = {}
+AnyKernel: TypeAlias = "Kernel[..., Any]"
+
+KERNELS: dict[str, AnyKernel] = {}
 """Kernels that have a reference, by module and name: "elementwise.binary"."""
 
 _lock = threading.RLock()
 _adjustments: list[Adjustment] = []
-_waiting: "set[Kernel]" = set()
-_numba: Any = None
+_waiting: set[AnyKernel] = set()
+_njit: Njit | None = None
 _compiler: threading.Thread | None = None
 _plain = False
 
 
-class Kernel:
+class Kernel(Generic[P, R]):
     """A function that Numba compiles, and the reference that computes the same.
 
     A `shared` kernel is called by other kernels, too, which find it compiled as soon as Numba is
@@ -51,32 +62,32 @@ class Kernel:
 
     def __init__(
         self,
-        make: Callable[[], Callable[..., Any]],
-        reference: Callable[..., Any] | None = None,
+        make: Callable[[], Callable[P, R]],
+        reference: Callable[P, R] | None = None,
         shared: bool = True,
     ) -> None:
         self._make = make
         self.reference, self.shared = reference, shared
         self._work_left = MAX_REFERENCE_WORK
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled: Callable[P, R] | None = None
         _waiting.add(self)
 
-    def compiled(self) -> Callable[..., Any]:
+    def compiled(self) -> Callable[P, R]:
         """Return the function that Numba compiles; Numba is imported."""
         with _lock:
             if self._compiled is None:
                 self._compiled = self._make()
             return self._compiled
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: P.args, **names: P.kwargs) -> R:
         """Compute, by the reference where Numba is missing or still compiles in its thread."""
         if self.reference is not None and self._is_for_reference(arguments):
-            return self.reference(*arguments)
+            return self.reference(*arguments, **names)
         if not load():
             if self.reference is None:
                 raise ImportError("Numba is not installed, and a part of a kernel has no reference")
-            return self.reference(*arguments)
-        result = self.compiled()(*arguments)
+            return self.reference(*arguments, **names)
+        result = self.compiled()(*arguments, **names)
         if self in _waiting:
             _put(self)
         return result
@@ -124,11 +135,11 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return _wait(function, Kernel(_maker(function, inline="always")))
 
 
-def kernel_in(module: str, name: str) -> Any:
+def kernel_in(module: str, name: str) -> Callable[..., None]:
     """Return a part of kernels from a module that imports Numba itself."""
 
-    def make() -> Any:
-        member = getattr(import_module(module), name)
+    def make() -> Callable[..., None]:
+        member: Callable[..., None] = getattr(import_module(module), name)
         return member.compiled() if isinstance(member, Kernel) else member
 
     return Kernel(make)
@@ -137,7 +148,7 @@ def kernel_in(module: str, name: str) -> Any:
 def when_loaded(adjust: Adjustment) -> None:
     """Have Numba adjusted before it makes a kernel: at once where it is loaded."""
     with _lock:
-        if _numba is None:
+        if _njit is None:
             _adjustments.append(adjust)
         else:
             adjust()
@@ -152,7 +163,7 @@ def compile_in(thread: threading.Thread | None) -> None:
     global _compiler
     with _lock:
         _compiler = thread
-        if _numba is not None and thread is None and not _plain:
+        if _njit is not None and thread is None and not _plain:
             _put(*_waiting)
 
 
@@ -171,44 +182,43 @@ def load() -> bool:
 
     Kernels that others call, or that have no reference, take their places in their modules.
     """
-    global _numba
+    global _njit
     with _lock:
         if _plain:
             return False
-        if _numba is not None:
+        if _njit is not None:
             return True
         try:
-            numba: Any = import_module("numba")
+            njit: Njit = import_module("numba").njit
         except ImportError:
             use_reference()
             return False
         for adjust in _adjustments:
             adjust()
-        _numba = numba
+        _njit = njit
         _put(*(entry for entry in _waiting if entry.shared or _compiler is None))
         return True
 
 
-def _maker(function: Callable[..., object], **options: object) -> Callable[[], Callable[..., Any]]:
+def _maker(function: Callable[P, R], **options: object) -> Callable[[], Callable[P, R]]:
     """Return what has Numba compile a function."""
 
-    def make() -> Callable[..., Any]:
-        compiled: Callable[..., Any] = _numba.njit(nogil=True, error_model="numpy", **options)(
-            function
-        )
-        return compiled
+    def make() -> Callable[P, R]:
+        assert _njit is not None, "Numba is imported before a kernel is compiled"
+        return _njit(nogil=True, error_model="numpy", **options)(function)
 
     return make
 
 
-def _wait(function: Callable[P, R], entry: Kernel) -> Callable[P, R]:
+def _wait(function: Callable[P, R], entry: Kernel[P, R]) -> Callable[P, R]:
     """Return what stands for a kernel in its module: the compiled one if Numba is imported."""
-    if _numba is not None:
-        return cast(Callable[P, R], entry.compiled())
-    return cast(Callable[P, R], update_wrapper(entry, function))
+    if _njit is not None:
+        return entry.compiled()
+    update_wrapper(entry, function)
+    return entry
 
 
-def _put(*entries: Kernel) -> None:
+def _put(*entries: AnyKernel) -> None:
     """Let the modules of this package name compiled kernels instead of those that wait."""
     with _lock:
         compiled = {id(entry): entry.compiled() for entry in entries}

@@ -12,8 +12,8 @@ Transactions on Mathematical Software 34 (3), 2008: the kernel of panels and reg
 """
 
 import platform
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,39 @@ from nnpa_emulator.kernels.jit import inlined, kernel
 from nnpa_emulator.kernels.tiles import ROWS
 
 Singles = npt.NDArray[np.float32]
+Value: TypeAlias = ir.Value
+Builder: TypeAlias = Any
+"""The builder of llvmlite, whose methods are made by decorators that no checker follows."""
+Signature: TypeAlias = tuple[object, Callable[..., Value]]
+"""What an intrinsic returns: its signature, and the function that generates its code."""
+
+
+class Array(Protocol):
+    """An array in generated code."""
+
+    data: Value
+
+
+class Typed(Protocol):
+    """The types of a call in generated code."""
+
+    args: tuple[types.Type, ...]
+
+
+class Context(Protocol):
+    """What generates code for arrays."""
+
+    def make_array(self, kind: types.Type, /) -> "Callable[[Context, Builder, Value], Array]":
+        """Return what makes an array of a value."""
+        ...
+
+    def get_dummy_value(self) -> Value:
+        """Return the value of a call without a result."""
+        ...
 
 
 def _features() -> frozenset[str]:
-    """Return what the processors can do that Numba compiles for: this one's, unless it was told."""
+    """Return what the processors can do that Numba compiles for: this one's unless it is set."""
     features: str | None = vars(config)["CPU_FEATURES"]
     if features:
         return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
@@ -58,7 +87,7 @@ class _Tile:
     """The code of one tile: pointers to rows of sums and of the left matrix, and to the panel."""
 
     def __init__(
-        self, builder: Any, rows: int, vectors: int, lanes: int, operands: list[Any]
+        self, builder: Builder, rows: int, vectors: int, lanes: int, operands: list[Value]
     ) -> None:
         sums, at, left, start, stride, panels, panel, self.width, self.count, self.fresh = operands
         self.builder, self.vectors, self.lanes = builder, vectors, lanes
@@ -68,25 +97,25 @@ class _Tile:
         self.left = [self._at(left, start, builder.mul(row, stride)) for row in numbers]
         self.panel = builder.gep(panels, [panel])
 
-    def _at(self, data: Any, *offsets: Any) -> Any:
+    def _at(self, data: Value, *offsets: Value) -> Value:
         """Return the address of an element."""
         for offset in offsets:
             data = self.builder.gep(data, [offset])
         return data
 
-    def places(self) -> list[Any]:
+    def places(self) -> list[Value]:
         """Return the addresses of all vectors of sums."""
         columns = [ir.Constant(_INDEX, self.lanes * number) for number in range(self.vectors)]
         addresses = [self._at(row, column) for row in self.sums for column in columns]
         return [self.builder.bitcast(address, self.vector.as_pointer()) for address in addresses]
 
-    def begin(self) -> list[Any]:
+    def begin(self) -> list[Value]:
         """Load the sums so far, or take zeros where they are fresh."""
         zero = ir.Constant(self.vector, None)
         loaded = [self.builder.load(address, align=4) for address in self.places()]
         return [self.builder.select(self.fresh, zero, vector) for vector in loaded]
 
-    def add(self, sums: list[Any], k: Any) -> list[Any]:
+    def add(self, sums: list[Value], k: Value) -> list[Value]:
         """Add the products of one row of the panel."""
         builder = self.builder
         row = builder.gep(self.panel, [builder.mul(k, self.width)])
@@ -96,7 +125,7 @@ class _Tile:
             for column in columns
         ]
         right = [builder.load(pointer, align=4) for pointer in pointers]
-        added: list[Any] = []
+        added: list[Value] = []
         for number, left in enumerate(self.left):
             factor = self._spread(builder.load(builder.gep(left, [k])))
             for column, total in zip(right, sums[number * self.vectors :], strict=False):
@@ -104,14 +133,16 @@ class _Tile:
                 added.append(builder.fadd(product, total, flags=_CONTRACT))
         return added
 
-    def _spread(self, value: Any) -> Any:
+    def _spread(self, value: Value) -> Value:
         """Put a value into every lane."""
         nothing = ir.Constant(self.vector, ir.Undefined)
         vector = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
         first = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
         return self.builder.shuffle_vector(vector, nothing, first)
 
-    def loop(self, sums: list[Any], first: Any, limit: Any, step: int) -> tuple[list[Any], Any]:
+    def loop(
+        self, sums: list[Value], first: Value, limit: Value, step: int
+    ) -> tuple[list[Value], Value]:
         """Add rows of the panel from `first` while `step` of them are left; return where it ended.
 
         Code: a test at the head, a body of `step` rows.
@@ -137,7 +168,7 @@ class _Tile:
         builder.position_at_end(behind)
         return totals, k
 
-    def finish(self, sums: list[Any]) -> None:
+    def finish(self, sums: list[Value]) -> None:
         """Store the sums."""
         for total, place in zip(sums, self.places(), strict=True):
             self.builder.store(total, place, align=4)
@@ -148,14 +179,17 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
     def tile(
-        _typing: Any, sums: Any, at: Any, left: Any, start: Any, stride: Any,
-        panels: Any, panel: Any, width: Any, count: Any, fresh: Any,
-    ) -> Any:  # fmt: skip
+        _typing: object, sums: types.Type, at: object, left: types.Type, start: object,
+        stride: object, panels: types.Type, panel: object, width: object, count: object,
+        fresh: object,
+    ) -> Signature:  # fmt: skip
         index = types.intp
         operands = sums, index, left, index, index, panels, index, index, index, types.boolean
         del at, start, stride, panel, width, count, fresh
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(
+            context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
+        ) -> Value:
             values = list(arguments)
             for number in (0, 2, 5):
                 array = context.make_array(signature.args[number])
@@ -242,10 +276,12 @@ def accumulate(
 
 
 @intrinsic  # type: ignore[untyped-decorator, unused-ignore] # numba ships no types
-def prefetch(_typing: Any, codes: Any, index: Any) -> Any:
+def prefetch(_typing: object, codes: types.Type, index: object) -> Signature:
     """Ask for the cache line of an element that is going to be read, inside the array or not."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Context, builder: Builder, signature: Typed, arguments: Sequence[Value]
+    ) -> Value:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         address = builder.gep(array.data, [arguments[1]])
         byte = builder.bitcast(address, ir.IntType(8).as_pointer())

@@ -14,6 +14,7 @@ from nnpa_emulator.ops import (
     recurrent,
     reshape,
     transform,
+    transform_quantized,
 )
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "recurrent",
     "reshape",
     "transform",
+    "transform_quantized",
 ]

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import dlfloat, operands, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
 from nnpa_emulator.convolve import Limits, Sliding, convolve
 from nnpa_emulator.fields import bits_field, dlfloat_field
@@ -28,7 +28,6 @@ from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.widened import recall
 from nnpa_emulator.windows import (
     SAME_PADDING,
     VALID_PADDING,
@@ -37,12 +36,13 @@ from nnpa_emulator.windows import (
     before,
     count,
     require_windows,
+    unaliased,
 )
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
 CONV2D_ACT_NONE, CONV2D_ACT_RELU = 0, 1
 # What the machine accepts. Source: zDNN API Reference 1.2.0, zdnn_conv2d, hardware statuses.
-MOST_WHOLE, MOST_KERNEL, MOST_STRIDE = 448, 64, 13
+MAX_WHOLE, MAX_KERNEL, MAX_STRIDE = 448, 64, 13
 # IBM's own tests allow a convolution 64 units in the last place.
 CONVOLUTION_ULPS = 64
 
@@ -103,12 +103,12 @@ def _responses(
     window, strides = kernel.transformed_desc, (stride_height, stride_width)
     largest = max(window.dim4, window.dim3)
     field = "kernel.transformed_desc dim4 or dim3"
-    if not any(strides) and largest > MOST_WHOLE:
-        raise response(0xF002, field, largest, f"at most {MOST_WHOLE}", "c16")
-    if all(strides) and largest > MOST_KERNEL:
-        raise response(0xF003, field, largest, f"at most {MOST_KERNEL}", "c17")
-    if max(strides) > MOST_STRIDE:
-        raise response(0xF004, "a stride", max(strides), f"at most {MOST_STRIDE}", "c18")
+    if not any(strides) and largest > MAX_WHOLE:
+        raise response(0xF002, field, largest, f"at most {MAX_WHOLE}", "c16")
+    if all(strides) and largest > MAX_KERNEL:
+        raise response(0xF003, field, largest, f"at most {MAX_KERNEL}", "c17")
+    if max(strides) > MAX_STRIDE:
+        raise response(0xF004, "a stride", max(strides), f"at most {MAX_STRIDE}", "c18")
 
 
 def _convolved(
@@ -207,6 +207,9 @@ def conv2d(
     """
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
     limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
-    added, _ = recall(bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias))
+    added, _ = operands.dense(
+        bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias)
+    )
     exact = guest.accumulate == "fp64"
-    return convolve(input, kernel, added, output, sliding, limits, exact)
+    source, weights = unaliased(input, output), unaliased(kernel, output)
+    return convolve(source, weights, added, output, sliding, limits, exact)

@@ -2,13 +2,16 @@
 """Element by element: add, sub, mul, div, min, max, log, exp, sqrt, invsqrt.
 
 Shapes are transformed dims, all equal, no broadcast; tensors are DLFLOAT16 in 4DFEATURE, whatever
-layout the user's data had. A NINF operand gives NINF and a range violation, an overflow NINF with
-its sign, an underflow zero with its sign; -0 is less than +0. Padding is written as zero.
+layout the user's data had. Formulas of two operands work on their FP32 values. A NINF operand gives
+NINF and a range violation, an overflow NINF with its sign, an underflow zero with its sign; -0 is
+less than +0. Padding is written as zero.
 
 Fidelity: exact against this reference. Against hardware: consistent with the tolerances of IBM's
 own tests; ties and the approximations behind log, exp, sqrt and invsqrt are not public, and log(2)
 is known to be one ulp higher on a z16.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +22,12 @@ from nnpa_emulator.checks import require_dims, require_fields, require_same
 from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
-from nnpa_emulator.pipeline import Descriptors, operation
+from nnpa_emulator.pipeline import DEFAULT_ULPS, Descriptors, operation
+from nnpa_emulator.reference.elementwise import FORMULAS, Formula, region_of
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
+Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
@@ -42,18 +47,38 @@ def _like_input(input: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]
     return ((input.pre_transformed_desc, input.transformed_desc),)
 
 
-def _combine(number: int, a: Ztensor, b: Ztensor, output: Ztensor) -> bool:
-    return arith.binary(number, a.sticks, b.sticks, output.sticks, output.transformed_desc)
+def _binary(
+    code: FunctionCode, number: int, *, ulps: int = DEFAULT_ULPS
+) -> Callable[[Formula], Formula]:
+    """Register an operation by its formula, which works on the FP32 values of both operands.
+
+    The result is rounded to DLFLOAT16 once, what is not finite to 7FFF. `number` is that of the
+    compiled kernel which is proven to compute the same.
+    """
+
+    def decorate(formula: Formula) -> Formula:
+        def combine(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+            a, b = input_a.sticks.view(np.uint16), input_b.sticks.view(np.uint16)
+            out, region = output.sticks.view(np.uint16), region_of(output.transformed_desc)
+            return bool(elementwise.binary(number, a, b, out, region, False) == dlfloat.NINF)
+
+        FORMULAS[number] = formula
+        combine.__name__, combine.__doc__ = formula.__name__, formula.__doc__
+        register = operation(
+            code, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a, ulps=ulps
+        )
+        register(combine)
+        return formula
+
+    return decorate
 
 
 def _apply(table: dlfloat.Codes, tensor: Ztensor, output: Ztensor) -> bool:
     return arith.lookup(table, tensor.sticks, output.sticks, output.transformed_desc)
 
 
-@operation(
-    FunctionCode.NNPA_ADD, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
-)
-def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+@_binary(FunctionCode.NNPA_ADD, elementwise.ADD)
+def add(input_a: Singles, input_b: Singles) -> Singles:
     """Add: output = input_a + input_b, rounded once.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -63,13 +88,11 @@ def add(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_add.
     """
-    return _combine(elementwise.ADD, input_a, input_b, output)
+    return input_a + input_b
 
 
-@operation(
-    FunctionCode.NNPA_SUB, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
-)
-def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+@_binary(FunctionCode.NNPA_SUB, elementwise.SUB)
+def sub(input_a: Singles, input_b: Singles) -> Singles:
     """Subtract: output = input_a - input_b, rounded once.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -79,13 +102,11 @@ def sub(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_sub (which says "Since 1.1.0"; the function is in 1.0.0).
     """
-    return _combine(elementwise.SUB, input_a, input_b, output)
+    return input_a - input_b
 
 
-@operation(
-    FunctionCode.NNPA_MUL, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
-)
-def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+@_binary(FunctionCode.NNPA_MUL, elementwise.MUL)
+def mul(input_a: Singles, input_b: Singles) -> Singles:
     """Multiply: output = input_a * input_b, rounded once.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -95,13 +116,11 @@ def mul(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_mul.
     """
-    return _combine(elementwise.MUL, input_a, input_b, output)
+    return input_a * input_b
 
 
-@operation(
-    FunctionCode.NNPA_DIV, FORMAT_0, since="1.0.0", verify=_verify_binary, infer=_like_input_a
-)
-def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
+@_binary(FunctionCode.NNPA_DIV, elementwise.DIV)
+def div(input_a: Singles, input_b: Singles) -> Singles:
     """Divide: output = input_a / input_b, rounded once; anything by zero is NINF.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -111,18 +130,11 @@ def div(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_div.
     """
-    return _combine(elementwise.DIV, input_a, input_b, output)
+    return input_a / input_b
 
 
-@operation(
-    FunctionCode.NNPA_MIN,
-    FORMAT_0,
-    since="1.0.0",
-    verify=_verify_binary,
-    infer=_like_input_a,
-    ulps=0,
-)
-def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
+@_binary(FunctionCode.NNPA_MIN, elementwise.MIN, ulps=0)
+def min(input_a: Singles, input_b: Singles) -> Singles:  # noqa: A001 - zDNN's name
     """Select the lesser of input_a and input_b, exactly.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -132,18 +144,12 @@ def min(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_min.
     """
-    return _combine(elementwise.MIN, input_a, input_b, output)
+    negative_first = np.where(np.signbit(input_a), input_a, input_b)
+    return np.where(input_a == input_b, negative_first, np.minimum(input_a, input_b))
 
 
-@operation(
-    FunctionCode.NNPA_MAX,
-    FORMAT_0,
-    since="1.0.0",
-    verify=_verify_binary,
-    infer=_like_input_a,
-    ulps=0,
-)
-def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A001 - zDNN's name
+@_binary(FunctionCode.NNPA_MAX, elementwise.MAX, ulps=0)
+def max(input_a: Singles, input_b: Singles) -> Singles:  # noqa: A001 - zDNN's name
     """Select the greater of input_a and input_b, exactly.
 
     1. output, then input_b, has the dims of input_a, else ZDNN_INVALID_SHAPE.
@@ -153,7 +159,8 @@ def max(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:  # noqa: A
     A tensor's type is tested before its format, and output before input_b.
     Source: zDNN API Reference 1.2.0, zdnn_max.
     """
-    return _combine(elementwise.MAX, input_a, input_b, output)
+    positive_first = np.where(np.signbit(input_a), input_b, input_a)
+    return np.where(input_a == input_b, positive_first, np.maximum(input_a, input_b))
 
 
 def _log(values: Doubles) -> Doubles:

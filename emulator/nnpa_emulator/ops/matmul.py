@@ -10,10 +10,9 @@ Neither the order of summation on hardware nor whether it compares rounded sums 
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from nnpa_emulator.fields import bits_field
-from nnpa_emulator.instruction import OperandRule, Operation, response
+from nnpa_emulator.instruction import Argument, OperandRule, Operation, response
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, LIBRARY_VERSIONS, FunctionCode, Guest
 from nnpa_emulator.matrix import (
     infer_product,
@@ -44,7 +43,7 @@ def _verify(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check as the library does with precheck: c1 to c9."""
     require_shapes(code, input_a, input_b, input_c, output, **scalars)
@@ -223,14 +222,10 @@ def matmul_bcast_op(
     is in 1.0.0); function codes, formats and the order of checks are the zDNN library's.
     """
     chosen = _choose(call.guest, input_a, input_b, op_type)
-    arguments = {
-        "input_a": input_a,
-        "input_b": input_b,
-        "input_c": input_c,
-        "op_type": op_type,
-        "output": output,
-    }
-    return issue(call, chosen, arguments)
+    return issue(
+        chosen, call,
+        input_a=input_a, input_b=input_b, input_c=input_c, op_type=op_type, output=output,
+    )  # fmt: skip
 
 
 # What the function was in 1.0.0, and what recurrent layers issue.
@@ -269,16 +264,12 @@ def matmul_transpose_op(
     Source: zDNN API Reference 1.2.0, zdnn_matmul_transpose_op (which says "Since 1.0.0"; the
     function is in 1.1.0); the order of checks is the zDNN library's.
     """
-    arguments = {
-        "input_a": input_a,
-        "input_b": input_b,
-        "input_c": input_c,
-        "transpose_a": bool(transpose_a),
-        "transpose_b": bool(transpose_b),
-        "op_type": op_type,
-        "output": output,
-    }
-    return issue(call, _TRANSPOSING[select(input_a, input_b)], arguments)
+    return issue(
+        _TRANSPOSING[select(input_a, input_b)], call,
+        input_a=input_a, input_b=input_b, input_c=input_c,
+        transpose_a=bool(transpose_a), transpose_b=bool(transpose_b),
+        op_type=op_type, output=output,
+    )  # fmt: skip
 
 
 FUNCTIONS["matmul_transpose_op"] = replace(

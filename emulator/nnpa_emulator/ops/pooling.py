@@ -31,11 +31,12 @@ from nnpa_emulator.windows import (
     before,
     count,
     require_windows,
+    unaliased,
 )
 from nnpa_emulator.ztensor import Ztensor
 
 # What the machine accepts. Source: zDNN API Reference 1.2.0, zdnn_avgpool2d, hardware statuses.
-MOST_WHOLE, MOST_WINDOW, MOST_STRIDE, MOST_INPUT = 1024, 64, 30, 1024
+MAX_WHOLE, MAX_WINDOW, MAX_STRIDE, MAX_INPUT = 1024, 64, 30, 1024
 # IBM's own tests allow pooling 64 units in the last place.
 POOL_ULPS = 64
 
@@ -103,11 +104,11 @@ def _responses(
         limit = "VALID_PADDING or SAME_PADDING"
         raise response(0xF000, "padding_type", padding_type, limit, "c10")
     if not any(strides.values()):
-        _require_at_most(MOST_WHOLE, windows | sizes, 0xF001, "c11")
+        _require_at_most(MAX_WHOLE, windows | sizes, 0xF001, "c11")
     elif all(strides.values()):
-        _require_at_most(MOST_WINDOW, windows, 0xF002, "c12")
-        _require_at_most(MOST_STRIDE, strides, 0xF003, "c13")
-        _require_at_most(MOST_INPUT, sizes, 0xF004, "c14")
+        _require_at_most(MAX_WINDOW, windows, 0xF002, "c12")
+        _require_at_most(MAX_STRIDE, strides, 0xF003, "c13")
+        _require_at_most(MAX_INPUT, sizes, 0xF004, "c14")
 
 
 def _require_at_most(limit: int, fields: dict[str, int], code: int, label: str) -> None:
@@ -146,7 +147,8 @@ def _pool(
     _, high, wide, _ = source.dims
     above = before(high, windows[0], strides[0], padding)
     left = before(wide, windows[1], strides[1], padding)
-    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
+    codes = unaliased(input, output).sticks.view(np.uint16)
+    out = output.sticks.view(np.uint16)
     window = (*windows, *strides, above, left)
     places = (target.dims, target.pages)
     largest = kernel(codes, out, source.dims, source.pages, *places, window)

@@ -11,7 +11,6 @@ Scratch: 16 MB each of input_a and input_b, 32 MB of sums, and c~.
 
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from nnpa_emulator.dlfloat import MAGNITUDE, MAX_VALUE, NINF, scalar_to_dlfloat
 from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import (
     Alignment,
+    Argument,
     OperandRule,
     Operation,
     require_storage,
@@ -91,7 +91,7 @@ def _verify(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check as the library does with precheck: c3 to c13."""
     require_shapes(code, input_a, input_b, input_c, output, first=3)
@@ -122,7 +122,7 @@ def _relate(
     input_b: Ztensor,
     input_c: Ztensor,
     output: Ztensor,
-    **scalars: Any,
+    **scalars: Argument,
 ) -> None:
     """Check what ends the program when it does not hold: shapes, then offset and clips."""
     require_shapes(code, input_a, input_b, input_c, output, first=3)
@@ -254,7 +254,8 @@ def _make_bias(
         status = Status.ZDNN_ALLOCATION_FAILURE
         raise Refused(status, "work area", f"{size} bytes", "allocatable")
     bias = Ztensor(desc, desc, size, memory)
-    require_storage({"input_b": b, "input_c": c})
+    require_storage("input_b", b)
+    require_storage("input_c", c)
     weights = (_INT8, DataFormats.ZDNN_FORMAT_4DWEIGHTS)
     kinds = b.transformed_desc.type, b.transformed_desc.format
     if kinds == weights and c.transformed_desc.format == _FEATURE and _fits(code, a, b, c, y):
@@ -357,13 +358,13 @@ def quantized_matmul_op(
         scales = scales_of(input_a, input_b, input_c, output)
         if not adding and Single(Single(scales.sa * scales.sb) / scales.sc) < 0:
             op_type = _MIRRORED.get(op_type, op_type)
-        arguments: dict[str, Any] = {
-            "input_a": input_a, "input_b": input_b, "input_c": bias, "op_type": op_type,
+        outcome = issue(
+            _OPERATIONS[code], Call(call.guest, alignment),
+            input_a=input_a, input_b=input_b, input_c=bias, op_type=op_type,
             **_parameters(call.guest, scales, adding, on_the_fly),
-            "clip_min": clip_min if on_the_fly else 0, "clip_max": clip_max if on_the_fly else 0,
-            "output": output,
-        }  # fmt: skip
-        outcome = issue(Call(call.guest, alignment), _OPERATIONS[code], arguments)
+            clip_min=clip_min if on_the_fly else 0, clip_max=clip_max if on_the_fly else 0,
+            output=output,
+        )  # fmt: skip
         correcting = scales.zb != 0 and not pre_computed
         passing = correcting or dequantize or not disable_clipping
         if outcome.status == Status.ZDNN_OK and adding and passing:

@@ -18,9 +18,8 @@ Fidelity: as `matmul` for the products; the interior of the activation functions
 is exact to 1e-10 here, h from the unrounded c.
 """
 
-from typing import Any
-
 from nnpa_emulator.arith import explain_violation
+from nnpa_emulator.instruction import Argument
 from nnpa_emulator.kernels import layers
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
@@ -210,12 +209,12 @@ def _infer(
     return user, h0_desc.with_dims((timesteps, 1, batch, width))
 
 
-def _infer_lstm(**arguments: Any) -> tuple[Descriptors, ...]:
-    last: dict[str, Any] = {**arguments, "all_timesteps": False}
+def _infer_lstm(**arguments: Argument) -> tuple[Descriptors, ...]:
+    last: dict[str, Argument] = {**arguments, "all_timesteps": False}
     return _infer(**arguments), _infer(**last)
 
 
-def _infer_gru(**arguments: Any) -> tuple[Descriptors, ...]:
+def _infer_gru(**arguments: Argument) -> tuple[Descriptors, ...]:
     return (_infer(**arguments),)
 
 

@@ -43,7 +43,8 @@ def reshape_ztensor(call: Call, src: Ztensor, dest: Ztensor) -> Outcome:
     before, after = src.transformed_desc, dest.transformed_desc
     if before.dims == after.dims:
         size = stick_bytes(before)
-        require_storage({"src": src, "dest": dest}, size)
+        require_storage("src", src, size)
+        require_storage("dest", dest, size)
         if size:
             dest.sticks[:size] = src.sticks[:size]
         dest.is_transformed = True
@@ -93,8 +94,8 @@ def _copy_rows(src: Ztensor, dest: Ztensor) -> Outcome:
         before, after = (
             replace(desc, type=int(DataTypes.ZDNN_DLFLOAT16)) for desc in (before, after)
         )
-    require_storage({"src": src}, stick_bytes(before))
-    require_storage({"dest": dest}, stick_bytes(after))
+    require_storage("src", src, stick_bytes(before))
+    require_storage("dest", dest, stick_bytes(after))
     if stick_bytes(before):
         stick.write_cells(stick.read_cells(src.sticks, before), after, dest.sticks)
     dest.is_transformed = True
@@ -144,7 +145,7 @@ def getrange_ztensor(call: Call, ztensor: Ztensor) -> Outcome:
         (desc.type, DataTypes.ZDNN_DLFLOAT16, Status.ZDNN_INVALID_TYPE, "type", "c4"),
     ):
         require_in(value, (expected,), status, f"{name}.{field}", label)
-    require_storage({"ztensor": ztensor})
+    require_storage("ztensor", ztensor)
     require_vector_nnp(call.guest)
     if 0 in desc.dims:
         return Outcome(value=(-0.0, 0.0))

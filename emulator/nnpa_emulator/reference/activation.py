@@ -7,8 +7,7 @@ Source: zDNN API Reference 1.2.0, zdnn_softmax and zdnn_softmax_mask.
 import numpy as np
 
 from nnpa_emulator import dlfloat
-from nnpa_emulator.reference.layout import Codes, Dims, Pages, fill, gather, largest
-from nnpa_emulator.reference.rounding import from_double
+from nnpa_emulator.reference.layout import Codes, Dims, Pages, fill, gather
 
 
 def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log: bool) -> np.uint16:
@@ -23,6 +22,6 @@ def softmax(codes: Codes, out: Codes, dims: Dims, pages: Pages, count: int, log:
         total = exponentials.sum(axis=-1, keepdims=True)
         results = shifted - np.log(total) if log else exponentials / total
     rounded = np.zeros(dims, np.uint16)
-    rounded[..., :count] = from_double(results)
+    rounded[..., :count] = dlfloat.result_from_fp64(results)
     fill(out, rounded, pages)
-    return largest(rounded)
+    return dlfloat.largest(rounded)

@@ -23,11 +23,9 @@ from nnpa_emulator.reference.layout import (
     Span,
     Words,
     gather,
-    largest,
     rows_of,
     view,
 )
-from nnpa_emulator.reference.rounding import from_double, from_single
 
 Tile: TypeAlias = tuple[int, int, int, int, int, int]
 """First window and number of windows along dim4, dim3, dim2."""
@@ -131,9 +129,9 @@ def correlate(
         for index, row in enumerate(panel):
             element = index // run * line + index % run
             sums += source[starts + element][:, None] * row
-        codes = from_single(_limited(sums[:, : added.size] + added, *limits))
+        codes = dlfloat.result_from_fp32(_limited(sums[:, : added.size] + added, *limits))
         _store(codes, out, pages, tile, first + channel)
-        highest = max(highest, largest(codes))
+        highest = max(highest, dlfloat.largest(codes))
     return highest
 
 
@@ -143,9 +141,9 @@ def store_fp64(
 ) -> np.uint16:  # fmt: skip
     """Add the bias, limit and store sums of a tile; return the largest magnitude."""
     values = sums + bias[first : first + sums.shape[1]].astype(np.float64)
-    codes = from_double(_limited(values, np.float64(low), np.float64(high)))
+    codes = dlfloat.result_from_fp64(_limited(values, np.float64(low), np.float64(high)))
     _store(codes, out, pages, tile, first)
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 Values = TypeVar("Values", Singles, Doubles)

@@ -11,19 +11,19 @@ import numpy as np
 from nnpa_emulator import dlfloat
 from nnpa_emulator.reference.layout import (
     CELLS,
+    NINF,
     STICKS,
     Bytes,
     Codes,
     Doubles,
     Singles,
     Words,
-    largest,
     matrices,
     write_block,
 )
 from nnpa_emulator.reference.matmul import clear_padding
 from nnpa_emulator.reference.recurrent import encode_double, gru_cell, lstm_cell
-from nnpa_emulator.reference.rounding import NINF, from_single, multiply_in_order
+from nnpa_emulator.reference.sums import multiply_in_order
 
 Shape: TypeAlias = tuple[int, int, int, int, int]
 """Timesteps, batch, features, hidden size, gates (4 of LSTM, 3 of GRU)."""
@@ -70,7 +70,7 @@ def _multiply(rows: Singles, panels: Singles, biases: Singles, width: int) -> Co
     weights = panels[:-1].reshape(-1, inner, width)
     with np.errstate(all="ignore"):
         sums = [multiply_in_order(rows, panel) for panel in weights]
-        return from_single(np.stack(sums) + biases.reshape(-1, 1, width))
+        return dlfloat.result_from_fp32(np.stack(sums) + biases.reshape(-1, 1, width))
 
 
 def fuse(
@@ -87,7 +87,7 @@ def fuse(
     codes = _multiply(rows, panels, bias, gates * UNITS)
     order = codes.reshape(len(codes), timesteps, batch, -1).transpose(1, 0, 2, 3)
     fused[: codes.size] = order.ravel()
-    if largest(codes) == NINF:
+    if dlfloat.largest(codes) == NINF:
         return GATES_VIOLATED
     highest = np.abs(rows).max(initial=0)
     return COMPLETED if _is_harmless(features, highest, panels[-1], between) else PADDED
@@ -118,7 +118,7 @@ def run_layer(
     for step in range(timesteps):
         timestep = timesteps - 1 - step if backward else step
         added = _multiply(h, panels, bias, gates * UNITS)
-        if largest(added) == NINF:
+        if dlfloat.largest(added) == NINF:
             return GATES_VIOLATED
         if probing:
             break
@@ -126,7 +126,7 @@ def run_layer(
         codes = _cell(x, y, c.astype(np.float64))
         _store(codes, outputs, target, (timestep, step, timesteps), batch)
         h, c = dlfloat.to_fp32(codes[0]), dlfloat.to_fp32(codes[-1])
-        if max(map(largest, codes)) == NINF:
+        if max(map(dlfloat.largest, codes)) == NINF:
             return STATES_VIOLATED
     return COMPLETED
 

@@ -31,7 +31,8 @@ PAGE_BYTES: Final = 4096
 STICK_BYTES: Final = 128
 STICKS: Final = 32
 CELLS: Final = 64
-MAGNITUDE: Final = np.uint16(0x7FFF)
+MAGNITUDE: Final = np.uint16(dlfloat.MAGNITUDE)
+NINF: Final = np.uint16(dlfloat.NINF)
 
 
 def view(sticks: npt.NDArray[Cell], dims: Dims, pages: Pages) -> npt.NDArray[Cell]:
@@ -106,11 +107,6 @@ def write_block(
     for column in range(target.shape[1]):
         part = cells[..., column * target.shape[3] :][..., : target.shape[3]]
         target[:, column, :, : part.shape[-1]] = part
-
-
-def largest(codes: Codes) -> np.uint16:
-    """Return the largest magnitude of codes: 7FFF says that NINF is among them."""
-    return np.uint16((codes & MAGNITUDE).max(initial=0))
 
 
 def clear_padding(out: Codes, dims: Dims, pages: Pages) -> None:

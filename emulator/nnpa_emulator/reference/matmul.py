@@ -13,6 +13,7 @@ import numpy.typing as npt
 from nnpa_emulator import dlfloat
 from nnpa_emulator.reference.layout import (
     CELLS,
+    NINF,
     Bytes,
     Codes,
     Place,
@@ -21,13 +22,12 @@ from nnpa_emulator.reference.layout import (
     Words,
     block_view,
     fill,
-    largest,
     matrices,
     matrix_pages,
     read_block,
     write_block,
 )
-from nnpa_emulator.reference.rounding import NINF, from_single, multiply_in_order
+from nnpa_emulator.reference.sums import multiply_in_order
 
 Shape: TypeAlias = tuple[int, int, int, int, int, int, int]
 """Stacks of a, b, c and output; rows, inner dimension and columns of the product."""
@@ -56,9 +56,11 @@ def multiply(
     for stack in range(stacks):
         sums = multiply_in_order(left[stack % stacks_a], right[stack % stacks_b])
         row = operand[stack % stacks_c]
-        results[stack, 0] = _compare(sums, row, relations) if relations else from_single(sums + row)
+        results[stack, 0] = (
+            _compare(sums, row, relations) if relations else dlfloat.result_from_fp32(sums + row)
+        )
     fill(output.view(np.uint16), results, matrix_pages(rows, columns))
-    return largest(results)
+    return dlfloat.largest(results)
 
 
 def _turned(buffer: Bytes, stacks: int, rows: int, columns: int, turned: bool) -> Singles:
@@ -91,7 +93,7 @@ def decode_block(sticks: Codes, words: Words, place: Place, rows: Span, columns:
     """Widen a block of matrices to FP32 bits; return the largest magnitude of the codes."""
     codes = read_block(sticks, place, rows, columns)
     words[:] = dlfloat.to_fp32(codes).view(np.uint32).ravel()
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def store_relations(
@@ -105,7 +107,7 @@ def store_relations(
     row = operand.reshape(-1, 1, columns[1])
     codes = _compare(sums.reshape(place[3], rows[1], columns[1]), row, relations)
     write_block(codes, sticks, place, rows, columns)
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def store_codes(codes: Codes, sticks: Codes, place: Place, rows: Span, columns: Span) -> None:

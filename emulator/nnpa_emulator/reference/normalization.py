@@ -13,6 +13,7 @@ from nnpa_emulator import dlfloat
 from nnpa_emulator.reference.layout import (
     CELLS,
     MAGNITUDE,
+    NINF,
     Codes,
     Dims,
     Doubles,
@@ -20,9 +21,8 @@ from nnpa_emulator.reference.layout import (
     Singles,
     fill,
     gather,
-    largest,
 )
-from nnpa_emulator.reference.rounding import NINF, add_in_order, from_double, from_single
+from nnpa_emulator.reference.sums import add_in_order
 
 GREATEST, LEAST = np.int16(0x7FFF), np.int16(-0x8000)
 
@@ -46,9 +46,9 @@ def scale(
     """Compute x * factor + added of each channel, rounded once; return the largest magnitude."""
     x = dlfloat.to_fp32(gather(codes, dims, pages))
     with np.errstate(all="ignore"):
-        results = from_single(_to_odd(x * factors, np.broadcast_to(added, x.shape)))
+        results = dlfloat.result_from_fp32(_to_odd(x * factors, np.broadcast_to(added, x.shape)))
     fill(out, results, pages)
-    return largest(results)
+    return dlfloat.largest(results)
 
 
 def _to_odd(a: Singles, b: Singles) -> Singles:
@@ -94,9 +94,9 @@ def standardise(
     x = _values(codes, dims, pages)
     with np.errstate(all="ignore"):
         moved = (x - means[:, None, None, None]) * factors[:, None, None, None] + added
-    results = from_double(moved)
+    results = dlfloat.result_from_fp64(moved)
     fill(out, results, pages)
-    return largest(results)
+    return dlfloat.largest(results)
 
 
 def keys_of(codes: Codes, greatest: bool) -> npt.NDArray[np.int16]:
@@ -120,4 +120,4 @@ def extremes(
     keys = keys_of(gather(codes, dims, pages), greatest).reshape(-1, dims[3])
     positions[:] = keys.argmax(axis=1) if greatest else keys.argmin(axis=1)
     codes_found[:] = codes_of(keys[np.arange(len(keys)), positions])
-    return largest(codes_found)
+    return dlfloat.largest(codes_found)

@@ -11,9 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from nnpa_emulator import dlfloat
-from nnpa_emulator.reference.layout import Codes, Dims, Pages, fill, gather, largest
+from nnpa_emulator.reference.layout import Codes, Dims, Pages, fill, gather
 from nnpa_emulator.reference.normalization import codes_of, keys_of
-from nnpa_emulator.reference.rounding import add_in_order, from_double
+from nnpa_emulator.reference.sums import add_in_order
 
 Window: TypeAlias = tuple[int, int, int, int, int, int]
 """Height and width of the window, strides (height, width), padding before (height, width)."""
@@ -38,9 +38,9 @@ def average(
         for o2, across in enumerate(_reach(sizes[2], step2, left, width, dims[2])):
             count = (down.stop - down.start) * (across.stop - across.start)
             means[:, o3, o2] = add_in_order(lines[:, across].swapaxes(0, 1)) / count
-    results = from_double(means)
+    results = dlfloat.result_from_fp64(means)
     fill(out, results, places)
-    return largest(results)
+    return dlfloat.largest(results)
 
 
 def maximum(
@@ -55,4 +55,4 @@ def maximum(
             best[:, o3, o2] = keys[:, down, across].max(axis=(1, 2))
     results = codes_of(best)
     fill(out, results, places)
-    return largest(results)
+    return dlfloat.largest(results)

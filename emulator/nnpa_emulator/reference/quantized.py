@@ -21,7 +21,6 @@ from nnpa_emulator.reference.layout import (
     read_block,
     write_block,
 )
-from nnpa_emulator.reference.rounding import from_single
 
 Sums: TypeAlias = npt.NDArray[np.int64]
 Finish: TypeAlias = tuple[bool, bool, np.float32, np.float32, np.float32, np.float32]
@@ -107,4 +106,4 @@ def finish(
             values = _clip(np.rint(values), low, high)
         if dequantizing:
             values = (values - offset) * scale
-    write_block(from_single(values)[None], sticks, place, *whole)
+    write_block(dlfloat.result_from_fp32(values)[None], sticks, place, *whole)

@@ -10,8 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnpa_emulator import dlfloat
-from nnpa_emulator.reference.layout import Codes, Doubles, Singles, largest, write_block
-from nnpa_emulator.reference.rounding import NINF, from_single
+from nnpa_emulator.reference.layout import NINF, Codes, Doubles, Singles, write_block
 
 Sizes: TypeAlias = tuple[int, int, int, int]
 """Rows, hidden size, columns of a gate in a row of fused and of added gates."""
@@ -60,16 +59,16 @@ def gru_cell(x: Doubles, y: Doubles, h: Doubles) -> Doubles:
 
 def round_sums(sums: Singles, bias: Singles) -> np.uint16:
     """Add a bias to rows of FP32 sums and round them in place; return the largest magnitude."""
-    codes = from_single(sums.reshape(-1, bias.size) + bias)
+    codes = dlfloat.result_from_fp32(sums.reshape(-1, bias.size) + bias)
     sums[:] = dlfloat.to_fp32(codes).ravel()
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def round_doubles(sums: Doubles, bias: Singles, rounded: Singles) -> np.uint16:
     """Add a bias to rows of float64 sums and round them; return the largest magnitude."""
     codes = encode_double(sums.reshape(-1, bias.size) + bias)
     rounded[:] = dlfloat.to_fp32(codes).ravel()
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def lstm_step(
@@ -87,7 +86,7 @@ def lstm_step(
     c[:], h[:] = dlfloat.to_fp32(c_codes).ravel(), dlfloat.to_fp32(h_codes).ravel()
     _store(h_codes, h_cells, h_place)
     _store(c_codes, c_cells, c_place)
-    return max(largest(c_codes), largest(h_codes))
+    return max(dlfloat.largest(c_codes), dlfloat.largest(h_codes))
 
 
 def gru_step(
@@ -100,7 +99,7 @@ def gru_step(
     codes = encode_double(state)
     h[:] = dlfloat.to_fp32(codes).ravel()
     _store(codes, h_cells, h_place)
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def _gates(rows: Singles, sizes: Sizes, width: int, gates: int) -> Doubles:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator import dlfloat
-from nnpa_emulator.reference.layout import Codes, Dims, Pages, Words, fill, gather, largest
+from nnpa_emulator.reference.layout import Codes, Dims, Pages, Words, fill, gather
 
 Cell = TypeVar("Cell", np.uint8, np.uint16, np.uint32)
 
@@ -45,14 +45,14 @@ def unstickify_fp32(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np
     """Widen DLFLOAT16 sticks to FP32 bits; return the largest magnitude of the codes."""
     codes = gather(sticks, dims, pages)
     words[:] = dlfloat.to_fp32(codes).view(np.uint32).ravel()
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def unstickify_nchw(sticks: Codes, words: Words, dims: Dims, pages: Pages) -> np.uint16:
     """Widen DLFLOAT16 sticks to FP32 bits in NCHW order."""
     codes = gather(sticks, dims, pages)
     words[:] = dlfloat.to_fp32(codes).view(np.uint32).transpose(0, 3, 1, 2).ravel()
-    return largest(codes)
+    return dlfloat.largest(codes)
 
 
 def stickify_table(

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
@@ -187,10 +187,9 @@ class Builder:
     def _untransform(self, value: Value) -> int:
         if not value.tensors:
             raise ValueError(f"{value.name} exists in no form")
-        ranked = sorted(
+        chosen = min(
             value.tensors, key=lambda arrangement: (not arrangement.plain, arrangement.order)
         )
-        chosen = ranked[0]
         direct = chosen.plain or is_channels_last(value.dims, chosen)
         permutation = whole(value.dims, chosen.order)
         shape = value.dims if direct else tuple(value.dims[axis] for axis in permutation)
@@ -217,10 +216,11 @@ class Builder:
         """Return a value known at import."""
         return Value(name or f"constant_{self._last}", array.dtype, array.shape, constant=array)
 
-    def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+    def host(self, op_type: str, inputs: Sequence[Value | None], **attributes: object) -> Value:
         """Return the one output of a node that the import adds, computed at once if it can be."""
         names = ["" if value is None else f"i{at}" for at, value in enumerate(inputs)]
-        proto = helper.make_node(op_type, names, ["o"], **attributes)
+        proto = helper.make_node(op_type, names, ["o"])
+        proto.attribute.extend(map(helper.make_attribute, attributes, attributes.values()))
         renamed = [
             value and Value(name, value.dtype, value.shape, constant=value.constant)
             for name, value in zip(names, inputs, strict=True)
@@ -378,7 +378,7 @@ class Builder:
 
     # Calls.
 
-    def call(self, verb: str, **arguments: Any) -> None:
+    def call(self, verb: str, **arguments: object) -> None:
         """Emit an operation of the accelerator; tensors are ids."""
         self.functions.append(verb)
         self.steps.append(AcceleratorStep(self.node, verb, arguments))

@@ -65,6 +65,8 @@ View: TypeAlias = tuple[Value, tuple[int, ...] | None]
 """A value in another shape or order: its source, and the permutation of a transposition."""
 Type: TypeAlias = tuple[DType | None, Shape | None]
 UNKNOWN: Type = (None, None)
+Attributes: TypeAlias = Mapping[str, Any]
+"""A node's attributes by name; the operator decides the type of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class OnnxNode:
     opset: int
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...]
-    attributes: Mapping[str, Any]
+    attributes: Attributes
 
     @property
     def op_type(self) -> str:
@@ -105,17 +107,19 @@ class OnnxNode:
         return None if value is None else value.constant
 
 
-def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+def attributes_of(node: onnx.NodeProto) -> Attributes:
     """Return a node's attributes as Python values, strings decoded."""
-    attributes: dict[str, Any] = {}
-    for attribute in node.attribute:
-        value = helper.get_attribute_value(attribute)
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        elif isinstance(value, list) and value and isinstance(value[0], bytes):
-            value = [item.decode("utf-8", "replace") for item in value]
-        attributes[attribute.name] = value
-    return attributes
+    return {
+        attribute.name: _decoded(helper.get_attribute_value(attribute))
+        for attribute in node.attribute
+    }
+
+
+def _decoded(value: object) -> object:
+    """Return an attribute's value, or the values of its list, with bytes decoded."""
+    if isinstance(value, list):
+        return [_decoded(element) for element in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def type_of(proto: onnx.TypeProto) -> Type:

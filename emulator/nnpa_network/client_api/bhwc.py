@@ -20,7 +20,6 @@ above 65535, is our reading.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -69,10 +68,18 @@ class IoTensor:
         """Bytes of one batch."""
         return byte_size(math.prod(self.dims), self.format)
 
-    def describe(self, n_batches: int = 1, **more: Any) -> Buffer:
-        """Return its descriptor: `more` are further fields of `Buffer`."""
+    def describe(
+        self,
+        n_batches: int = 1,
+        data: bytes | None = None,
+        offset: int | None = None,
+        meta_info: MetaInfo | None = None,
+    ) -> Buffer:
+        """Return its descriptor; the arguments are fields of `Buffer`."""
         height, width, channels = self.dims
-        return Buffer(self.format, n_batches, height, width, channels, **more)
+        return Buffer(
+            self.format, n_batches, height, width, channels, data, offset, meta_info=meta_info
+        )
 
     def to_model(self, data: memoryview) -> Array:
         """Return one batch in the model's shape and type."""

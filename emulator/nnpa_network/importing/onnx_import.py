@@ -185,7 +185,8 @@ def _require_contained(proto: onnx.ModelProto, most: int) -> None:
     """Refuse data outside of the bytes, and more of it than allowed, before any is unpacked."""
     total = 0
     for node, tensor in tensors(proto):
-        if fault := fault_of(node, tensor):
+        fault = fault_of(node, tensor)
+        if fault or isinstance(tensor, onnx.SparseTensorProto):
             raise ModelRefused(fault, node)
         title = f"tensor {tensor.name}" if tensor.name else "a tensor"
         total += _bytes(tensor, node, title)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from nnpa_network.program import ModelRefused, Node, Program
 
@@ -98,30 +98,40 @@ def ruled(rules: Sequence[Rule], op_type: str, name: str) -> str:
 def read_placement(text: str) -> tuple[Rule, ...]:
     """Read a device placement file; raise `ModelRefused` naming the entry that is wrong."""
     try:
-        content: Any = json.loads(text)
+        content: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelRefused("the device placement file is not JSON") from error
-    fields = cast(dict[str, Any], content) if isinstance(content, dict) else {}
-    entries: Any = fields.get("device_placement")
+    entries = _fields(content).get("device_placement")
     if not isinstance(entries, list):
         raise ModelRefused("the device placement file has no list device_placement")
-    rows: list[Any] = entries
-    return tuple(_rule(index, row) for index, row in enumerate(rows))
+    return tuple(_rule(index, entry) for index, entry in enumerate(cast(list[object], entries)))
 
 
-def _rule(index: int, entry: Any) -> Rule:
-    where = f"device_placement[{index}]"
-    fields = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
-    texts = [fields.get(name, ".*") for name in ("node_type", "onnx_node_name")]
+def _fields(content: object) -> dict[str, object]:
+    """Return the members of a JSON object, none for any other JSON value."""
+    return cast(dict[str, object], content) if isinstance(content, dict) else {}
+
+
+def _rule(index: int, entry: object) -> Rule:
+    where, fields = f"device_placement[{index}]", _fields(entry)
     device = fields.get("device")
-    if device not in _FILE_DEVICES:
+    if not isinstance(device, str) or device not in _FILE_DEVICES:
         raise ModelRefused(f"{where}.device is {device!r}, must be nnpa, cpu or empty")
-    for name, pattern in zip(("node_type", "onnx_node_name"), texts, strict=True):
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError) as error:
-            raise ModelRefused(f"{where}.{name} is {pattern!r}, no pattern") from error
-    return Rule(str(texts[0]), str(texts[1]), _FILE_DEVICES[device])
+    node_type, node_name = (
+        _pattern(where, name, fields.get(name, ".*")) for name in ("node_type", "onnx_node_name")
+    )
+    return Rule(node_type, node_name, _FILE_DEVICES[device])
+
+
+def _pattern(where: str, name: str, text: object) -> str:
+    refusal = ModelRefused(f"{where}.{name} is {text!r}, no pattern")
+    if not isinstance(text, str):
+        raise refusal
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise refusal from error
+    return text
 
 
 def write_placement(report: Report) -> str:

@@ -2,7 +2,6 @@
 """Conversions of arrays before and after a program's calls."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -46,7 +45,7 @@ def raw(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
-def shaped(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
+def shaped(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
     """Return what a call gave as an array of a type and shape."""
     array = np.asarray(value)
     if dtype == ml_dtypes.bfloat16 and array.dtype == np.uint16:

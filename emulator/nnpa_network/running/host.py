@@ -7,7 +7,7 @@ Source: ONNX Runtime, Python API, InferenceSession.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -127,9 +127,10 @@ def _compile(
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
         try:
-            return list(session.run(outputs, dict(zip(present, arrays, strict=True))))
+            results = session.run(outputs, dict(zip(present, arrays, strict=True)))
         except _REJECTIONS as error:
             raise HostError(_sentence(error)) from error
+        return [np.asarray(result) for result in results]
 
     return kernel
 
@@ -142,7 +143,7 @@ def _session(
     opset: int,
     types: dict[str, DType],
     shapes: dict[str, tuple[int, ...]],
-) -> Any:
+) -> onnxruntime.InferenceSession:
     """Make a session for a model of this one node."""
     inputs = [
         helper.make_tensor_value_info(
@@ -160,7 +161,7 @@ def _session(
     return _load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
 
 
-def _load(model: onnx.ModelProto) -> Any:
+def _load(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

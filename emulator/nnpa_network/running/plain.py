@@ -3,7 +3,7 @@
 
 Statuses: an element range violation is recorded and the run goes on, as it does on the machine.
 A conversion failure of a transform is treated alike, because compiled programs do not look at it:
-the sticks hold a non-numeric value and the next operation meets it. Any other status ends the run.
+the sticks hold a non-numeric value and the next operation meets it. Every other status ends it.
 Source: zDNN API Reference 1.2.0, "Hardware Statuses", ZDNN_ELEMENT_RANGE_VIOLATION.
 """
 

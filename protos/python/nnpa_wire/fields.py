@@ -34,14 +34,14 @@ def fields(view: memoryview) -> Iterator[Field]:
     position, end = 0, len(view)
     while position < end:
         start = position
-        tag, position = _varint(view, position)
+        tag, position = read_varint(view, position)
         kind = tag & 7
         value = position
         if kind == BYTES:
-            size, value = _varint(view, position)
+            size, value = read_varint(view, position)
             position = value + size
         elif kind == _VARINT:
-            _, position = _varint(view, position)
+            _, position = read_varint(view, position)
         else:
             position += _FIXED.get(kind, end)
         if position > end:
@@ -49,7 +49,7 @@ def fields(view: memoryview) -> Iterator[Field]:
         yield Field(tag >> 3, kind, start, value, position)
 
 
-def _varint(view: memoryview, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """Return a number and where it ends."""
     number = 0
     for shift in range(0, 70, 7):

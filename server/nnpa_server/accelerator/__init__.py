@@ -2,16 +2,16 @@
 """nnpa.zdnn.v1: AcceleratorService with sessions, lists of operations, transfers; TraceService."""
 
 from nnpa_server.accelerator.handlers import add_to, conversation_of
-from nnpa_server.accelerator.operation_specs import ARMS, Arm
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS, OperationSpec
 from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.trace_service import TRACE_SERVICE, TraceService
 
 __all__ = [
-    "ARMS",
+    "OPERATION_SPECS",
     "SERVICE",
     "TRACE_SERVICE",
     "AcceleratorService",
-    "Arm",
+    "OperationSpec",
     "TraceService",
     "add_to",
     "conversation_of",

@@ -19,15 +19,11 @@ def run_with_new(
     path: CallPath, session: Session, step: Step, tensors: dict[str, Ztensor]
 ) -> Outcome:
     """Run an operation that brings tensors inline or creates some; fill `tensors` with them."""
-    arm, references = step.arm, step.references.items()
-    for name, (which, message) in references:
-        if which == "inline_ztensor":
-            place = f"{step.path}.{name}.inline_ztensor"
-            operand = Operand(message, place, name not in arm.read, arm.may_leave)
-            tensors[name] = read_operand(session, operand)
-    created = {
-        name: number for name, (which, number) in step.references.items() if which == "new_id"
-    }
+    spec, created = step.spec, step.new_ids
+    for name, message in step.inline.items():
+        place = f"{step.path}.{name}.inline_ztensor"
+        operand = Operand(message, place, name not in spec.read, spec.may_leave)
+        tensors[name] = read_operand(session, operand)
     try:
         tensors.update(_allocate_new(session, step, tensors, tuple(created)))
     except Refused as refused:
@@ -36,7 +32,7 @@ def run_with_new(
         session.require_room()
         created = {"ztensor": step.creates}
         tensors["ztensor"] = Ztensor(UNSET, UNSET)
-    if arm.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
+    if spec.name == "transform_origtensor" and tensors["ztensor"].buffer is not None:
         session.reserve(dense_bytes(tensors["ztensor"]))
     outcome = path.call_function(session, step, tensors)
     if outcome.valid:
@@ -52,7 +48,7 @@ def _allocate_new(
     """Infer the shapes of the outputs that the caller left to the server, and allocate them."""
     if not names:
         return {}
-    function = step.arm.function
+    function = step.spec.function
     if function.infer is None:
         raise unspecified(f"{step.path}.{names[0]}")
     inputs = {name: tensor for name, tensor in tensors.items() if name not in function.outputs}
@@ -62,5 +58,5 @@ def _allocate_new(
         if name in names:
             session.require_room()
             new[name] = Ztensor(pre, transformed)
-            allocate_sticks(session.guest, new[name], f"{step.arm.name}_output")
+            allocate_sticks(session.guest, new[name], f"{step.spec.name}_output")
     return new

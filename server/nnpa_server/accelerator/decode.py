@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import ALIGNED, Alignment, Guest, Ztensor
@@ -15,11 +16,10 @@ from nnpa_server.accelerator.operands import (
     check_inline,
     id_in_use,
     read_arrays,
-    reference,
     tensor_not_found,
 )
-from nnpa_server.accelerator.operation_specs import ARMS, Arm
-from nnpa_server.errors import CallRefused, from_exception, invalid
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS, OperationSpec
+from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.sessions.store import Session
 
 _NONE: Mapping[str, Any] = {}
@@ -28,17 +28,18 @@ _NONE: Mapping[str, Any] = {}
 class Step(NamedTuple):
     """One operation, decoded.
 
-    `ids` are the tensors named by id; `references` those that are new, ("new_id", number), or
-    inline, ("inline_ztensor", message). `creates` is the id of a tensor to create, or 0. `place` is
-    where in shared memory the array goes that it returns. `origin` is the message that it was read
-    from. `of_program` tells whether the program made the call, rather than a client or server for
-    it. `memo` is where shortcuts keep what they know of a step that is run many times.
+    `ids` are the tensors named by id, `inline` those that come with the list, `new_ids` the outputs
+    that the server allocates. `creates` is the id of a tensor to create, or 0. `place` is where in
+    shared memory the array goes that it returns. `origin` is the message that it was read from.
+    `of_program` tells whether the program made the call, rather than a client or server for it.
+    `memo` is where shortcuts keep what they know of a step that is run many times.
     """
 
-    arm: Arm
+    spec: OperationSpec
     path: str
     ids: Mapping[str, int]
-    references: Mapping[str, tuple[str, Any]]
+    inline: Mapping[str, tensor_pb2.Ztensor]
+    new_ids: Mapping[str, int]
     values: Mapping[str, Any]
     hints: Mapping[str, Any]
     creates: int
@@ -137,7 +138,7 @@ def _with_shared(
     try:
         return _read_shared(session, step, operation, index)
     except CallRefused as error:
-        raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+        raise from_exception(error, operation_index=index, operation=step.spec.name) from error
 
 
 def _read_shared(
@@ -147,7 +148,7 @@ def _read_shared(
     if "data" in step.values and not step.values["data"]:
         arrays = read_arrays(session, extents, path)
         return step._replace(values={**step.values, "data": arrays})
-    if step.arm.name != "transform_origtensor" or len(extents) != 1:
+    if step.spec.name != "transform_origtensor" or len(extents) != 1:
         limit = "the arrays of a transform without data, or one of transform_origtensor"
         raise invalid(path, f"{len(extents)} extents", limit)
     check_extent(session, extents[0], extents[0].size, path)
@@ -158,32 +159,35 @@ def decode_operation(
     ids: LiveIds, operation: operation_pb2.Operation, name: str | None, path: str
 ) -> Step:
     """Decode one operation: its arm, its fields, and the tensors it names."""
-    arm = ARMS.get(name or "")
-    if arm is None or arm.since > ids.session.guest.library_version:
+    spec = OPERATION_SPECS.get(name or "")
+    if spec is None or spec.since > ids.session.guest.library_version:
         raise _no_such_arm(ids.session, name, path)
-    path = f"{path}.{arm.name}"
-    message = getattr(operation, arm.name)
+    path = f"{path}.{spec.name}"
+    message = getattr(operation, spec.name)
     creates = 0
-    if arm.creates is not None:
+    if spec.creates is not None:
         creates = message.ztensor
-        ids.create(creates, f"{path}.{arm.creates}")
+        ids.create(creates, f"{path}.{spec.creates}")
     named: dict[str, int] = {}
-    references: dict[str, tuple[str, Any]] = {}
-    for tensor in arm.tensors:
-        if number := getattr(message, tensor).id:
+    inline: dict[str, tensor_pb2.Ztensor] = {}
+    new_ids: dict[str, int] = {}
+    for tensor in spec.tensors:
+        reference: tensor_pb2.TensorRef = getattr(message, tensor)
+        if number := reference.id:
             if ids.changes or number not in ids.session.tensors:
                 ids.require(number, f"{path}.{tensor}.id")
             named[tensor] = number
+        elif reference.HasField("inline_ztensor"):
+            inline[tensor] = _check_inline(reference.inline_ztensor, spec, message, tensor, path)
         else:
-            references[tensor] = _check_reference(ids, arm, message, tensor, path)
-    for tensor, (which, number) in references.items():
-        if which == "new_id":
-            ids.create(number, f"{path}.{tensor}.new_id")
-    if arm.frees:
+            new_ids[tensor] = _check_new(reference, spec, tensor, path)
+    for tensor, number in new_ids.items():
+        ids.create(number, f"{path}.{tensor}.new_id")
+    if spec.frees:
         ids.changes.update(dict.fromkeys(named.values(), False))
-    values = {name: read(message, path) for name, read in arm.values} if arm.values else _NONE
-    hints = {name: read(message, path) for name, read in arm.hints} if arm.hints else _NONE
-    of_program = arm.compute or not operation.housekeeping
+    values = {name: read(message, path) for name, read in spec.values} if spec.values else _NONE
+    hints = {name: read(message, path) for name, read in spec.hints} if spec.hints else _NONE
+    of_program = spec.compute or not operation.housekeeping
     is_misaligned = (
         operation.buffer_misaligned
         or operation.save_area_misaligned
@@ -191,7 +195,18 @@ def decode_operation(
     )
     alignment = _alignment(operation) if is_misaligned else ALIGNED
     return Step(
-        arm, path, named, references, values, hints, creates, alignment, None, operation, of_program
+        spec,
+        path,
+        named,
+        inline,
+        new_ids,
+        values,
+        hints,
+        creates,
+        alignment,
+        None,
+        operation,
+        of_program,
     )
 
 
@@ -200,27 +215,38 @@ def _no_such_arm(session: Holder, name: str | None, path: str) -> CallRefused | 
         text = f"{path} has no arm, or one that this server does not know"
         facts = {"field": path, "value": "none", "limit": "an arm of Operation"}
         return CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, **facts)
-    arm = ARMS.get(name)
-    if arm is None:
+    spec = OPERATION_SPECS.get(name)
+    if spec is None:
         text = f"{path}: this server does not implement zdnn_{name}"
         return CallRefused(wire.ERROR_REASON_FUNCTION_NOT_IMPLEMENTED, text, field=path)
-    return NotInLibrary(name, arm.function.since, session.guest.library)
+    return NotInLibrary(name, spec.function.since, session.guest.library)
 
 
-def _check_reference(ids: LiveIds, arm: Arm, message: Any, name: str, path: str) -> tuple[str, Any]:
-    which, target = reference(message, name, path)
-    path = f"{path}.{name}.{which}"
-    if which == "inline_ztensor":
-        check_inline(target, path, arm, name, _creates_outputs(arm, message))
-    elif which == "id":
-        ids.require(target, path)
-    elif name not in arm.may_be_new:
-        raise invalid(path, target, "an id or an inline tensor here")
-    return which, target
+def _check_inline(
+    tensor: tensor_pb2.Ztensor, spec: OperationSpec, message: Message, name: str, path: str
+) -> tensor_pb2.Ztensor:
+    """Return an inline tensor that has what the operation reads of it."""
+    path = f"{path}.{name}.inline_ztensor"
+    check_inline(tensor, path, spec, name, _creates_outputs(spec, message))
+    return tensor
 
 
-def _creates_outputs(arm: Arm, message: Any) -> bool:
-    return any(getattr(message, name).new_id for name in arm.may_be_new)
+def _check_new(reference: tensor_pb2.TensorRef, spec: OperationSpec, name: str, path: str) -> int:
+    """Return the id of an output that the server allocates."""
+    path = f"{path}.{name}"
+    match reference.WhichOneof("tensor"):
+        case "new_id" if name in spec.may_be_new:
+            return reference.new_id
+        case "new_id":
+            raise invalid(f"{path}.new_id", reference.new_id, "an id or an inline tensor here")
+        case None:
+            raise unspecified(path)
+        case _:
+            raise invalid(f"{path}.id", 0, "an id that is not 0")
+
+
+def _creates_outputs(spec: OperationSpec, message: Message) -> bool:
+    return any(getattr(message, name).new_id for name in spec.may_be_new)
 
 
 def _alignment(operation: operation_pb2.Operation) -> Alignment:

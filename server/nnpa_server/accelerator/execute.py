@@ -15,7 +15,9 @@ import numpy as np
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, status_pb2, tensor_pb2
 from nnpa_emulator import Outcome, Refusal, Status, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
+from nnpa_emulator.arith import RangeViolation
 from nnpa_emulator.machine import Memory
+from nnpa_emulator.pipeline import Value
 from nnpa_emulator.status import Malformed, NotInLibrary, ProgramCheck, get_status_message
 
 from nnpa_server.accelerator.arguments import run_with_new
@@ -68,14 +70,14 @@ def run(path: CallPath, session: Session, steps: Sequence[Step], context: Contex
                 raise cancelled(context)
         try:
             answer = path.run_step(session, step)
-            if step.references or isinstance(answer.outcome.value, np.ndarray):
+            if step.inline or isinstance(answer.outcome.value, np.ndarray):
                 if (array := _array_beside(session, step, answer)) is not None:
                     arrays[index] = array
                 if answer.sticks:
                     sticks[index] = answer.sticks
                 room -= _carried(session, step, answer, array, room)
         except (CallRefused, ProgramCheck, Malformed, NotInLibrary) as error:
-            raise from_exception(error, operation_index=index, operation=step.arm.name) from error
+            raise from_exception(error, operation_index=index, operation=step.spec.name) from error
         results.append(answer.result)
         if not answer.outcome.valid:
             break
@@ -109,18 +111,18 @@ def run_step(path: CallPath, session: Session, step: Step) -> Answer:
     try:
         for name, number in step.ids.items():
             tensors[name] = session.tensors[number]
-        if step.references or step.creates:
+        if step.inline or step.new_ids or step.creates:
             outcome = run_with_new(path, session, step, tensors)
         else:
-            if step.arm.name == "transform_origtensor":
+            if step.spec.name == "transform_origtensor":
                 _require_answer_fits(session, step, tensors["ztensor"])
             outcome = path.call_function(session, step, tensors)
-        if step.arm.frees and outcome.valid:
+        if step.spec.frees and outcome.valid:
             for number in step.ids.values():
                 del session.tensors[number]
     finally:
         session.pending_bytes = 0
-        if not step.arm.compute:
+        if not step.spec.compute:
             for number in step.ids.values():
                 session.settle(number)
     return Answer(outcome, *path.encode_result(session, step, tensors, outcome))
@@ -131,7 +133,7 @@ def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
     arguments = {**tensors, **step.values} if step.values else tensors
     target = None if step.place is None else _target(session, step.place)
     try:
-        return run_function(session.guest, step.arm.name, arguments, step.alignment, target)
+        return run_function(session.guest, step.spec.name, arguments, step.alignment, target)
     except ProgramCheck as check:
         return check_outcome(session, check)
     except MemoryError:
@@ -192,21 +194,21 @@ def report_outputs(
     Return the sticks of inline outputs, which the result lacks.
     """
     sticks: dict[int, Array] = {}
-    for name in step.arm.written:
+    for name in step.spec.written:
         tensor = tensors[name]
-        which, request = step.references.get(name, ("", None))
-        if which == "inline_ztensor" and tensor.buffer is not None and name in step.arm.filled:
+        request = step.inline.get(name)
+        if request is None:
+            number = step.new_ids.get(name) or step.ids.get(name) or step.creates
+            result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
+        elif tensor.buffer is not None and name in step.spec.filled:
             contents = place_output(session, tensor, request)
             if contents is not None:
                 sticks[len(result.outputs)] = contents
             message = locate_sticks(describe_ztensor(tensor), request, contents is not None)
             result.outputs.add(operand=name, ztensor=message)
             cache_output(session, tensor, request)
-        elif which == "inline_ztensor":
-            result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
         else:
-            number = request or step.ids.get(name) or step.creates
-            result.outputs.add(id=number, operand=name, ztensor=describe_ztensor(tensor))
+            result.outputs.add(operand=name, ztensor=describe_ztensor(tensor))
     return sticks
 
 
@@ -227,7 +229,7 @@ def answer(outcome: Outcome) -> Result:
     return result
 
 
-def _put_value(result: Result, value: Any) -> None:
+def _put_value(result: Result, value: Value) -> None:
     match value:
         case bool():
             result.boolean = value
@@ -249,8 +251,10 @@ def _refusal(refusal: Refusal) -> status_pb2.Refusal:
     )
 
 
-def _violation(violation: Any) -> operation_pb2.RangeViolation:
-    message = operation_pb2.RangeViolation(function=violation.function)
+def _violation(violation: RangeViolation) -> operation_pb2.RangeViolation:
+    message = operation_pb2.RangeViolation()
+    if violation.function is not None:
+        message.function = operation_pb2.NnpaFunctionCode.ValueType(violation.function)
     for operand in violation.operands:
         elements = (
             operation_pb2.ViolatingElement(

@@ -2,7 +2,7 @@
 """Serve AcceleratorService: its methods with the codecs of their messages."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -13,7 +13,9 @@ from nnpa_server.accelerator.service import SERVICE, AcceleratorService
 from nnpa_server.accelerator.streaming import parse_write, serialize_read
 from nnpa_server.rpc import codec
 from nnpa_server.rpc.codec import Response
-from nnpa_server.rpc.lazy import make_handler
+from nnpa_server.rpc.methods import Behaviour, Conversation, Handler, codec_of, handler_of
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["AcceleratorService"]
 
 
 class Codec(NamedTuple):
@@ -24,7 +26,7 @@ class Codec(NamedTuple):
     pieces: Callable[[Response], Sequence[bytes | memoryview]]
 
 
-def codec_of(shortcuts: Collection[str]) -> Codec:
+def list_codec(shortcuts: Collection[str]) -> Codec:
     """Return protobuf's own codec, or what wraps it."""
     if "out-of-band-arrays" in shortcuts:
         return Codec(codec.parse, codec.serialize, codec.pieces)
@@ -38,7 +40,7 @@ def _parse(raw: bytes | memoryview) -> Request:
 
 
 def _parse_lazily(raw: bytes | memoryview) -> Request:
-    return codec.parse_whole(bytes(raw))
+    return codec.WireRequest(bytes(raw))
 
 
 def _serialize(answered: Response) -> bytes:
@@ -52,25 +54,20 @@ def _pieces(answered: Response) -> Sequence[bytes | memoryview]:
 PLAIN_CODEC = Codec(_parse, _serialize, _pieces)
 
 
-def conversation_of(service: AcceleratorService) -> Any:
-    """Return a handler of ExecuteStream whose answers are serialized in pieces."""
-    method = pb.DESCRIPTOR.services_by_name["AcceleratorService"].methods_by_name["ExecuteStream"]
-    lists = codec_of(service.shortcuts)
-    return make_handler(method, service.converse, lists.parse, lists.pieces)
+def conversation_of(service: AcceleratorService) -> Conversation:
+    """Return ExecuteStream with answers in pieces."""
+    lists = list_codec(service.shortcuts)
+    return Conversation(service.converse, lists.parse, lists.pieces)
 
 
 def add_to(server: grpc.Server, service: AcceleratorService) -> None:
     """Serve a service; arrays and chunks pass without becoming parts of messages."""
-    methods: dict[str, Any] = {}
-    lists = codec_of(service.shortcuts)
+    methods: dict[str, Handler] = {}
+    lists = list_codec(service.shortcuts)
     is_wrapped = lists is not PLAIN_CODEC
-    for name, method in pb.DESCRIPTOR.services_by_name[
-        "AcceleratorService"
-    ].methods_by_name.items():
-        request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
-        response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
-        parse, serialize = request.FromString, response.SerializeToString
-        behaviour: Any = getattr(service, name)
+    for name, method in _SERVICE.methods_by_name.items():
+        parse, serialize = codec_of(method)
+        behaviour: Behaviour = getattr(service, name)
         match name:
             case "Execute" if is_wrapped:
                 parse, behaviour, serialize = lists.parse, service.execute, lists.serialize
@@ -82,6 +79,6 @@ def add_to(server: grpc.Server, service: AcceleratorService) -> None:
                 behaviour, serialize = service.read_parts, serialize_read
             case _:
                 pass
-        methods[name] = make_handler(method, behaviour, parse, serialize)
+        methods[name] = handler_of(method, behaviour, parse, serialize)
     handler = grpc.method_handlers_generic_handler(SERVICE, methods)
     server.add_generic_rpc_handlers((handler,))

@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -12,7 +12,7 @@ from nnpa_emulator import DataLayouts, DataTypes, Ztensor, stick
 from nnpa_emulator.machine import Memory
 from nnpa_emulator.ztensor import TYPE_BYTES, UNSET, getsize_ztensor
 
-from nnpa_server.accelerator.operation_specs import Arm, read_desc
+from nnpa_server.accelerator.operation_specs import OperationSpec, read_desc
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.sessions.page_buffers import staging
 from nnpa_server.sessions.shared_memory import Sharing, shared_of
@@ -70,7 +70,7 @@ def dense_bytes(tensor: Ztensor) -> int:
 
 
 def check_inline(
-    message: tensor_pb2.Ztensor, path: str, arm: Arm, name: str, creates: bool
+    message: tensor_pb2.Ztensor, path: str, spec: OperationSpec, name: str, creates: bool
 ) -> None:
     """Refuse an inline tensor that lacks what the operation reads of it."""
     if not message.HasField("transformed_desc"):
@@ -79,7 +79,7 @@ def check_inline(
     read_desc(message.transformed_desc, f"{path}.transformed_desc", transformed=True)
     if message.HasField("pre_transformed_desc"):
         read_desc(message.pre_transformed_desc, f"{path}.pre_transformed_desc", transformed=False)
-    elif arm.needs_pre or (creates and name in arm.pattern):
+    elif spec.needs_pre or (creates and name in spec.pattern):
         raise unspecified(f"{path}.pre_transformed_desc")
 
 
@@ -300,12 +300,3 @@ def from_order(tensor: Ztensor, buffer: Memory, order: int) -> None:
     """Turn bytes that came in a wire byte order into the host's, in place."""
     if order == BIG_ENDIAN:
         buffer[:] = stick.byteswapped(buffer, tensor.transformed_desc)
-
-
-def reference(message: Any, name: str, path: str) -> tuple[str, Any]:
-    """Return what a TensorRef names: ("id", 5), ("new_id", 7) or ("inline_ztensor", message)."""
-    ref = getattr(message, name)
-    which = ref.WhichOneof("tensor")
-    if which is None:
-        raise unspecified(f"{path}.{name}")
-    return which, getattr(ref, which)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How each arm of Operation is read: its fields are the function's keyword arguments.
 
-An `Arm` is built once, from the options of the arm's message and the emulator's function of the
-same name; no operation is named here.
+An `OperationSpec` is built once, from the options of the arm's message and the emulator's function
+of the same name; no operation is named here.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ _READ = frozenset((pb.ACCESS_UNSPECIFIED, pb.ACCESS_ALLOCATE))
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class OperationSpec:
     """An arm: which fields are tensors, what the function does with them, how the rest is read.
 
     `creates` names the field that holds the id of a tensor to create. `written` are the tensors
@@ -164,7 +164,7 @@ def _is_tensor(field: FieldDescriptor) -> bool:
     return field.message_type is tensor_pb2.TensorRef.DESCRIPTOR
 
 
-def _make(arm: FieldDescriptor, function: Function) -> Arm:
+def _make(arm: FieldDescriptor, function: Function) -> OperationSpec:
     message: Descriptor | None = arm.message_type
     assert message is not None, arm.name
     options = message.GetOptions().Extensions[pb.zdnn_function]
@@ -178,7 +178,7 @@ def _make(arm: FieldDescriptor, function: Function) -> Arm:
         if field.name not in (*tensors, creates)
     ]
     outputs = [name for name in tensors if access[name] == pb.ACCESS_WRITE]
-    return Arm(
+    return OperationSpec(
         name=arm.name,
         function=function,
         tensors=tensors,
@@ -200,7 +200,7 @@ def _make(arm: FieldDescriptor, function: Function) -> Arm:
 
 _FIELDS = operation_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields
 # Arms of the contract that the emulator knows; the others are FUNCTION_NOT_IMPLEMENTED.
-ARMS: Mapping[str, Arm] = MappingProxyType(
+OPERATION_SPECS: Mapping[str, OperationSpec] = MappingProxyType(
     {
         field.name: _make(field, FUNCTIONS[field.name])
         for field in _FIELDS

@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from google.protobuf import message as protobuf
 from nnpa.zdnn.v1 import accelerator_pb2
@@ -101,21 +101,27 @@ def _machine_invalid(path: str, value: object, limit: str) -> CallRefused:
     )
 
 
-def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
-    def override(name: Any) -> int | None:
-        return getattr(spec, name) if spec.HasField(name) else None
+def _override(spec: protobuf.Message, name: str) -> int | None:
+    return getattr(spec, name) if spec.HasField(name) else None
 
-    dims = (override("max_dim4"), override("max_dim3"), override("max_dim2"), override("max_dim1"))
-    formats = override("parmblk_formats_mask")
+
+def _overrides(spec: accelerator_pb2.MachineSpec) -> Overrides:
+    dims = (
+        _override(spec, "max_dim4"),
+        _override(spec, "max_dim3"),
+        _override(spec, "max_dim2"),
+        _override(spec, "max_dim1"),
+    )
+    formats = _override(spec, "parmblk_formats_mask")
     return Overrides(
-        max_dim_idx_size=override("max_dim_idx_size"),
+        max_dim_idx_size=_override(spec, "max_dim_idx_size"),
         max_dims=dims,
-        max_tensor_size=override("max_tensor_size"),
+        max_tensor_size=_override(spec, "max_tensor_size"),
         removed_functions=frozenset(spec.removed_functions),
         added_functions=frozenset(spec.added_functions),
         parmblk_formats=None if formats is None else formats << 96,
-        data_types=override("data_types_mask"),
-        layout_formats=override("layout_formats_mask"),
+        data_types=_override(spec, "data_types_mask"),
+        layout_formats=_override(spec, "layout_formats_mask"),
     )
 
 
@@ -170,9 +176,7 @@ def chosen_options(options: accelerator_pb2.Session) -> accelerator_pb2.Session:
     return kept
 
 
-def _copy_field(
-    source: accelerator_pb2.Session, target: accelerator_pb2.Session, name: Any
-) -> None:
+def _copy_field(source: protobuf.Message, target: protobuf.Message, name: str) -> None:
     field = accelerator_pb2.Session.DESCRIPTOR.fields_by_name[name]
     if field.is_repeated:
         target.ClearField(name)

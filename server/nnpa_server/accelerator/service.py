@@ -8,7 +8,7 @@ import heapq
 import os
 import time
 from collections.abc import Collection, Generator, Iterator
-from typing import Any
+from contextlib import AbstractContextManager
 
 from google.protobuf import empty_pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
@@ -73,7 +73,7 @@ class AcceleratorService:
     def ListMachines(  # noqa: N802 - the names of methods are the contract's
         self,
         request: pb.ListMachinesRequest,
-        context: Any,  # noqa: ARG002 - gRPC's signature
+        context: Context,  # noqa: ARG002 - gRPC's signature
     ) -> pb.ListMachinesResponse:
         """List the machines, in a fixed order."""
         first = read_token("machines", request.page_token) + 1
@@ -83,7 +83,7 @@ class AcceleratorService:
         machines = [describe_machine(MACHINES[name], name) for name in names[first:last]]
         return pb.ListMachinesResponse(machines=machines, next_page_token=token)
 
-    def GetMachine(self, request: pb.GetMachineRequest, context: Any) -> pb.Machine:  # noqa: N802, ARG002
+    def GetMachine(self, request: pb.GetMachineRequest, context: Context) -> pb.Machine:  # noqa: N802, ARG002
         """Get one machine by name or alias."""
         prefix, _, name = request.name.partition("/")
         try:
@@ -99,7 +99,7 @@ class AcceleratorService:
             ) from None
         return describe_machine(machine, machine.name)
 
-    def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+    def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.Session:  # noqa: N802
         """Create a session."""
         options = chosen_options(request.session)
         rules = read_rules(options.fault_rules, self._allow_faults)
@@ -116,12 +116,12 @@ class AcceleratorService:
         compose(session, self.shortcuts)
         return self._describe(session, context)
 
-    def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+    def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.Session:  # noqa: N802
         """Get a session with its present use."""
         with self.store.using(request.name) as session:
             return self._describe(session, context)
 
-    def UpdateSession(self, request: pb.UpdateSessionRequest, context: Any) -> pb.Session:  # noqa: N802
+    def UpdateSession(self, request: pb.UpdateSessionRequest, context: Context) -> pb.Session:  # noqa: N802
         """Change options of a session; the library's query result stays as it is."""
         with self.store.using(request.session.name) as session, _running(session, context):
             options = updated_options(session.options, request)
@@ -134,7 +134,7 @@ class AcceleratorService:
             compose(session, self.shortcuts)
             return self._describe(session, context)
 
-    def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> empty_pb2.Empty:  # noqa: N802, ARG002
+    def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> empty_pb2.Empty:  # noqa: N802, ARG002
         """Delete a session and all its tensors."""
         self.store.delete(request.name)
         return empty_pb2.Empty()
@@ -155,7 +155,7 @@ class AcceleratorService:
                 return path.run(session, path.decode(session, request), context)
 
     def ExecuteStream(  # noqa: N802
-        self, request_iterator: Iterator[Request], context: Any
+        self, request_iterator: Iterator[Request], context: Context
     ) -> Generator[pb.ExecuteResponse]:
         """Run lists of operations as they arrive."""
         for request in request_iterator:
@@ -196,13 +196,13 @@ class AcceleratorService:
                 os.close(file)
 
     def WriteTensor(  # noqa: N802
-        self, request_iterator: Iterator[Upload], context: Any
+        self, request_iterator: Iterator[Upload], context: Context
     ) -> pb.WriteTensorResponse:
         """Fill one tensor with data too large for a message."""
         return pb.WriteTensorResponse(result=write_tensor(self.store, request_iterator, context))
 
     def ReadTensor(  # noqa: N802
-        self, request: pb.ReadTensorRequest, context: Any
+        self, request: pb.ReadTensorRequest, context: Context
     ) -> Generator[pb.ReadTensorResponse]:
         """Read one tensor in chunks."""
         for part in self.read_parts(request, context):
@@ -215,7 +215,7 @@ class AcceleratorService:
         """Read one tensor: a header message, then the bytes of each chunk."""
         return read_tensor(self.store, request, context)
 
-    def _describe(self, session: Session, context: Any) -> pb.Session:
+    def _describe(self, session: Session, context: Context) -> pb.Session:
         name = session.guest.machine.name  # a fault may have moved the guest
         model = name if name in MACHINES else model_name(session.options.machine_spec)
         traced(session)  # so that a trace that has ended is left out
@@ -227,7 +227,9 @@ class AcceleratorService:
             message.injected_faults.extend(list(faults.injected))  # calls may add to it
         return message
 
-    def ListTensors(self, request: pb.ListTensorsRequest, context: Any) -> pb.ListTensorsResponse:  # noqa: N802
+    def ListTensors(  # noqa: N802
+        self, request: pb.ListTensorsRequest, context: Context
+    ) -> pb.ListTensorsResponse:
         """List the tensors of a session by ascending id."""
         last = read_token(request.session, request.page_token)
         count = page_size(request.page_size)
@@ -243,5 +245,5 @@ class AcceleratorService:
         return pb.ListTensorsResponse(tensors=listed, next_page_token=token)
 
 
-def _running(session: Session, context: Context) -> Any:
+def _running(session: Session, context: Context) -> AbstractContextManager[None]:
     return session.running(context.time_remaining())

@@ -38,7 +38,7 @@ from nnpa_server.accelerator.operands import (
     tensor_not_found,
     too_large,
 )
-from nnpa_server.accelerator.operation_specs import ARMS
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
 from nnpa_server.config import MAX_CHUNK_BYTES, MIB
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.faults import attend, faults_of
@@ -105,7 +105,9 @@ def _in_flight(
 ) -> AbstractContextManager[None]:
     """Return what goes around a stream of an operation, for the sanitizer."""
     sanitizer = sanitizer_of(session)
-    return nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), ARMS)
+    return (
+        nullcontext() if sanitizer is None else sanitizer.in_flight((operation,), OPERATION_SPECS)
+    )
 
 
 def _receive(uploads: Iterator[Upload], context: Context, total: int) -> Memory:
@@ -166,7 +168,7 @@ def _transform_step(session: Session, operation: operation_pb2.Operation, path: 
         text = f"{path} is {name or 'unset'}, must be a transform to sticks"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field=path)
     step = decode_operation(LiveIds(session), operation, name, path)
-    if step.references:
+    if step.inline or step.new_ids:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     if step.values["data"]:
         raise invalid(f"{step.path}.data", "set", "left out: the chunks are the data")
@@ -322,7 +324,7 @@ def _read_array(
         text = f"operation is {name or 'unset'}, must be transform_origtensor"
         raise CallRefused(wire.ERROR_REASON_OPERATION_UNKNOWN, text, field="operation")
     step = decode_operation(LiveIds(session), operation, name, "operation")
-    if step.references:
+    if step.inline or step.new_ids:
         raise invalid(f"{step.path}.ztensor", "inline", "a tensor of the session")
     tensor_id = step.ids["ztensor"]
     tensor = session.tensors[tensor_id]

@@ -2,12 +2,12 @@
 """TraceService: the stream of a trace, and its end; see nnpa/zdnn/v1/trace.proto."""
 
 from collections.abc import Generator
-from typing import Any
 
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa.zdnn.v1 import trace_pb2_grpc
 
 from nnpa_server.accelerator.describe import SERVER_VERSION
+from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.traces import Traces
 
 TRACE_SERVICE = pb.DESCRIPTOR.services_by_name["TraceService"].full_name
@@ -20,7 +20,7 @@ class TraceService(trace_pb2_grpc.TraceServiceServicer):
         self._traces = traces
 
     def RecordTrace(  # noqa: N802 - the names of methods are the contract's
-        self, request: pb.RecordTraceRequest, context: Any
+        self, request: pb.RecordTraceRequest, context: Context
     ) -> Generator[pb.RecordTraceResponse]:
         """Open a trace and stream its records until it ends."""
         trace = self._traces.open(request.contents, request.max_bytes)
@@ -32,7 +32,7 @@ class TraceService(trace_pb2_grpc.TraceServiceServicer):
         finally:
             self._traces.forget(trace)
 
-    def EndTrace(self, request: pb.EndTraceRequest, context: Any) -> pb.EndTraceResponse:  # noqa: N802, ARG002
+    def EndTrace(self, request: pb.EndTraceRequest, context: Context) -> pb.EndTraceResponse:  # noqa: N802, ARG002
         """End a trace; what it has can still be read."""
         trace = self._traces.find(request.trace)
         if trace is not None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from nnpa.zdnn.v1 import fault_pb2 as pb
 from nnpa_emulator import Outcome, Refusal, Status, Ztensor, widened
 from nnpa_emulator.arith import explain_violation
 from nnpa_emulator.diagnostics import diagnose
@@ -136,7 +137,7 @@ def violate(
     return Outcome(status, violation=violation), _join_places(places)
 
 
-def draw_delay(delay: Any, random: Random, most: float) -> float:
+def draw_delay(delay: pb.FaultDelay, random: Random, most: float) -> float:
     """Return the seconds of one delay, 0 to `most`."""
     mean, spread = delay.seconds, delay.spread
     draw: Mapping[str, Callable[[], float]] = {

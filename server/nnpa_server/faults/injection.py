@@ -19,8 +19,8 @@ from nnpa_emulator.status import CheckKind, is_warning, status_name
 from nnpa_server.errors import ConnectionLost
 from nnpa_server.faults import effects
 from nnpa_server.faults.rules import MAX_SECONDS, Rule
+from nnpa_server.logs import as_text
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
-from nnpa_server.sessions.log_text import as_text
 from nnpa_server.sessions.store import Session, session_tag
 
 METADATA = "nnpa-fault"

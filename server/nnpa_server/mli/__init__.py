@@ -5,7 +5,7 @@ The kernels are imported by the first call, or while the server is idle.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 import grpc
 from nnpa.mli.v1 import mli_pb2 as pb
@@ -14,16 +14,22 @@ from nnpa_server.config import Limits
 from nnpa_server.rpc import lazy
 from nnpa_server.rpc.lazy import Lazy
 
+if TYPE_CHECKING:
+    from nnpa_server.mli.service import MliService
+
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["MliService"]
 SERVICE = _DESCRIPTOR.full_name
 
 __all__ = ["SERVICE", "add_to"]
 
 
-def add_to(server: grpc.Server, limits: Limits, calls: int) -> Lazy[Any]:
+def add_to(server: grpc.Server, limits: Limits, calls: int) -> "Lazy[MliService]":
     """Serve MLI kernels, at most `calls` calls at a time; return the service, not made yet."""
-    service: Lazy[Any] = Lazy(
-        lambda: import_module("nnpa_server.mli.service").MliService(limits, calls)
-    )
+
+    def construct() -> "MliService":
+        service: type[MliService] = import_module("nnpa_server.mli.service").MliService
+        return service(limits, calls)
+
+    service = Lazy(construct)
     lazy.add_to(server, _DESCRIPTOR, service.get)
     return service

@@ -3,10 +3,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import Message
 from mli_emulator import MLI_MAX_RANK, ElParams, FxParams, SaParams, Tensor
 from nnpa.mli.v1 import mli_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -16,9 +17,9 @@ from nnpa_server.errors import CallRefused, invalid, unspecified
 
 # Largest memory of a tensor: a kernel takes 20 to 80 times as much, and some seconds, for it.
 MAX_TENSOR_BYTES = 4 * MIB
-Message: TypeAlias = Any  # a message of an arm: its fields are known at run time only
 Operands: TypeAlias = Mapping[str, Tensor]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Named = TypeVar("Named")
 
 
 def too_large(path: str, size: int, limit: int) -> CallRefused:
@@ -95,8 +96,7 @@ class Reader:
         if index >= len(self.earlier):
             limit = f"below {len(self.earlier)}, the kernel's own place"
             raise invalid(f"{path}.kernel_index", index, limit)
-        tensor: Tensor = _named(self.earlier[index], place.field, f"{path}.field")
-        return tensor
+        return _named(self.earlier[index], place.field, f"{path}.field")
 
     def _shared(self, message: pb.SharedTensor, path: str) -> Tensor:
         place = message.place
@@ -115,7 +115,7 @@ class Reader:
         return _tensor(message.tensor, base.data[message.offset :], f"{path}.tensor")
 
 
-def _named(tensors: Mapping[str, Any], name: str, path: str) -> Any:
+def _named(tensors: Mapping[str, Named], name: str, path: str) -> Named:
     if name not in tensors:
         raise invalid(path, repr(name[:64]), f"one of {', '.join(sorted(tensors)) or 'no tensors'}")
     return tensors[name]
@@ -133,8 +133,10 @@ def _references(message: Message) -> Iterator[tuple[str, pb.TensorRef]]:
             continue
         if parameter.message_type is pb.TensorRef.DESCRIPTOR:
             yield parameter.name, getattr(message, parameter.name)
-        elif parameter.message_type is pb.RnnCellCfg.DESCRIPTOR and message.cfg.HasField("ir_tsr"):
-            yield "cfg.ir_tsr", message.cfg.ir_tsr
+        elif parameter.message_type is pb.RnnCellCfg.DESCRIPTOR:
+            cfg: pb.RnnCellCfg = getattr(message, parameter.name)
+            if cfg.HasField("ir_tsr"):
+                yield "cfg.ir_tsr", cfg.ir_tsr
 
 
 def require_short(values: Sequence[int], path: str) -> tuple[int, ...]:
@@ -174,13 +176,12 @@ def _el_params(message: pb.Tensor, path: str) -> ElParams:
 
 def describe(tensor: Tensor) -> pb.Tensor:
     """Return a tensor as it goes back: all fields, and the first `capacity` bytes."""
-    number: Any = tensor.el_type
     message = pb.Tensor(
         capacity=tensor.capacity,
         shape=tensor.shape,
         rank=tensor.rank,
         mem_stride=tensor.mem_stride,
-        el_type=number,
+        el_type=pb.ElType.ValueType(tensor.el_type),
     )
     if tensor.data is not None:
         message.data = tensor.data[: tensor.capacity].tobytes()

@@ -9,8 +9,9 @@ import inspect
 import re
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
+from google.protobuf.message import Message
 from mli_emulator import (
     KERNELS,
     Accumulator,
@@ -33,14 +34,13 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_server.config import Limits
 from nnpa_server.errors import CallRefused, from_exception, invalid, too_many_calls, unspecified
 from nnpa_server.mli.operands import (
-    Message,
     Operands,
     Room,
     describe,
     read_operands,
     require_short,
 )
-from nnpa_server.sessions.cancellation import CancellationCheck, Context
+from nnpa_server.sessions.cancellation import Cancellable, CancellationCheck
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MliService"].full_name
@@ -50,29 +50,28 @@ MAX_KERNELS = 4096
 MAX_FRAMES, MAX_WORK, MAX_SUMS = 1 << 14, 1 << 34, 1 << 24
 _WRITTEN = ("out", "cell", "cfg.ir_tsr", "dst")
 _CONSTRAINT = re.compile(r"^\((\w+_c\d+)\) ((?:.+\n?)(?:(?!\().+\n?)*)", re.MULTILINE)
-_OPTIONS: Mapping[str, Mapping[int, Any]] = {
-    "rounding": {
-        0: Rounding.CONVERGENT,
-        pb.ROUNDING_CONVERGENT: Rounding.CONVERGENT,
-        pb.ROUNDING_UP: Rounding.UP,
-    },
-    "debug_level": {
-        0: DebugLevel.RET_CODES,
-        **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{level.name}"): level for level in DebugLevel},
-    },
-    "accumulator": {
-        0: Accumulator.EXACT,
-        pb.ACCUMULATOR_EXACT: Accumulator.EXACT,
-        pb.ACCUMULATOR_HARDWARE: Accumulator.HARDWARE,
-    },
-    "conversion": {
-        0: Conversion.EXACT,
-        **{
-            pb.Conversion.Value(f"CONVERSION_{conversion.name}"): conversion
-            for conversion in Conversion
-        },
+_ROUNDINGS: Mapping[int, Rounding] = {
+    0: Rounding.CONVERGENT,
+    pb.ROUNDING_CONVERGENT: Rounding.CONVERGENT,
+    pb.ROUNDING_UP: Rounding.UP,
+}
+_DEBUG_LEVELS: Mapping[int, DebugLevel] = {
+    0: DebugLevel.RET_CODES,
+    **{pb.DebugLevel.Value(f"DEBUG_LEVEL_{level.name}"): level for level in DebugLevel},
+}
+_ACCUMULATORS: Mapping[int, Accumulator] = {
+    0: Accumulator.EXACT,
+    pb.ACCUMULATOR_EXACT: Accumulator.EXACT,
+    pb.ACCUMULATOR_HARDWARE: Accumulator.HARDWARE,
+}
+_CONVERSIONS: Mapping[int, Conversion] = {
+    0: Conversion.EXACT,
+    **{
+        pb.Conversion.Value(f"CONVERSION_{conversion.name}"): conversion
+        for conversion in Conversion
     },
 }
+Choice = TypeVar("Choice")
 
 
 class MliService(mli_pb2_grpc.MliServiceServicer):
@@ -83,7 +82,7 @@ class MliService(mli_pb2_grpc.MliServiceServicer):
         self._calls = calls
         self._free = threading.BoundedSemaphore(calls)
 
-    def RunKernel(self, request: pb.RunKernelRequest, context: Any) -> pb.RunKernelResponse:  # noqa: N802 - the contract's name
+    def RunKernel(self, request: pb.RunKernelRequest, context: Cancellable) -> pb.RunKernelResponse:  # noqa: N802 - the contract's name
         """Run kernels in order."""
         if not self._free.acquire(blocking=False):
             raise too_many_calls("max_mli_calls", self._calls)
@@ -92,7 +91,11 @@ class MliService(mli_pb2_grpc.MliServiceServicer):
         finally:
             self._free.release()
 
-    def ListKernels(self, request: pb.ListKernelsRequest, context: Any) -> pb.ListKernelsResponse:  # noqa: N802, ARG002
+    def ListKernels(  # noqa: N802
+        self,
+        request: pb.ListKernelsRequest,
+        context: object,  # noqa: ARG002 - gRPC's signature
+    ) -> pb.ListKernelsResponse:
         """List the kernels by name."""
         first = read_token("kernels", request.page_token) + 1
         names = sorted({entry.name for entry in KERNELS.values()})
@@ -116,7 +119,9 @@ def describe_kernel(name: str) -> pb.KernelInfo:
     )
 
 
-def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.RunKernelResponse:
+def _run(
+    request: pb.RunKernelRequest, limits: Limits, context: Cancellable
+) -> pb.RunKernelResponse:
     if not request.kernels:
         raise unspecified("kernels")
     if len(request.kernels) > MAX_KERNELS:
@@ -140,14 +145,19 @@ def _run(request: pb.RunKernelRequest, limits: Limits, context: Context) -> pb.R
 
 
 def _read_options(message: pb.BuildOptions) -> Options:
-    chosen: list[Any] = []
-    for name, numbers in _OPTIONS.items():
-        number = getattr(message, name)
-        if number not in numbers:
-            raise invalid(f"options.{name}", number, f"one of {sorted(numbers)}")
-        chosen.append(numbers[number])
-    rounding, debug, accumulator, conversion = chosen
-    return Options(rounding, debug, accumulator, conversion)
+    return Options(
+        _choose("rounding", message.rounding, _ROUNDINGS),
+        _choose("debug_level", message.debug_level, _DEBUG_LEVELS),
+        _choose("accumulator", message.accumulator, _ACCUMULATORS),
+        _choose("conversion", message.conversion, _CONVERSIONS),
+    )
+
+
+def _choose(name: str, number: int, choices: Mapping[int, Choice]) -> Choice:
+    """Return the choice of a build option by its number; refuse a number that is none."""
+    if number not in choices:
+        raise invalid(f"options.{name}", number, f"one of {sorted(choices)}")
+    return choices[number]
 
 
 def _run_one(
@@ -184,8 +194,8 @@ def _run_one(
     return result
 
 
-def _arguments(message: Message, operands: Operands, path: str) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
+def _arguments(message: Message, operands: Operands, path: str) -> dict[str, object]:
+    arguments: dict[str, object] = {}
     for field in message.DESCRIPTOR.fields:
         name = "in_" if field.name == "in" else field.name
         kind = field.message_type
@@ -193,14 +203,21 @@ def _arguments(message: Message, operands: Operands, path: str) -> dict[str, Any
             arguments[name] = getattr(message, name)
         elif kind is pb.TensorRef.DESCRIPTOR:
             arguments[name] = operands.get(field.name)
-        elif not message.HasField(field.name):
-            arguments[name] = None
-        elif kind is pb.RnnCellCfg.DESCRIPTOR:
-            ir_tsr = operands.get("cfg.ir_tsr")
-            arguments[name] = _rnn_cell_cfg(message.cfg, ir_tsr, f"{path}.cfg")
+        elif message.HasField(field.name):
+            arguments[name] = _cfg(
+                getattr(message, name), operands.get("cfg.ir_tsr"), f"{path}.cfg"
+            )
         else:
-            arguments[name] = _subtensor_cfg(message.cfg, f"{path}.cfg")
+            arguments[name] = None
     return arguments
+
+
+def _cfg(
+    message: pb.RnnCellCfg | pb.SubtensorCfg, ir_tsr: Tensor | None, path: str
+) -> RnnCellCfg | SubTensorCfg:
+    if isinstance(message, pb.RnnCellCfg):
+        return _rnn_cell_cfg(message, ir_tsr, path)
+    return _subtensor_cfg(message, path)
 
 
 def _rnn_cell_cfg(message: pb.RnnCellCfg, ir_tsr: Tensor | None, path: str) -> RnnCellCfg:
@@ -216,13 +233,15 @@ def _subtensor_cfg(message: pb.SubtensorCfg, path: str) -> SubTensorCfg:
     return SubTensorCfg(offset, size, message.sub_tensor_rank)
 
 
-def _require_bounded(arguments: Mapping[str, Any], path: str) -> None:
+def _require_bounded(arguments: Mapping[str, object], path: str) -> None:
     """Refuse a sequence that would run too long, or take too much memory, in one piece.
 
     What tensors claim counts up to the memory that they have: beyond it the kernel refuses them.
     """
     cfg, x = arguments.get("cfg"), arguments.get("in_")
-    if not isinstance(cfg, RnnCellCfg) or cfg.mode == RnnMode.RNN_ONE_TO_ONE or x is None:
+    if not isinstance(cfg, RnnCellCfg) or not isinstance(x, Tensor):
+        return
+    if cfg.mode == RnnMode.RNN_ONE_TO_ONE:
         return
     frames = min(x.shape[0] if x.shape else 0, _memory(x))
     if frames > MAX_FRAMES:
@@ -235,16 +254,15 @@ def _require_bounded(arguments: Mapping[str, Any], path: str) -> None:
             raise invalid(what, product, f"at most {limit}: split the sequence")
 
 
-def _memory(tensor: Tensor | None) -> int:
-    return 0 if tensor is None or tensor.data is None else tensor.data.nbytes
+def _memory(tensor: object) -> int:
+    return tensor.data.nbytes if isinstance(tensor, Tensor) and tensor.data is not None else 0
 
 
 def _encode(outcome: Outcome | int) -> pb.KernelResult:
     if not isinstance(outcome, Outcome):
         return pb.KernelResult(number=outcome)
-    status: Any = int(outcome.status)
     result = pb.KernelResult(
-        mli_status=status,
+        mli_status=pb.MliStatus.ValueType(outcome.status),
         accumulator_overflow=outcome.accumulator_overflow,
         messages=outcome.messages,
     )

@@ -8,7 +8,7 @@ What it runs on is imported when the first call comes: a server without the pack
 import logging
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from nnpa.network.v1 import network_pb2 as pb
@@ -24,8 +24,11 @@ from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sessions.store import Store
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from nnpa_network.importing.plan import Plan
 
+    from nnpa_server.network.service import NetworkService
     from nnpa_server.open_inference.loading import Compile, Loader
     from nnpa_server.open_inference.sources import Options
 
@@ -76,16 +79,16 @@ def make_service(
     loader: "Loader | None",
     shortcuts: frozenset[str] = frozenset(SHORTCUTS),
     pool: Pool | None = None,
-) -> Any:
+) -> "NetworkService":
     """Return the service; `loader` lets clients publish, `pool` gives workers that compile.
 
     Raises CallRefused without onnx.
     """
-    module = _import("nnpa_server.network.service")
-    return module.NetworkService(store, repository, loader, shortcuts, pool)
+    service: type[NetworkService] = _import("nnpa_server.network.service").NetworkService
+    return service(store, repository, loader, shortcuts, pool)
 
 
-def _import(name: str) -> Any:
+def _import(name: str) -> "ModuleType":
     """Return a module that needs onnx; raise CallRefused without it."""
     try:
         return import_module(name)

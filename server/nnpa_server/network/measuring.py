@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
@@ -96,8 +95,6 @@ def _samples(
 
 def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:
     """Return normal numbers for floats, 0 and 1 for integers and truths."""
-    drawn: Any = (
-        rng.integers(0, 2, shape) if port.dtype.kind in "iub" else rng.standard_normal(shape)
-    )
+    drawn = rng.integers(0, 2, shape) if port.dtype.kind in "iub" else rng.standard_normal(shape)
     array: Array = np.asarray(drawn).astype(port.dtype)
     return array

@@ -7,10 +7,10 @@ id must be written before it is read, and be of the kind that it is used as.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from nnpa.network.v1 import program_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
@@ -212,15 +212,15 @@ def _call(ids: LiveIds, message: pb.Step, path: str) -> AcceleratorStep:
         step = decode_operation(ids, operation, name, path)
     except NotInLibrary as error:
         raise from_exception(error, operation=name or "") from error
-    arm = step.arm
-    if step.references or step.creates or arm.frees or not arm.tensors:
+    spec = step.spec
+    if step.inline or step.new_ids or step.creates or spec.frees or not spec.tensors:
         raise invalid(step.path, "a call of its own", "a call on tensors of the program, by id")
-    arguments: dict[str, Any] = {**step.ids, **step.values}
+    arguments: dict[str, object] = {**step.ids, **step.values}
     if "data" in arguments:
         if arguments["data"]:
             raise invalid(f"{step.path}.data", "set", "left out: arrays names the data")
         arguments["data"] = tuple(message.arrays)
-    return AcceleratorStep(message.node, arm.name, arguments, message.result)
+    return AcceleratorStep(message.node, spec.name, arguments, message.result)
 
 
 def _require_connected(program: Program) -> None:
@@ -317,7 +317,7 @@ def _encode_step(step: Step) -> pb.Step:
         )
         return pb.Step(node=step.node, host=host)
     operation = operation_pb2.Operation()
-    call: Any = getattr(operation, step.verb)
+    call: Message = getattr(operation, step.verb)
     call.SetInParent()
     for field in call.DESCRIPTOR.fields:
         value = step.arguments.get(field.name)

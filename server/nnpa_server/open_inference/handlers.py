@@ -2,13 +2,14 @@
 """What the methods of GRPCInferenceService look like on the wire."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnpa.oip import open_inference_grpc_pb2 as pb
 
 from nnpa_server.open_inference import messages
 from nnpa_server.open_inference.requests import not_offered
-from nnpa_server.rpc.lazy import make_handler, method_of
+from nnpa_server.rpc.lazy import method_of
+from nnpa_server.rpc.methods import Behaviour, Handler, codec_of, handler_of
 
 if TYPE_CHECKING:
     from nnpa_server.open_inference.service import OpenInferenceService
@@ -25,15 +26,11 @@ _NOT_OFFERED = {
 }
 
 
-def handlers_of(
-    service: Callable[[], "OpenInferenceService"],
-) -> dict[str, Any]:
+def handlers_of(service: Callable[[], "OpenInferenceService"]) -> dict[str, Handler]:
     """Return a service's handlers by method; the service is constructed by the first call."""
-    methods: dict[str, Any] = {}
+    methods: dict[str, Handler] = {}
     for name, method in _DESCRIPTOR.methods_by_name.items():
-        request: Any = getattr(pb, method.input_type.name)
-        response: Any = getattr(pb, method.output_type.name)
-        parse, serialize = request.FromString, response.SerializeToString
+        parse, serialize = codec_of(method)
         if name in ("ModelInfer", "ModelStreamInfer"):
             streams = method.client_streaming
             serialize = messages.serialize_for_stream if streams else messages.serialize
@@ -41,11 +38,11 @@ def handlers_of(
         behaviour = method_of(method, service)
         if name in _NOT_OFFERED:
             behaviour = _refusing(*_NOT_OFFERED[name])
-        methods[name] = make_handler(method, behaviour, parse, serialize)
+        methods[name] = handler_of(method, behaviour, parse, serialize)
     return methods
 
 
-def _refusing(extension: str, how: str) -> Any:
+def _refusing(extension: str, how: str) -> Behaviour:
     def refuse(_request: object, _context: object) -> None:
         raise not_offered(extension, how)
 

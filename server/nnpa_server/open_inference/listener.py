@@ -17,13 +17,10 @@ import grpc.aio
 
 from nnpa_server.open_inference.handlers import SERVICE
 from nnpa_server.open_inference.messages import InferRequest
+from nnpa_server.rpc.methods import Behaviour, Handler, StreamBehaviour, kind_of
 
-Handlers: TypeAlias = Mapping[str, Any]
-"""grpc.RpcMethodHandlers by the method's name; their behaviours take the context of a thread."""
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
-Behaviour: TypeAlias = Callable[..., Any]
-"""A method's behaviour, in a thread or on the loop."""
 _END_OF_STREAM = object()
 
 
@@ -32,10 +29,10 @@ class InferenceListener:
 
     def __init__(
         self,
-        handlers: Handlers,
+        handlers: Mapping[str, Handler],
         pool: Executor,
         quick: Callable[[InferRequest], bool],
-        options: Sequence[tuple[str, Any]],
+        options: Sequence[tuple[str, int]],
     ) -> None:
         self._handlers, self._pool, self._quick = handlers, pool, quick
         self._options = options
@@ -79,17 +76,14 @@ class InferenceListener:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _method(self, name: str, handler: Any) -> Any:
+    def _method(self, name: str, handler: Handler) -> Handler:
         """Return a method's handler for the loop, from its handler for threads."""
-        messages = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if handler.stream_stream is not None:
-            stream = self._stream(handler.stream_stream)
-            return grpc.stream_stream_rpc_method_handler(stream, **messages)
-        unary = self._unary(handler.unary_unary, name == "ModelInfer")
-        return grpc.unary_unary_rpc_method_handler(unary, **messages)
+        codec = handler.request_deserializer, handler.response_serializer
+        behaviour = getattr(handler, kind_of(handler.request_streaming, handler.response_streaming))
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._stream(behaviour), *codec)
+        unary = self._unary(behaviour, name == "ModelInfer")
+        return grpc.unary_unary_rpc_method_handler(unary, *codec)
 
     def _unary(self, behaviour: Behaviour, infers: bool) -> Behaviour:
         async def answer(request: object, context: AioContext) -> object:
@@ -106,7 +100,7 @@ class InferenceListener:
 
         return answer
 
-    def _stream(self, behaviour: Behaviour) -> Behaviour:
+    def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
         async def answer(requests: AsyncIterator[object], context: AioContext) -> None:
             thread_context = _Context(context, self._loop)
 

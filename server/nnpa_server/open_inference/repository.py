@@ -90,7 +90,7 @@ class Statistics:
             self.fail.add(ns)
 
 
-_MAX_BATCHES = 128  # batch sizes that are told apart
+_MAX_BATCHES = 128  # batch sizes with a statistic of their own
 
 
 @dataclass(slots=True, eq=False)

@@ -99,7 +99,7 @@ class Region:
 
 
 def _all(
-    move: Callable[[int, Sequence[Any], int], int], file: int, data: memoryview, at: int
+    move: Callable[[int, Sequence[memoryview], int], int], file: int, data: memoryview, at: int
 ) -> int:
     """Read or write everything, in as many calls as it takes; return the bytes moved."""
     moved = 0

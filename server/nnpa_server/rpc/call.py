@@ -5,14 +5,41 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Protocol
+
+import grpc
 
 from nnpa_server.errors import CallRefused, MessageTooLong, no_message
+from nnpa_server.sessions.cancellation import Context, Metadata
 from nnpa_server.sessions.tokens import Token
 
 REQUEST_ID = "x-request-id"
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
-_CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
+CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
+
+
+class CallContext(Context, Protocol):
+    """What is used around calls of a grpc.ServicerContext."""
+
+    def invocation_metadata(self) -> Metadata:
+        """Return what the client sent first."""
+        ...
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have something called when the call ends; tell whether it has not ended yet."""
+        ...
+
+    def cancel(self) -> object:
+        """Cut the call off."""
+        ...
+
+    def abort(self, code: grpc.StatusCode, details: str) -> object:
+        """End the call with an error."""
+        ...
+
+    def abort_with_status(self, status: grpc.Status) -> object:
+        """End the call with an error and its details."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -22,11 +49,12 @@ class Call:
     `touched` is when its client last sent or took a message, `waiting` whether it waits for the
     next one of a stream, both of use for streams only. In a conversation `started` is when its
     last message came, `is_logged` whether all are answered and in the log. `entered` is whether it
-    was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it.
+    was let in, `refused` the error that it ended with, `is_cut_off` whether the server ended it,
+    `converses` whether it is a conversation.
     """
 
     method: str
-    context: Any
+    context: CallContext
     streaming: bool
     request_id: str = ""
     token: Token | None = None
@@ -40,25 +68,21 @@ class Call:
     entered: bool = False
     refused: CallRefused | None = None
     is_cut_off: bool = False
-
-    @property
-    def converses(self) -> bool:
-        """Whether it is a stream whose messages are calls of their own."""
-        return self.method in _CONVERSATIONS
+    converses: bool = False
 
 
 class Garbage:
     """A request whose bytes are no message of its type."""
 
 
-def trailing_metadata(call: Call) -> tuple[tuple[str, str], ...]:
+def trailing_metadata(call: Call) -> Metadata:
     """Return the trailing metadata of a call that fails: its id, and what it has already."""
-    pairs: Any = call.context.trailing_metadata() or ()
+    pairs = call.context.trailing_metadata() or ()
     has_id = any(key == REQUEST_ID for key, _ in pairs)
     return tuple(pairs) if has_id else ((REQUEST_ID, call.request_id), *pairs)
 
 
-def session_getter(request: object) -> Callable[[Any], Any]:
+def session_getter(request: object) -> Callable[[object], str]:
     """Return what gets a session's name from requests of this type; refuse what is no request."""
     if isinstance(request, MessageTooLong):
         raise request

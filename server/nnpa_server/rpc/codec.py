@@ -16,16 +16,17 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
-from nnpa_wire.fields import BYTES, delimited, fields, head
+from nnpa_wire.fields import BYTES, delimited, fields, head, read_varint
 
-from nnpa_server.errors import invalid, no_message
+from nnpa_server.errors import no_message
 
 Array: TypeAlias = npt.NDArray[np.uint8]
 
 OUT_OF_BAND_BYTES = 1 << 16  # smaller arrays stay in their messages
 _MAX_FIELDS = 1 << 12  # of a list: protobuf parses more of them faster
 _MAX_INNER_FIELDS = 64  # of an operation and its arm, for the same reason
-_SESSION_TAG = b"\x0a"  # of ExecuteRequest.session
+_SESSION_TAG, _OPERATION_TAG = 0x0A, 0x12  # of ExecuteRequest.session and .operations
+_CONTINUES = 0x80  # the bit of a byte that a varint's next byte follows
 _NO_ARRAYS: Mapping[int, Sequence[memoryview]] = {}
 _OPERATIONS = pb.ExecuteRequest.OPERATIONS_FIELD_NUMBER
 _RESULTS = pb.ExecuteResponse.RESULTS_FIELD_NUMBER
@@ -47,34 +48,31 @@ _DATA_BY_ARM = {
 class WireRequest:
     """A list of operations as received: wire form, out-of-band arrays, lazily parsed message.
 
-    `raw` is the wire form of the message without the arrays, empty if the message was parsed at
-    once. `arrays` holds the `data` of operations by their index in the list.
+    `raw` is the wire form of the message without the arrays; `arrays` holds the `data` of
+    operations by their index in the list. The message is parsed at its first access if the
+    session's name can be read without it. Raises DecodeError otherwise, if it is none.
     """
 
     __slots__ = ("_message", "arrays", "raw", "session")
 
-    def __init__(
-        self,
-        message: pb.ExecuteRequest | None,
-        arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS,
-        raw: bytes = b"",
-    ) -> None:
-        self._message = message
-        self.arrays = arrays
+    def __init__(self, raw: bytes, arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS) -> None:
+        self._message: pb.ExecuteRequest | None = None
         self.raw = raw
-        self.session = _session_of(raw) if message is None else message.session
+        self.arrays = arrays
+        session = _session_of(raw)
+        if session is None:
+            self._message = pb.ExecuteRequest.FromString(raw)
+            session = self._message.session
+        self.session = session
 
     @property
     def message(self) -> pb.ExecuteRequest:
         """The list without its out-of-band arrays, parsed at the first access."""
         if self._message is None:
             try:
-                message = pb.ExecuteRequest.FromString(self.raw)
+                self._message = pb.ExecuteRequest.FromString(self.raw)
             except DecodeError as error:
                 raise no_message() from error
-            if message.session != self.session:
-                raise invalid("session", "there twice", "there once")
-            self._message = message
         return self._message
 
     @property
@@ -83,14 +81,23 @@ class WireRequest:
         return self.message.operations
 
 
-def _session_of(raw: bytes) -> str:
-    """Return the session name of a wire form that `_is_plain`."""
-    return raw[2 : 2 + raw[1]].decode()
+def _session_of(raw: bytes) -> str | None:
+    """Return the session's name if it comes first, once, and nothing but operations follows.
 
-
-def _is_plain(raw: bytes) -> bool:
-    """Tell whether the first field is a short ASCII session name, as our clients write it."""
-    return raw[:1] == _SESSION_TAG and raw[1:2] < b"\x80" and raw[2 : 2 + raw[1]].isascii()
+    None for any other form, whose meaning is protobuf's to say: of two names the last one counts.
+    """
+    if len(raw) < 2 or raw[0] != _SESSION_TAG or raw[1] >= _CONTINUES:
+        return None
+    position = name_end = 2 + raw[1]
+    last = len(raw) - 1
+    while position < last and raw[position] == _OPERATION_TAG:
+        size = raw[position + 1]
+        position += 2
+        if size >= _CONTINUES:
+            size, position = read_varint(raw, position - 1)
+        position += size
+    name = raw[2:name_end]
+    return name.decode() if position == len(raw) and name.isascii() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +121,13 @@ def parse(raw: bytes | memoryview) -> WireRequest:
     Raises DecodeError; a list that is parsed lazily is refused by `WireRequest.message` instead.
     """
     if len(raw) < OUT_OF_BAND_BYTES:
-        return parse_whole(bytes(raw))
+        return WireRequest(bytes(raw))
     parts: list[bytes | memoryview] = []
     arrays: dict[int, Sequence[memoryview]] = {}
     view, index = memoryview(raw), 0
     for count, top in enumerate(fields(view)):
         if count >= _MAX_FIELDS:
-            return WireRequest(pb.ExecuteRequest.FromString(bytes(raw)))
+            return WireRequest(bytes(raw))
         part: bytes | memoryview = view[top.start : top.end]
         if top.number == _OPERATIONS:
             if top.kind == BYTES and top.end - top.value >= OUT_OF_BAND_BYTES:
@@ -129,13 +136,7 @@ def parse(raw: bytes | memoryview) -> WireRequest:
                     part, arrays[index] = delimited(_OPERATIONS, operation), data
             index += 1
         parts.append(part)
-    return parse_whole(b"".join(parts), arrays)
-
-
-def parse_whole(raw: bytes, arrays: Mapping[int, Sequence[memoryview]] = _NO_ARRAYS) -> WireRequest:
-    """Return a list whose message is parsed at the first access, if its session can be read."""
-    message = None if _is_plain(raw) else pb.ExecuteRequest.FromString(raw)
-    return WireRequest(message, arrays, raw)
+    return WireRequest(b"".join(parts), arrays)
 
 
 def _without_arrays(view: memoryview) -> tuple[bytes, list[memoryview]]:
@@ -215,14 +216,3 @@ def content_sizes(
     inline = [len(output.ztensor.sticks) for output in result.outputs]
     out_of_band = [stick.nbytes for stick in sticks.values()]
     return [0 if array is None else array.nbytes, *inline, *out_of_band]
-
-
-def message_of(response: Response) -> pb.ExecuteResponse:
-    """Return a response as a message, for callers without a wire."""
-    message = pb.ExecuteResponse(results=response.results)
-    for index, array in response.arrays.items():
-        message.results[index].data = array.tobytes()
-    for index, outputs in response.sticks.items():
-        for number, array in outputs.items():
-            message.results[index].outputs[number].ztensor.sticks = array.tobytes()
-    return message

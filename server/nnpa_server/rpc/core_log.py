@@ -21,7 +21,7 @@ REASON = "TLS_HANDSHAKE_FAILED"
 def follow(refused: Callable[[str], None]) -> None:
     """Have what libraries write to file 2 come as records of nnpa.grpc, from here to the end.
 
-    Python's stderr and the log's handlers go on to where file 2 went. `refused` is told of each
+    Python's stderr and the log's handlers go on to where file 2 went. `refused` is called with each
     TLS handshake that failed: a certificate of another CA, or none, or no TLS.
     """
     kept = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")

@@ -16,8 +16,8 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -30,34 +30,42 @@ from nnpa_server.errors import (
     MessageTooLong,
     from_exception,
 )
-from nnpa_server.rpc.access_log import MAX_QUEUED, AccessLog
+from nnpa_server.logs import MAX_QUEUED, AccessLog
 from nnpa_server.rpc.call import (
+    CONVERSATIONS,
     REQUEST_ID,
     Call,
+    CallContext,
     Garbage,
     session_getter,
     trailing_metadata,
+)
+from nnpa_server.rpc.methods import (
+    Behaviour,
+    Conversation,
+    Handler,
+    ServerInterceptor,
+    StreamBehaviour,
+    kind_of,
+    make_handler,
 )
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
-Handler: TypeAlias = Any  # a grpc.RpcMethodHandler, whose kind decides which field is its code
-if TYPE_CHECKING:
-    _ServerInterceptor = grpc.ServerInterceptor[Any, Any]  # generic in the stubs only
-else:
-    _ServerInterceptor = grpc.ServerInterceptor
+Raw = TypeVar("Raw", bytes, bytes | memoryview)
+Wire = TypeVar("Wire", bytes, Sequence[bytes | memoryview])
 _access = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
 _TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_SESSION_GETTERS: dict[type, Callable[[Any], Any]] = {}  # by type of request
+_SESSION_GETTERS: dict[type, Callable[[object], str]] = {}  # by type of request
 
 
-class Interceptor(_ServerInterceptor):
+class Interceptor(ServerInterceptor):
     """The one interceptor, for at most `max_streams` streams that may idle `idle_timeout` s.
 
     Conversations are none of these; there are at most `max_conversations`.
@@ -118,10 +126,12 @@ class Interceptor(_ServerInterceptor):
         self._access.close()
 
     def intercept_service(
-        self, continuation: Callable[[Any], Any], handler_call_details: Any
-    ) -> Any:
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
         """Return the method's handler, wrapped; health and reflection pass as they are."""
-        method: str = handler_call_details.method
+        method = handler_call_details.method
         wrapped = self._handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
@@ -132,22 +142,36 @@ class Interceptor(_ServerInterceptor):
 
     def around(self, method: str, handler: Handler) -> Handler:
         """Return the handler of a method of ours, wrapped."""
-        method = method.rpartition("/")[2]
         reads, writes = handler.request_streaming, handler.response_streaming
-        kind = f"{'stream' if reads else 'unary'}_{'stream' if writes else 'unary'}"
-        requests = self._requests if reads else self._named
-        answer = self._answering_stream if writes else self._answering_once
-        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(
-            answer(getattr(handler, kind), method, reads or writes, requests),
-            request_deserializer=self._counting_in(self._tolerant(handler.request_deserializer)),
-            response_serializer=self._counting_out(handler.response_serializer),
+        behaviour = getattr(handler, kind_of(reads, writes))
+        parse, serialize = handler.request_deserializer, handler.response_serializer
+        assert parse is not None
+        assert serialize is not None
+        return make_handler(
+            self._answering_stream(behaviour, method, reads)
+            if writes
+            else self._answering_once(behaviour, method, reads),
+            self._reading(parse),
+            self._counting(serialize),
+            streams_in=reads,
+            streams_out=writes,
         )
 
-    def _tolerant(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """Return a parser that hands garbage on, so that the caller gets a documented error."""
+    def around_conversation(self, method: str, conversation: Conversation) -> Conversation:
+        """Return a conversation, wrapped."""
+        return Conversation(
+            self._answering_stream(conversation.behaviour, method, True),
+            self._reading(conversation.parse),
+            self._counting(conversation.serialize),
+        )
 
-        def read(raw: bytes) -> Any:
+    def _reading(self, parse: Callable[[Raw], object]) -> Callable[[Raw], object]:
+        """Return a parser that hands garbage on, so that the caller gets a documented error."""
+        metrics = self._metrics
+
+        def read(raw: Raw) -> object:
+            if metrics is not None:
+                metrics.moved("received", len(raw))
             if len(raw) > self._max_message:
                 return MessageTooLong(len(raw), self._max_message)
             try:
@@ -157,24 +181,13 @@ class Interceptor(_ServerInterceptor):
 
         return read
 
-    def _counting_in(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        metrics = self._metrics
-        if metrics is None:
-            return parse
-
-        def read(raw: bytes) -> Any:
-            metrics.moved("received", len(raw))
-            return parse(raw)
-
-        return read
-
-    def _counting_out(self, serialize: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _counting(self, serialize: Callable[..., Wire]) -> Callable[..., Wire]:
         """Return a serializer that counts the bytes it returns, in one piece or in several."""
         metrics = self._metrics
         if metrics is None:
             return serialize
 
-        def write(message: Any) -> Any:
+        def write(message: object) -> Wire:
             raw = serialize(message)
             metrics.moved("sent", len(raw) if isinstance(raw, bytes) else sum(map(len, raw)))
             return raw
@@ -182,14 +195,14 @@ class Interceptor(_ServerInterceptor):
         return write
 
     def _answering_once(
-        self,
-        behaviour: Callable[..., Any],
-        method: str,
-        streaming: bool,
-        requests: Callable[[Call, Any], Any],
-    ) -> Callable[..., Any]:
-        def answer(request: Any, context: Any) -> Any:
-            call = Call(method, context, streaming)
+        self, behaviour: Behaviour, method: str, reads: bool
+    ) -> Callable[[object, CallContext], object]:
+        """Return what answers calls once, of a stream of messages or of one."""
+        requests = self._reader(reads)
+        name = method.rpartition("/")[2]
+
+        def answer(request: object, context: CallContext) -> object:
+            call = Call(name, context, reads)
             try:
                 self._enter(call)
                 response = behaviour(requests(call, request), context)
@@ -204,20 +217,23 @@ class Interceptor(_ServerInterceptor):
         return answer
 
     def _answering_stream(
-        self,
-        behaviour: Callable[..., Any],
-        method: str,
-        streaming: bool,
-        requests: Callable[[Call, Any], Any],
-    ) -> Callable[..., Any]:
-        def answer(request: Any, context: Any) -> Generator[Any]:
-            call = Call(method, context, streaming)
+        self, behaviour: StreamBehaviour, method: str, reads: bool
+    ) -> Callable[[object, CallContext], Generator[object]]:
+        """Return what answers calls with a stream."""
+        requests = self._reader(reads)
+        name = method.rpartition("/")[2]
+
+        def answer(request: object, context: CallContext) -> Generator[object]:
+            call = Call(name, context, True, converses=name in CONVERSATIONS)
             try:
                 self._enter(call)
                 responses = behaviour(requests(call, request), context)
                 try:
                     for response in responses:
-                        self._count(call, len(getattr(response, "results", ())))
+                        call.operations += len(getattr(response, "results", ()))
+                        if call.converses:  # each answer has its line
+                            self._report(call)
+                            call.operations, call.is_logged = 0, True
                         yield response
                         call.touched = time.monotonic()
                 finally:
@@ -230,16 +246,11 @@ class Interceptor(_ServerInterceptor):
 
         return answer
 
-    def _count(self, call: Call, operations: int) -> None:
-        """Count what a message of a stream holds; one of a conversation is told at once."""
-        if call.converses:
-            call.operations = operations
-            self._report(call)
-            call.operations, call.is_logged = 0, True
-        else:
-            call.operations += operations
+    def _reader(self, reads: bool) -> Callable[..., object]:
+        """Return what hands a behaviour its message, or those of a stream."""
+        return self._requests if reads else self._named
 
-    def _requests(self, call: Call, requests: Iterator[Any]) -> Generator[Any]:
+    def _requests(self, call: Call, requests: Iterator[object]) -> Generator[object]:
         """Pass the messages of a stream on."""
         end = object()
         while True:
@@ -285,7 +296,7 @@ class Interceptor(_ServerInterceptor):
             self._running += 1
             call.entered = True
 
-    def _named(self, call: Call, request: Any) -> Any:
+    def _named(self, call: Call, request: object) -> object:
         """Note whose session a request is about, and return it; refuse one that is none."""
         get_session = _SESSION_GETTERS.get(type(request))
         if get_session is None:

@@ -3,10 +3,12 @@
 
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from nnpa_server.rpc.methods import Behaviour, codec_of, handler_of
 
 Service = TypeVar("Service")
 
@@ -32,43 +34,26 @@ class Lazy(Generic[Service]):
         return self._service
 
 
-def add_to(server: grpc.Server, service: ServiceDescriptor, get_service: Callable[[], Any]) -> None:
+def add_to(
+    server: grpc.Server, service: ServiceDescriptor, get_service: Callable[[], object]
+) -> None:
     """Serve what `get_service` returns to each call."""
     handlers = {
-        name: _handler(method, get_service) for name, method in service.methods_by_name.items()
+        name: handler_of(method, method_of(method, get_service), *codec_of(method))
+        for name, method in service.methods_by_name.items()
     }
     handler = grpc.method_handlers_generic_handler(service.full_name, handlers)
     server.add_generic_rpc_handlers((handler,))
 
 
-def method_of(
-    method: MethodDescriptor, get_service: Callable[[], Any]
-) -> Callable[[Any, Any], Any]:
+def method_of(method: MethodDescriptor, get_service: Callable[[], object]) -> Behaviour:
     """Return the behaviour of a method of a lazy service."""
     name = method.name
 
-    def once(message: Any, context: Any) -> Any:
+    def once(message: object, context: object) -> object:
         return getattr(get_service(), name)(message, context)
 
-    def stream(message: Any, context: Any) -> Generator[Any]:
+    def stream(message: object, context: object) -> Generator[object]:
         yield from getattr(get_service(), name)(message, context)
 
     return stream if method.server_streaming else once
-
-
-def make_handler(
-    method: MethodDescriptor, behaviour: Any, parse: Callable[..., Any], serialize: Any
-) -> Any:
-    """Return a method's handler, of the kind that its descriptor says."""
-    kind = ("stream" if method.client_streaming else "unary") + (
-        "_stream" if method.server_streaming else "_unary"
-    )
-    make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-    return make(behaviour, request_deserializer=parse, response_serializer=serialize)
-
-
-def _handler(method: MethodDescriptor, get_service: Callable[[], Any]) -> Any:
-    request: Any = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
-    response: Any = getattr(method.output_type, "_concrete_class")  # noqa: B009
-    behaviour = method_of(method, get_service)
-    return make_handler(method, behaviour, request.FromString, response.SerializeToString)

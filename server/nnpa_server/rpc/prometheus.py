@@ -4,11 +4,11 @@
 Source: "Exposition formats", https://prometheus.io/docs/instrumenting/exposition_formats.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Thread
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -114,13 +114,16 @@ def expose(address: str, metrics: Metrics, store: Store, tls: Tls | None) -> Exp
     registry = CollectorRegistry()
     registry.register(Collector(metrics, store))
     host, port = split_address(address)
-    secure: dict[str, Any] = {}
-    if tls is not None:
-        certificate, key, client_ca = tls.files
-        secure = {"certfile": str(certificate), "keyfile": str(key)}
-        if client_ca is not None:
-            secure |= {"client_cafile": str(client_ca), "client_auth_required": True}
-    start: Callable[..., tuple[Endpoint, Thread]] = start_http_server
-    server, thread = start(port, host, registry, **secure)
+    files = (None, None, None) if tls is None else tls.files
+    certificate, key, client_ca = (None if path is None else str(path) for path in files)
+    server, thread = start_http_server(
+        port,
+        host,
+        registry,
+        certfile=certificate,
+        keyfile=key,
+        client_cafile=client_ca,
+        client_auth_required=client_ca is not None,
+    )
     shown = f"[{host}]" if ":" in host else host
     return Exposition(f"{shown}:{server.server_port}", server, thread)

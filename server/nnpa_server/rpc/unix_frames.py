@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn
 from urllib.parse import quote
 
 import grpc
@@ -28,8 +28,9 @@ import numpy as np
 
 from nnpa_server.errors import MessageTooLong, too_many_calls
 from nnpa_server.rpc.call import Garbage
+from nnpa_server.rpc.methods import Conversation
+from nnpa_server.sessions.cancellation import Metadata
 
-Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 SUFFIX = ".plain"
 """What follows the path of gRPC's socket."""
 _PREFIX = struct.Struct(">BI")
@@ -55,15 +56,17 @@ class _Ended(Exception):
 
 
 class PlainListener:
-    """Serves one wrapped handler of a conversation, for at most `most` clients at a time.
+    """Serves one wrapped conversation, for at most `most` clients at a time.
 
-    Its serializer returns an answer's wire form in pieces, which are sent from where they are.
-    A message above `max_message` bytes is refused before there is memory for it. A client that
-    takes nothing of an answer for `idle_timeout` seconds is cut off.
+    The pieces of an answer are sent from where they are. A message above `max_message` bytes is
+    refused before there is memory for it. A client that takes nothing of an answer for
+    `idle_timeout` seconds is cut off.
     """
 
-    def __init__(self, handler: Any, most: int, max_message: int, idle_timeout: float) -> None:
-        self._handler = handler
+    def __init__(
+        self, conversation: Conversation, most: int, max_message: int, idle_timeout: float
+    ) -> None:
+        self._conversation = conversation
         self._max_message = max_message
         self._idle_timeout = idle_timeout
         self._most = most
@@ -130,7 +133,7 @@ class PlainListener:
 
     def _serve(self, connection: "_Connection") -> None:
         try:
-            connection.converse(self._handler)
+            connection.converse(self._conversation)
         except Exception:
             _log.exception("a plain socket failed")
         finally:
@@ -160,15 +163,15 @@ class _Connection:
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
 
-    def converse(self, handler: Any) -> None:
+    def converse(self, conversation: Conversation) -> None:
         """Carry the one call of this connection."""
         code, details = grpc.StatusCode.OK, ""
         try:
             self._metadata = self._read_metadata()
-            responses = handler.stream_stream(self._requests(handler.request_deserializer), self)
+            responses = conversation.behaviour(self._requests(conversation.parse), self)
             try:
                 for response in responses:
-                    self._send(0, handler.response_serializer(response))
+                    self._send(0, conversation.serialize(response))
             finally:
                 responses.close()
         except _Ended as ended:
@@ -268,26 +271,24 @@ class _Connection:
         pairs = (line.partition(":") for line in lines if line)
         return tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
 
-    def _requests(self, parse: Callable[[Any], Any]) -> Generator[Any]:
-        """Yield the messages as they come, until the client has no more."""
-        while (request := self._next(parse)) is not None:
-            yield request
-
-    def _next(self, parse: Callable[[Any], Any]) -> Any:
-        """Return the next message, None when there are no more; raise as gRPC does."""
-        try:
-            head = self._head()
-            if head is None and self._cancelled:
-                raise grpc.RpcError("the call was cancelled")
-            if head is None:
-                return None
-            flag, size = head
-            if size > self._max_message:
-                return MessageTooLong(size, self._max_message)
-            message = self._take(size)
-        except OSError as error:
-            raise grpc.RpcError("the connection broke") from error
-        return Garbage() if flag else parse(message)
+    def _requests(self, parse: Callable[[bytes | memoryview], object]) -> Generator[object]:
+        """Yield the messages as they come, until the client has no more; raise as gRPC does."""
+        while True:
+            try:
+                head = self._head()
+                if head is None:
+                    break
+                flag, size = head
+                if size > self._max_message:
+                    message: object = MessageTooLong(size, self._max_message)
+                else:
+                    raw = self._take(size)
+                    message = Garbage() if flag else parse(raw)
+            except OSError as error:
+                raise grpc.RpcError("the connection broke") from error
+            yield message
+        if self._cancelled:
+            raise grpc.RpcError("the call was cancelled")
 
     def _head(self) -> tuple[int, int] | None:
         """Return flag and size of the next frame; None when there are no more."""

@@ -100,19 +100,24 @@ class Inputs:
     sequence: int
 
     def find_significant(
-        self, guest: Guest, name: str, arguments: Mapping[str, Any], outputs: Sequence[str]
+        self,
+        guest: Guest,
+        name: str,
+        tensors: Mapping[str, Ztensor],
+        values: Mapping[str, object],
+        outputs: Sequence[str],
     ) -> list[str]:
         """Return the inputs on whose padding the outputs of an operation depend.
 
         The operation is computed again with other values in the padding.
         """
         try:
-            if self._same(guest, name, arguments, outputs, tuple(self.masks)):
+            if self._same(guest, name, tensors, values, outputs, tuple(self.masks)):
                 return []
             return [
                 operand
                 for operand in self.masks
-                if not self._same(guest, name, arguments, outputs, (operand,))
+                if not self._same(guest, name, tensors, values, outputs, (operand,))
             ]
         except MemoryError:
             return []
@@ -121,7 +126,8 @@ class Inputs:
         self,
         guest: Guest,
         name: str,
-        arguments: Mapping[str, Any],
+        tensors: Mapping[str, Ztensor],
+        values: Mapping[str, object],
         outputs: Sequence[str],
         disturbed: tuple[str, ...],
     ) -> bool:
@@ -132,16 +138,16 @@ class Inputs:
             for operand in self.sticks
         }
         copies = {
-            operand: _disturbed(arguments[operand], sticks, masks[operand])
+            operand: _disturbed(tensors[operand], sticks, masks[operand])
             for operand, sticks in self.sticks.items()
         }
         blank = {
-            output: _disturbed(arguments[output], arguments[output].sticks, nothing)
+            output: _disturbed(tensors[output], tensors[output].sticks, nothing)
             for output in outputs
         }
         guest.sequence = self.sequence
-        run(guest, name, {**arguments, **copies, **blank})
-        return all(_same_elements(arguments[output], blank[output]) for output in outputs)
+        run(guest, name, {**values, **tensors, **copies, **blank})
+        return all(_same_elements(tensors[output], blank[output]) for output in outputs)
 
 
 def copy_bytes(read: Iterable[Ztensor]) -> int:

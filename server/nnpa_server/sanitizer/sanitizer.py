@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import sanitizer_pb2 as pb
@@ -35,7 +35,6 @@ from nnpa_server.sanitizer.reports import (
 )
 
 Tensors: TypeAlias = Mapping[str, Ztensor]
-Run: TypeAlias = Callable[[Any, Any, Tensors], Outcome]
 
 _MAX_REPORTS = 1000  # of a call; source: nnpa/zdnn/v1/sanitizer.proto
 _MAX_REMEMBERED = 1 << 14  # tensors whose history is known, and as many freed ones
@@ -43,11 +42,50 @@ _ALLOCATES = "allochelper_ztensor"
 _REFUSE_TRANSFORMED = ("transform_ztensor", "transform_quantized", "reshape_ztensor")  # and so on
 
 
+class OperationSpec(Protocol):
+    """What kind of operation a step is: see nnpa_server.accelerator.operation_specs."""
+
+    @property
+    def name(self) -> str:
+        """The function without zdnn_."""
+        ...
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The parameters that are tensors."""
+        ...
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The tensors whose contents it reads."""
+        ...
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """The tensors whose buffers it writes."""
+        ...
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The tensors that results report."""
+        ...
+
+    @property
+    def frees(self) -> bool:
+        """Whether it frees its tensors."""
+        ...
+
+    @property
+    def compute(self) -> bool:
+        """Whether it computes."""
+        ...
+
+
 class Step(Protocol):
     """An operation that was read: see nnpa_server.accelerator.execute."""
 
     @property
-    def arm(self) -> Any:
+    def spec(self) -> OperationSpec:
         """What kind of operation it is."""
         ...
 
@@ -57,12 +95,12 @@ class Step(Protocol):
         ...
 
     @property
-    def references(self) -> Mapping[str, tuple[str, Any]]:
-        """Its tensors that are not of the session, or not yet."""
+    def new_ids(self) -> Mapping[str, int]:
+        """Its outputs that are new tensors of the session."""
         ...
 
     @property
-    def values(self) -> Mapping[str, Any]:
+    def values(self) -> Mapping[str, object]:
         """Its other parameters."""
         ...
 
@@ -118,13 +156,15 @@ class Sanitizer:
     def close(self) -> None:
         """Do nothing: the histories end with their session."""
 
-    def watch(self, session: Room, step: Step, tensors: Tensors, run: Run) -> Outcome:
+    def watch(
+        self, session: Room, step: Step, tensors: Tensors, run: Callable[[], Outcome]
+    ) -> Outcome:
         """Run an operation, and add to its answer, or to its error, what is found."""
-        use = site_of(step.arm.name, step.origin)
+        use = site_of(step.spec.name, step.origin)
         reports = list(self._misused(step, tensors, use))
         inputs = _saved(session, step, tensors)
         try:
-            outcome = run(session, step, tensors)
+            outcome = run()
         except (ProgramCheck, CallRefused) as error:
             if not reports:
                 raise
@@ -147,27 +187,27 @@ class Sanitizer:
 
     def _misused(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
         """Find what can be seen before an operation runs."""
-        arm = step.arm
-        for name in arm.tensors:
+        spec = step.spec
+        for name in spec.tensors:
             provenance = _provenance(step, name)
             history = self._history(step, name, provenance)
             number = step.ids.get(name, 0) or provenance.freed_id
-            if history.free is not None and (_touches(arm, name) or arm.frees):
+            if history.free is not None and (_touches(spec, name) or spec.frees):
                 yield report(pb.MISUSE_USE_AFTER_FREE, use, name, number, history, history.free)
             if provenance.HasField("concurrent"):
                 concurrent = read_site(provenance.concurrent)
                 yield report(pb.MISUSE_CONCURRENT_USE, use, name, number, history, concurrent)
             tensor = tensors[name]
-            if name in arm.read and not history.written and tensor.buffer is not None:
+            if name in spec.read and not history.written and tensor.buffer is not None:
                 yield report(pb.MISUSE_NEVER_WRITTEN, use, name, number, history, None)
 
     def _padding_read(
         self, guest: Guest, step: Step, tensors: Tensors, inputs: padding.Inputs, use: Site
     ) -> Generator[Report]:
         """Find the inputs on whose padding the results depend."""
-        outputs = [output for output in step.arm.filled if padding.is_whole(tensors[output])]
-        arguments = {**tensors, **step.values}
-        for name in inputs.find_significant(guest, step.arm.name, arguments, outputs):
+        outputs = [output for output in step.spec.filled if padding.is_whole(tensors[output])]
+        names = inputs.find_significant(guest, step.spec.name, tensors, step.values, outputs)
+        for name in names:
             history, number = (
                 self._history(step, name, _provenance(step, name)),
                 step.ids.get(name, 0),
@@ -176,9 +216,9 @@ class Sanitizer:
 
     def _transformed_twice(self, step: Step, tensors: Tensors, use: Site) -> Generator[Report]:
         """Find the tensors for whose state the library has refused to fill them."""
-        if not step.arm.name.startswith(_REFUSE_TRANSFORMED):
+        if not step.spec.name.startswith(_REFUSE_TRANSFORMED):
             return
-        for name in step.arm.filled:
+        for name in step.spec.filled:
             history = self._history(step, name, _provenance(step, name))
             if tensors[name].is_transformed:
                 number, writer = step.ids.get(name, 0), history.writing
@@ -203,19 +243,18 @@ class Sanitizer:
             return
         if step.creates:
             self._begin(step.creates, History())
-        for name in step.arm.filled:
-            which, value = step.references.get(name, ("", 0))
-            if which == "new_id":
-                self._begin(value, History(use))
-            number = value if which == "new_id" else step.ids.get(name, 0)
+        for name in step.spec.filled:
+            if name in step.new_ids:
+                self._begin(step.new_ids[name], History(use))
+            number = step.new_ids.get(name) or step.ids.get(name, 0)
             history = self._histories.get(number, History())
-            if step.arm.name == _ALLOCATES:
+            if step.spec.name == _ALLOCATES:
                 history.allocation, history.writing, history.written = use, None, False
                 continue
             history.writing, history.written = use, True
             if padding.is_whole(tensors[name]):
                 padding.pad(tensors[name])
-        if step.arm.frees and outcome.valid:
+        if step.spec.frees and outcome.valid:
             for number in step.ids.values():
                 self._end(number, use)
 
@@ -260,15 +299,15 @@ class Sanitizer:
 
     @contextmanager
     def in_flight(
-        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, Any]
+        self, operations: Iterable[operation_pb2.Operation], arms: Mapping[str, OperationSpec]
     ) -> Generator[None]:
         """Register a call until it ends; mark tensors that other running calls use."""
         mine = _CallInFlight()
         with self._lock:
             for operation in operations:
-                arm = arms.get(operation.WhichOneof("operation") or "")
-                if arm is not None:
-                    self._register(mine, operation, arm)
+                spec = arms.get(operation.WhichOneof("operation") or "")
+                if spec is not None:
+                    self._register(mine, operation, spec)
             self._flights.append(mine)
         try:
             yield
@@ -277,12 +316,14 @@ class Sanitizer:
                 self._flights.remove(mine)
                 self._left = _MAX_REPORTS
 
-    def _register(self, mine: _CallInFlight, operation: operation_pb2.Operation, arm: Any) -> None:
-        for name in arm.tensors:
-            ref = getattr(getattr(operation, arm.name), name)
+    def _register(
+        self, mine: _CallInFlight, operation: operation_pb2.Operation, spec: OperationSpec
+    ) -> None:
+        for name in spec.tensors:
+            ref = getattr(getattr(operation, spec.name), name)
             if ref.id:
-                self._mark_concurrent(ref, name in arm.written)
-                mine.add(ref.id, site_of(arm.name, operation), name in arm.written)
+                self._mark_concurrent(ref, name in spec.written)
+                mine.add(ref.id, site_of(spec.name, operation), name in spec.written)
 
     def _mark_concurrent(self, ref: tensor_pb2.TensorRef, writes: bool) -> None:
         """Mark a reference whose tensor another running call uses."""
@@ -294,9 +335,9 @@ class Sanitizer:
 
 def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None:
     """Return what an operation reads, None where no padding could matter, or without room."""
-    if not step.arm.compute:
+    if not step.spec.compute:
         return None
-    names = [name for name in step.arm.tensors if name in step.arm.read]
+    names = [name for name in step.spec.tensors if name in step.spec.read]
     read = {name: tensors[name] for name in names if padding.is_whole(tensors[name])}
     try:
         session.reserve(padding.copy_bytes(read.values()))
@@ -305,14 +346,14 @@ def _saved(session: Room, step: Step, tensors: Tensors) -> padding.Inputs | None
         return None
 
 
-def _touches(arm: Any, name: str) -> bool:
+def _touches(spec: OperationSpec, name: str) -> bool:
     """Return whether an operation reads or writes the sticks that an operand has."""
-    return name in arm.read or (name in arm.filled and arm.name != _ALLOCATES)
+    return name in spec.read or (name in spec.filled and spec.name != _ALLOCATES)
 
 
 def _provenance(step: Step, name: str) -> pb.Provenance:
     """Return the client's provenance of an operand."""
     if step.origin is None:
         return pb.Provenance()
-    provenance: pb.Provenance = getattr(getattr(step.origin, step.arm.name), name).provenance
+    provenance: pb.Provenance = getattr(getattr(step.origin, step.spec.name), name).provenance
     return provenance

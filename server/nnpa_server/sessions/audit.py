@@ -5,7 +5,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from nnpa_server.sessions.log_text import Facts, as_text
+from nnpa_server.logs import Facts, as_text
 
 _log = logging.getLogger("nnpa.audit")
 

@@ -2,18 +2,20 @@
 """Cancellation of calls: by the client, by a deadline, by the end of the session."""
 
 import time
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import grpc
 
 from nnpa_server.errors import CallCancelled
 from nnpa_server.sessions.store import Session
 
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+"""Names with values that travel beside messages."""
 CHECK_PERIOD = 0.002  # seconds between questions to gRPC, each of which takes a lock
 
 
-class Context(Protocol):
-    """What the service uses of a grpc.ServicerContext."""
+class Cancellable(Protocol):
+    """A call that may end before its answer."""
 
     def is_active(self) -> bool:
         """Tell whether the call still runs."""
@@ -23,11 +25,19 @@ class Context(Protocol):
         """Return the seconds until the deadline, None without one."""
         ...
 
-    def trailing_metadata(self) -> Any:
+
+class Context(Cancellable, Protocol):
+    """What services use of a grpc.ServicerContext."""
+
+    def peer(self) -> str:
+        """Return where the client is."""
+        ...
+
+    def trailing_metadata(self) -> Metadata | None:
         """Return the pairs that follow the answer so far, None for none."""
         ...
 
-    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+    def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
         """Have other pairs follow the answer."""
         ...
 
@@ -43,7 +53,7 @@ class PlainContext(Context, Protocol):
 class CancellationCheck:
     """Called between steps: raises when the client or the session is gone."""
 
-    def __init__(self, context: Context, session: Session | None = None) -> None:
+    def __init__(self, context: Cancellable, session: Session | None = None) -> None:
         self._context = context
         self._session = session
         self._next = 0.0
@@ -60,7 +70,7 @@ class CancellationCheck:
             raise cancelled(self._context)
 
 
-def cancelled(context: Context) -> CallCancelled:
+def cancelled(context: Cancellable) -> CallCancelled:
     """Return why a call is cancelled: its deadline passed, or its client went away."""
     remaining = context.time_remaining()
     is_late = remaining is not None and remaining <= 0

@@ -4,7 +4,6 @@
 import ctypes
 import gc
 import sys
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -16,7 +15,7 @@ _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
 _SWITCH_INTERVAL = 0.0005
 
 
-def glibc() -> Any:
+def glibc() -> ctypes.CDLL | None:
     """Return the C library where it is glibc, whose malloc has options, else None."""
     try:
         library = ctypes.CDLL("libc.so.6")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
@@ -167,7 +167,7 @@ def _warm(guest: Guest, function: Function) -> None:
     }
     for output in outputs.values():
         allocate_sticks(guest, output, "warmup")
-    arguments: dict[str, Any] = {**inputs, **scalars, **outputs}
+    arguments: dict[str, object] = {**inputs, **scalars, **outputs}
     for _ in range(2):
         run_function(guest, function.name, arguments)
 

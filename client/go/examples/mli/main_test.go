@@ -25,14 +25,14 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var told strings.Builder
-	if err := run(ctx, s.Target(), &told); err != nil {
+	var printed strings.Builder
+	if err := run(ctx, s.Target(), &printed); err != nil {
 		t.Fatal(err)
 	}
 	var sums, curves [2]float64
-	_, err = fmt.Sscan(told.String(), &sums[0], &sums[1], &curves[0], &curves[1])
+	_, err = fmt.Sscan(printed.String(), &sums[0], &sums[1], &curves[0], &curves[1])
 	if err != nil || sums != [2]float64{1.25, 0} || curves[1] != 0 {
-		t.Fatal(told.String(), err)
+		t.Fatal(printed.String(), err)
 	}
 	if math.Abs(curves[0]-math.Tanh(1.25)) > 1.0/(1<<15) {
 		t.Error(curves[0])

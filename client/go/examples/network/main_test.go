@@ -27,18 +27,18 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var told strings.Builder
-	err = run(ctx, s.Target(), "testdata/double.onnx", &told)
+	var printed strings.Builder
+	err = run(ctx, s.Target(), "testdata/double.onnx", &printed)
 	if status.Code(err) == codes.Unimplemented && !required {
 		t.Skip("the server was installed without ONNX (pip install 'nnpa[onnx]')")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told.String() != "y [2 3] [2 2 2 2 2 2]\n" {
-		t.Error(told.String())
+	if printed.String() != "y [2 3] [2 2 2 2 2 2]\n" {
+		t.Error(printed.String())
 	}
-	if err := run(ctx, s.Target(), "main.go", &told); err == nil || !strings.Contains(err.Error(), "MODEL_INVALID") {
+	if err := run(ctx, s.Target(), "main.go", &printed); err == nil || !strings.Contains(err.Error(), "MODEL_INVALID") {
 		t.Error(err)
 	}
 }

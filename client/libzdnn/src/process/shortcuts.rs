@@ -14,11 +14,13 @@ pub enum Shortcut {
     SharedMemory,
 }
 
-const NAMES: [(&str, Shortcut); 4] = [
-    ("stream", Shortcut::Stream),
-    ("plain-socket", Shortcut::PlainSocket),
-    ("content-cache", Shortcut::ContentCache),
-    ("shared-memory", Shortcut::SharedMemory),
+/// Every name that ZDNN_PLAIN takes, in every client; none stands for what only others have.
+const NAMES: [(&str, Option<Shortcut>); 5] = [
+    ("stream", Some(Shortcut::Stream)),
+    ("plain-socket", Some(Shortcut::PlainSocket)),
+    ("out-of-band-arrays", None),
+    ("content-cache", Some(Shortcut::ContentCache)),
+    ("shared-memory", Some(Shortcut::SharedMemory)),
 ];
 
 /// How sticks get to the server: ZDNN_TRANSFER.
@@ -59,7 +61,7 @@ pub struct Shortcuts(Vec<Shortcut>);
 impl Shortcuts {
     /// Returns those that a transfer allows and that are not taken away.
     pub fn new(transfer: Transfer, removed: &[Shortcut]) -> Self {
-        let every = NAMES.into_iter().map(|(_, shortcut)| shortcut);
+        let every = NAMES.into_iter().filter_map(|(_, shortcut)| shortcut);
         let used =
             every.filter(|shortcut| transfer.allows(*shortcut) && !removed.contains(shortcut));
         Self(used.collect())
@@ -73,17 +75,20 @@ impl Shortcuts {
 
 /// Parses ZDNN_PLAIN: `1` takes every shortcut away, names take those, `0` and nothing none.
 pub fn parse_plain(text: &str) -> Result<Vec<Shortcut>, String> {
-    match text {
-        "" | "0" => Ok(Vec::new()),
-        "1" => Ok(NAMES.map(|(_, shortcut)| shortcut).into()),
-        names => names
-            .split(',')
-            .map(|name| parse_name(name.trim()))
-            .collect(),
-    }
+    let names = text.split(',').map(str::trim);
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    let removed = match names[..] {
+        ["0"] => Vec::new(),
+        ["1"] => NAMES.map(|(_, shortcut)| shortcut).into(),
+        _ => names
+            .into_iter()
+            .map(parse_name)
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(removed.into_iter().flatten().collect())
 }
 
-fn parse_name(text: &str) -> Result<Shortcut, String> {
+fn parse_name(text: &str) -> Result<Option<Shortcut>, String> {
     let pair = NAMES.iter().find(|(name, _)| *name == text);
     let names = NAMES.map(|(name, _)| name).join(", ");
     let refusal = || format!("ZDNN_PLAIN: {text}: unknown, must be 1 or some of {names}");

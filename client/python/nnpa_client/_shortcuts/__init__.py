@@ -13,17 +13,23 @@ from nnpa_client._shortcuts.stream import HttpRoute, Route, StreamTransport
 from nnpa_client._transport import GrpcTransport, Transport
 
 SHORTCUTS = ("stream", "plain-socket", "out-of-band-arrays", "shared-memory")
-"""Every shortcut of this client, by the name that `connect(plain=[...])` knows it by."""
+"""Every shortcut of this client, by its name in `connect(plain=[...])` and ZDNN_PLAIN."""
+
+NAMES = ("stream", "plain-socket", "out-of-band-arrays", "content-cache", "shared-memory")
+"""Every name that a client of any language has a shortcut of."""
 
 
 def left_out(plain: bool | Sequence[str]) -> frozenset[str]:
-    """Return the shortcuts to leave out: all, none, or those named; ValueError for another name."""
+    """Return the shortcuts to leave out: all, none, or those named.
+
+    The name of a shortcut that only libzdnn has means nothing here. ValueError for any other name.
+    """
     if isinstance(plain, bool):
         return frozenset(SHORTCUTS if plain else ())
     names = frozenset((plain,) if isinstance(plain, str) else plain)
-    unknown = sorted(names - set(SHORTCUTS))
+    unknown = sorted(names - set(NAMES))
     if unknown:
-        raise ValueError(f"plain: {', '.join(unknown)}, expected some of {', '.join(SHORTCUTS)}")
+        raise ValueError(f"plain: {', '.join(unknown)}, expected some of {', '.join(NAMES)}")
     return names
 
 

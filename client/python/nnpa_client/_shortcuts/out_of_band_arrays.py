@@ -7,7 +7,7 @@ received. The wire form is the contract's.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse, ReadTensorResponse
 from nnpa.zdnn.v1.operation_pb2 import Operation, OperationResult
@@ -112,7 +112,7 @@ def parse_download(raw: bytes) -> Download:
 
 
 # By method: the same method with the codec of this module.
-_METHODS: Mapping[object, Method[Any, Any]] = MappingProxyType(
+_METHODS: Mapping[object, object] = MappingProxyType(
     {
         EXECUTE: Method(EXECUTE.path, serialize, parse, pieces=pieces),
         WRITE_TENSOR: Method(WRITE_TENSOR.path, serialize_upload, WRITE_TENSOR.parse),

@@ -8,7 +8,7 @@ Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md, "Length-Pre
 import base64
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
@@ -33,7 +33,7 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
     """How a call on a plain socket failed, as a grpc.RpcError tells it."""
 
     def __init__(
-        self, code: grpc.StatusCode, details: str, trailing: Sequence[tuple[str, Any]] = ()
+        self, code: grpc.StatusCode, details: str, trailing: Sequence[tuple[str, str | bytes]] = ()
     ) -> None:
         super().__init__(details)
         self._code, self._details, self._trailing = code, details, tuple(trailing)
@@ -46,7 +46,7 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
         """Return what the server said."""
         return self._details
 
-    def initial_metadata(self) -> Any:
+    def initial_metadata(self) -> tuple[()]:
         """Return nothing: a plain socket has none."""
         return ()
 
@@ -66,7 +66,7 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
         """Do nothing: the call has ended."""
         return False
 
-    def add_callback(self, callback: Any) -> bool:  # noqa: ARG002 - gRPC's signature
+    def add_callback(self, callback: Callable[[], None]) -> bool:  # noqa: ARG002 - gRPC's signature
         """Call nothing: the call has ended."""
         return False
 

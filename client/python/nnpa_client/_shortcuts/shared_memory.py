@@ -151,6 +151,7 @@ class SharedMemoryTransport(TransportWrapper):
             for index in request.room:
                 if index < len(response.results) and response.results[index].HasField("shared"):
                     arrays[index] = memory.read(response.results[index].shared)
+                    response.results[index].ClearField("shared")
             return Response(response.results, arrays)
         finally:
             memory.release()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import click
 from elftools.common.exceptions import ELFError
@@ -45,8 +44,8 @@ class Row:
 def symbols(source: str, program: bytes) -> tuple[set[str], set[str]]:
     """Return the zdnn_ symbols that an ELF file imports, and those it defines.
 
-    Any machine, byte order and kind: program, shared library, object file. Raises NothingToCheck
-    when the file is damaged.
+    Its machine, byte order and kind are free: program, shared library, object file. Raises
+    NothingToCheck when the file is damaged.
     """
     imported: set[str] = set()
     defined: set[str] = set()
@@ -144,7 +143,7 @@ def _overall(judged: Sequence[Row], host: Host) -> Answer:
     return availability.worst(row.verdicts[host.name].answer for row in judged)
 
 
-def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dict[str, Any]:
+def _document(judged: Sequence[Row], hosts: Sequence[Host], library: str) -> dict[str, object]:
     return {
         "library": library,
         "machines": {host.name: {"runs": _overall(judged, host)} for host in hosts},

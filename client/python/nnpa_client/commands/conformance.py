@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import numpy as np
@@ -300,7 +300,7 @@ def _print(reports: Sequence[Report]) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--target", help="A server, host:port or unix:/path; else a private one.")
 @click.option("--out", type=click.File("wb", atomic=True), default="-", help="Where answers go.")
-def run_vectors(files: tuple[str, ...], target: str | None, out: Any) -> None:
+def run_vectors(files: tuple[str, ...], target: str | None, out: BinaryIO) -> None:
     """Run FILES, JSON lines of vectors, on the emulated machines, and write the answers.
 
     Needs the wheel nnpa-libzdnn, which carries zdnn-testee.

@@ -57,7 +57,7 @@ def check(rules: Path) -> None:
 def run_program(rules: Path, program: Sequence[str]) -> None:
     """Run a program that uses libzdnn under RULES: nnpa faults run rules.yaml -- ./program.
 
-    A private server is started for it. What was injected is told on standard error.
+    A private server is started for it. Standard error lists what was injected.
     """
     reported(lambda: read_rules(rules))
     server = FaultServer()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
 
 import click
 import numpy as np
@@ -17,11 +17,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nnpa_client._wire import Array
 from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
 from nnpa_client.connection import connect
 from nnpa_client.network import analysis
 from nnpa_client.network.calls import Options
-from nnpa_client.network.hosted import Inference, Network
+from nnpa_client.network.hosted import Inference, Network, ProbeRun
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PIPE_WIDTH = 140
@@ -32,6 +33,23 @@ _EPILOG = (
 )
 
 
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class Hosting(TypedDict):
+    """The options that say where and how a model is hosted, and what `generate` adds to them."""
+
+    target: str | None
+    machine: str
+    strict: bool
+    shapes: tuple[str, ...]
+    offload_integer: bool
+    overflow: Literal["saturate", "ninf"]
+    allocate_inputs: NotRequired[bool]
+    allocate_outputs: NotRequired[bool]
+    split_weights: NotRequired[bool]
+
+
 @click.group(epilog=_EPILOG)
 def network() -> None:
     """Host an ONNX model: analyze it, run it, validate it, probe it, generate C for it.
@@ -40,7 +58,7 @@ def network() -> None:
     """
 
 
-def _hosting(command: Callable[..., Any]) -> Callable[..., Any]:
+def _hosting(command: Command) -> Command:
     """Add the options that say where and how a model is hosted."""
     options = (
         click.argument("model", type=_FILE),
@@ -73,18 +91,24 @@ def _hosting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _loaded(
-    model: Path, target: str | None, machine: str, c_name: str = "network", **options: Any
-) -> Generator[Network]:
+def _loaded(model: Path, hosting: Hosting, c_name: str = "network") -> Generator[Network]:
     with (
-        connect(target, machine) as session,
-        session.load(model, c_name=c_name, options=_options(**options)) as net,
+        connect(hosting["target"], hosting["machine"]) as session,
+        session.load(model, c_name=c_name, options=_options(hosting)) as net,
     ):
         yield net
 
 
-def _options(strict: bool, shapes: tuple[str, ...], **options: Any) -> Options:
-    return Options(strict_placement=strict, shapes=dict(map(_shape, shapes)), **options)
+def _options(hosting: Hosting) -> Options:
+    return Options(
+        strict_placement=hosting["strict"],
+        shapes=dict(map(_shape, hosting["shapes"])),
+        offload_integer=hosting["offload_integer"],
+        overflow=hosting["overflow"],
+        allocate_inputs=hosting.get("allocate_inputs", False),
+        allocate_outputs=hosting.get("allocate_outputs", False),
+        split_weights=hosting.get("split_weights", False),
+    )
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -97,7 +121,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 @network.command(epilog=_EPILOG)
 @_hosting
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def analyze(model: Path, as_json: bool, **hosting: Any) -> None:
+def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     """Report sizes, multiply-accumulates, layers, and what runs where.
 
     The form is that of X-CUBE-AI's analyze. ROM are the weights; RAM is what the accelerator's
@@ -105,7 +129,7 @@ def analyze(model: Path, as_json: bool, **hosting: Any) -> None:
     """
 
     def ask() -> tuple[pb.NetworkReport, Network]:
-        with _loaded(model, **hosting) as net:
+        with _loaded(model, hosting) as net:
             return net.report(), net
 
     report, net = reported(ask)
@@ -130,9 +154,9 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
-def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Any]:
+def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
     """Read inputs: NAME=file.npy, a .npz with arrays by name, or file.npy for the only one."""
-    feeds: dict[str, Any] = {}
+    feeds: dict[str, Array] = {}
     for text in pairs:
         name, _, path = text.rpartition("=")
         stored = np.load(Path(path), allow_pickle=False)
@@ -156,12 +180,16 @@ def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Any]:
 @click.option("--output", type=_NEW, help="Write the outputs to this .npz file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as JSON.")
 def run_model(
-    model: Path, inputs: tuple[str, ...], output: Path | None, as_json: bool, **hosting: Any
+    model: Path,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+    **hosting: Unpack[Hosting],
 ) -> None:
     """Run a model once over arrays from files, and tell what the accelerator did."""
 
     def ask() -> Inference:
-        with _loaded(model, **hosting) as net:
+        with _loaded(model, hosting) as net:
             return net.infer(**_arrays(inputs, net))
 
     result = reported(ask)
@@ -182,7 +210,7 @@ def run_model(
         click.echo(f"range violation at {text}")
 
 
-def _summary(array: Any) -> str:
+def _summary(array: Array) -> str:
     values = np.asarray(array, np.float64)
     if not values.size:
         return f"{array.dtype.name}{list(array.shape)}"
@@ -223,7 +251,7 @@ def validate(
     html: Path | None,
     as_json: bool,
     max_l2r: float | None,
-    **hosting: Any,
+    **hosting: Unpack[Hosting],
 ) -> None:
     """Measure a model on Telum I and II beside FP32, node by node.
 
@@ -233,7 +261,7 @@ def validate(
     """
 
     def ask() -> pb.MeasureAccuracyResponse:
-        with _loaded(model, **hosting) as net:
+        with _loaded(model, hosting) as net:
             recorded = [] if data is None else _samples(data, net)
             return net.measure_accuracy(recorded, made_up=samples, seed=seed, html=html is not None)
 
@@ -256,15 +284,17 @@ def validate(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--check", is_flag=True, help="Exit code 1 if an input of zeros gives a NaN.")
-def probe(model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hosting: Any) -> None:
+def probe(
+    model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hosting: Unpack[Hosting]
+) -> None:
     """Run a model at sizes around the edges of sticks over inputs that carry nothing.
 
     Free dims take 1, 31 to 33, 63 to 65, 127 to 129; inputs are zeros, ones, masked, and the
     largest numbers, on Telum I and II. Needs no data.
     """
 
-    def ask() -> list[dict[str, Any]]:
-        with _loaded(model, **hosting) as net:
+    def ask() -> list[ProbeRun]:
+        with _loaded(model, hosting) as net:
             return net.probe(sizes)
 
     rows = reported(ask)
@@ -278,7 +308,7 @@ def probe(model: Path, sizes: tuple[int, ...], as_json: bool, check: bool, **hos
         sys.exit(NOT_AS_PROMISED)
 
 
-def _probe_table(rows: list[dict[str, Any]]) -> Table:
+def _probe_table(rows: list[ProbeRun]) -> Table:
     table = Table(box=box.SIMPLE, title="Probe", title_justify="left")
     for heading in ("machine", "sizes", "inputs", "NaN", "violations", "first", "limit"):
         table.add_column(heading, justify="right" if heading in ("NaN", "violations") else "left")
@@ -301,7 +331,7 @@ def _probe_table(rows: list[dict[str, Any]]) -> Table:
 @click.option("--allocate-inputs", is_flag=True, help="Inputs lie in the activations.")
 @click.option("--allocate-outputs", is_flag=True, help="Outputs lie in the activations.")
 @click.option("--split-weights", is_flag=True, help="One array per weight.")
-def generate(model: Path, name: str, output: Path, **hosting: Any) -> None:
+def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -> None:
     """Write C for a model: <name>.h, .c, _data.h, _data.c, _config.h.
 
     The C is that of X-CUBE-AI's generator, with its C-defines; linked with libnnpa_network it runs
@@ -314,9 +344,8 @@ def generate(model: Path, name: str, output: Path, **hosting: Any) -> None:
     def ask() -> dict[str, str]:
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
-        options = {key: hosting[key] for key in hosting if key not in ("target", "machine")}
-        with _loaded(model, c_name=name, **hosting) as net:
-            return generated(net, model.read_bytes(), model.name, _options(**options))
+        with _loaded(model, hosting, name) as net:
+            return generated(net, model.read_bytes(), model.name, _options(hosting))
 
     files = reported(ask)
     output.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from google.protobuf.json_format import ParseDict, ParseError
 from nnpa.zdnn.v1.fault_pb2 import FaultDelay, FaultMove, FaultRule
 
+from nnpa_client._wire import Json
 from nnpa_client.status import Status
 
 _MAX_BYTES = 1 << 20
@@ -44,7 +45,9 @@ class Rule(TypedDict, total=False):
     note: bool
 
 
-def make_rule(operation: Callable[..., object] | str | None, words: Mapping[str, Any]) -> FaultRule:
+def make_rule(
+    operation: Callable[..., object] | str | None, words: Mapping[str, object]
+) -> FaultRule:
     """Return the rule that keywords describe.
 
     `operation` is a function of `nnpa_client.zdnn`, the name of a zDNN function, or None for any.
@@ -72,7 +75,7 @@ def _name(operation: Callable[..., object] | str | None) -> str:
     return f"zdnn_{name}"
 
 
-def _set_field(rule: FaultRule, field: str, value: Any) -> None:
+def _set_field(rule: FaultRule, field: str, value: object) -> None:
     match field, value:
         case "status", int():
             rule.status = status_text(value)
@@ -83,7 +86,7 @@ def _set_field(rule: FaultRule, field: str, value: Any) -> None:
         case "delay" | "move", _:
             getattr(rule, field).CopyFrom(value)
         case "shape", _:
-            rule.shape.extend(value)
+            getattr(rule, field).extend(value)
         case _:
             setattr(rule, field, value)
 
@@ -104,24 +107,25 @@ def read_rules(path: Path) -> list[FaultRule]:
     if size > _MAX_BYTES:
         raise ValueError(f"{path}: {size} bytes, at most {_MAX_BYTES}")
     try:
-        document: Any = safe_load(path.read_text(encoding="utf-8"))
+        document: Json = safe_load(path.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no YAML: {' '.join(str(error).split())}") from error
-    rules: Any = document.get("rules") if isinstance(document, dict) else None
-    if not isinstance(rules, list) or len(document) != 1:
+    keys = document if isinstance(document, dict) and len(document) == 1 else {}
+    rules = keys.get("rules")
+    if not isinstance(rules, list):
         raise ValueError(f"{path}: must be a mapping with one key, rules, a list")
     return [_read(rule, f"{path}: rules[{index}]") for index, rule in enumerate(rules)]
 
 
-def _read(rule: Any, place: str) -> FaultRule:
+def _read(rule: Json, place: str) -> FaultRule:
     if not isinstance(rule, dict):
         raise ValueError(f"{place}: {rule!r}, must be a mapping")
     for field in rule:
         if field not in FaultRule.DESCRIPTOR.fields_by_name:
             raise ValueError(f"{place}.{field}: unknown, must be one of {_fields()}")
-    words = dict(rule)
-    if isinstance(words.get("status"), int):
-        words["status"] = status_text(words["status"])
+    words, status = dict(rule), rule.get("status")
+    if isinstance(status, int):
+        words["status"] = status_text(status)
     try:
         return ParseDict(words, FaultRule())
     except ParseError as error:

@@ -14,7 +14,6 @@ prefix and the library's names. Outside of a session, use `with mli.connect():`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_FP_16,
@@ -158,11 +157,11 @@ __all__ = [
 ]
 
 
-def find(name: str) -> Callable[..., Any]:
+def find(name: str) -> Callable[..., object]:
     """Return a function by its name in documentation or library, with or without ``mli_``."""
     key = name.removeprefix("mli_")
     if not key.startswith(("krn_", "hlp_")) or key not in __all__:
         functions = ", ".join(entry for entry in __all__ if entry.startswith(("krn_", "hlp_")))
         raise KeyError(f"name: {name}, must be one of {functions}")
-    function: Callable[..., Any] = globals()[key]
+    function: Callable[..., object] = globals()[key]
     return function

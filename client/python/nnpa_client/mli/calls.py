@@ -10,13 +10,15 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+from google.protobuf.message import Message
 from nnpa.mli.v1 import mli_pb2 as pb
 
 from nnpa_client._methods import RUN_KERNEL
 from nnpa_client._transport import Transport
+from nnpa_client._wire import c_enum
 from nnpa_client.mli.errors import MliError, MliWarning, remarks
 from nnpa_client.mli.tensor import FxParams, SaParams, Tensor
 
@@ -24,6 +26,9 @@ RoundingOption: TypeAlias = Literal["convergent", "up"]
 DebugOption: TypeAlias = Literal["release", "ret_codes", "assert", "debug", "full"]
 AccumulatorOption: TypeAlias = Literal["exact", "hardware"]
 ConversionOption: TypeAlias = Literal["exact", "library_2_0_2", "library_2_0_ea"]
+Setting: TypeAlias = int | Sequence[int]
+Value: TypeAlias = Setting | Mapping[str, Setting] | None
+"""What a field of a kernel's message gets; a mapping for its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Call:
 
     kernel: str
     tensors: Mapping[str, Tensor | None]
-    values: Mapping[str, Any]
+    values: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Case:
 
     kernel: str
     options: Options
-    values: Mapping[str, Any]
+    values: Mapping[str, Value]
     before: Mapping[str, Tensor]
     shared: Mapping[str, tuple[str, int]]
     status: int
@@ -112,11 +117,11 @@ class Encoder:
         message = getattr(kernel, call.kernel)
         message.SetInParent()
         for name, value in call.values.items():
-            if name == "cfg" and value is not None:
+            if isinstance(value, Mapping):
                 message.cfg.SetInParent()
                 for key, setting in value.items():
                     _assign(message.cfg, key, setting)
-            elif name != "cfg":
+            elif value is not None:
                 _assign(message, name, value)
         tensors = _by_offset(call)
         for name, tensor in tensors:
@@ -146,7 +151,7 @@ class Encoder:
         return pb.TensorRef(same_memory_as=shared)
 
 
-def _assign(message: Any, name: str, value: Any) -> None:
+def _assign(message: Message, name: str, value: Setting) -> None:
     if isinstance(value, Sequence):
         getattr(message, name).extend(value)
     else:
@@ -154,13 +159,12 @@ def _assign(message: Any, name: str, value: Any) -> None:
 
 
 def _fields(tensor: Tensor) -> pb.Tensor:
-    number: Any = tensor.el_type
     message = pb.Tensor(
         capacity=tensor.capacity,
         shape=tensor.shape,
         rank=tensor.rank,
         mem_stride=tensor.mem_stride,
-        el_type=number,
+        el_type=c_enum(tensor.el_type),
     )
     if isinstance(tensor.el_params, FxParams):
         message.fx.frac_bits = tensor.el_params.frac_bits

@@ -7,14 +7,15 @@ from the header's arrays and numbers.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 from nnpa.mli.v1.mli_pb2 import MLI_EL_FP_32, ElType
 
-from nnpa_client.mli.calls import Case
+from nnpa_client._wire import enum_name
+from nnpa_client.mli.calls import Case, Value
 from nnpa_client.mli.errors import status_name
 from nnpa_client.mli.tensor import DTYPES, FxParams, SaParams, Tensor
 
@@ -45,7 +46,7 @@ def export_case(
     return "\n".join(_header(case, name)) + "\n"
 
 
-def _storage(tensor: Tensor) -> np.dtype[Any]:
+def _storage(tensor: Tensor) -> np.dtype[np.generic]:
     """Return the exported type of the memory: elements, bit patterns of floats, or bytes."""
     if tensor.el_type == MLI_EL_FP_32:
         return np.dtype("<u4")
@@ -59,15 +60,9 @@ def _elements(tensor: Tensor) -> list[int]:
     return [int(value) for value in np.frombuffer(data[:whole], dtype)]
 
 
-def _type_name(el_type: int) -> str:
-    if el_type in ElType.values():
-        return ElType.Name(ElType.ValueType(el_type))
-    return str(el_type)
-
-
-def _describe(tensor: Tensor) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "el_type": _type_name(tensor.el_type),
+def _describe(tensor: Tensor) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "el_type": enum_name(ElType.DESCRIPTOR, tensor.el_type),
         "el_type_number": tensor.el_type,
         "rank": tensor.rank,
         "shape": list(tensor.shape),
@@ -75,12 +70,8 @@ def _describe(tensor: Tensor) -> dict[str, Any]:
         "capacity": tensor.capacity,
     }
     if tensor.el_params is not None:
-        fields |= {key: _plain(value) for key, value in asdict(tensor.el_params).items()}
+        fields |= asdict(tensor.el_params)
     return fields | {"data": None if tensor.memory is None else _elements(tensor)}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _document(case: Case) -> dict[str, Any]:
@@ -140,8 +131,8 @@ def _identifier(field: str) -> str:
     return field.replace(".", "_")
 
 
-def _argument(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
+def _argument(name: str, value: Value) -> Iterator[str]:
+    if isinstance(value, Mapping):
         for key, setting in value.items():
             yield from _argument(f"{name}_{key}", setting)
     elif isinstance(value, Sequence):
@@ -151,7 +142,7 @@ def _argument(name: str, value: Any) -> Iterator[str]:
 
 
 def _declare(name: str, title: str, tensor: Tensor) -> Iterator[str]:
-    yield from ("", f"/* {title}: {_type_name(tensor.el_type)} */")
+    yield from ("", f"/* {title}: {enum_name(ElType.DESCRIPTOR, tensor.el_type)} */")
     facts = {"el_type": tensor.el_type, "rank": tensor.rank, "capacity": tensor.capacity}
     if isinstance(tensor.el_params, FxParams):
         facts["frac_bits"] = tensor.el_params.frac_bits

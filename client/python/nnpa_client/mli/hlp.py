@@ -7,7 +7,7 @@ batch has queued.
 
 from dataclasses import dataclass
 
-from nnpa_client.mli.calls import Call, Options, ask, submit
+from nnpa_client.mli.calls import Call, Options, Setting, ask, submit
 from nnpa_client.mli.connection import current_transport
 from nnpa_client.mli.tensor import Tensor
 
@@ -54,7 +54,7 @@ def hlp_subtensor(
 ) -> Tensor:
     """Return a slice of a tensor, in its memory."""
     out = Tensor(None, 0, 0, (), 0, 0) if out is None else out
-    fields = None
+    fields: dict[str, Setting] | None = None
     if cfg is not None:
         fields = {
             "offset": cfg.offset,

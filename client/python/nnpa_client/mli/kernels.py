@@ -6,7 +6,7 @@ they are filled when the batch is sent.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_FX_8,
@@ -14,7 +14,7 @@ from nnpa.mli.v1.mli_pb2 import (
     RNN_BATCH_TO_BATCH,
 )
 
-from nnpa_client.mli.calls import Call, Options, submit
+from nnpa_client.mli.calls import Call, Options, Value, submit
 from nnpa_client.mli.connection import current_transport
 from nnpa_client.mli.tensor import Tensor, empty
 
@@ -135,7 +135,7 @@ def _fully_connected(name: str, el_type: int) -> FullyConnected:
     return krn_fully_connected
 
 
-def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> dict[str, Any]:
+def _configured(cfg: RnnCellCfg | None, tensors: dict[str, Tensor | None]) -> dict[str, Value]:
     """Return the configuration's numbers; add its tensor to `tensors`."""
     if cfg is None:
         return {"cfg": None}

@@ -6,7 +6,8 @@ value = (x - zero_point) * scale / 2^scale_frac_bits.
 """
 
 import math
-from typing import Any, TypeAlias
+from dataclasses import asdict
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,18 +34,14 @@ def quantise(
     if el_type not in _FX + _SA:
         raise ValueError(f"el_type: {el_type:#x}, must be one of {_FX + _SA}")
     dtype, fixed = DTYPES[el_type], el_type in _FX
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(dtype.name)
     if params is None:
         params = fit_fx(floats, limits.bits) if fixed else fit_sa(floats, limits.bits, dim)
     if fixed != isinstance(params, FxParams):
         raise ValueError(f"params: {params}, must be of the element type's kind")
     zero, unit = _spread(params, floats.ndim)
     integers = np.clip(np.rint(floats / unit) + zero, limits.min, limits.max)
-    return tensor(integers.astype(dtype), **_keywords(params))
-
-
-def _keywords(params: FxParams | SaParams) -> dict[str, Any]:
-    return {name: getattr(params, name) for name in params.__dataclass_fields__}
+    return tensor(integers.astype(dtype), **asdict(params))
 
 
 def dequantise(source: Tensor) -> Floats:

@@ -7,7 +7,7 @@ Source: embARC MLI documentation, "mli_tensor Structure" and "Element Parameters
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ from nnpa.mli.v1.mli_pb2 import (
     MLI_EL_UNSPECIFIED,
 )
 
+from nnpa_client._wire import Array
+
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Shape: TypeAlias = int | Sequence[int]
 
 # numpy's types for MLI's element types, little-endian as on an ARC.
-DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+DTYPES: Mapping[int, np.dtype[np.generic]] = MappingProxyType(
     {
         MLI_EL_FX_8: np.dtype("i1"),
         MLI_EL_FX_16: np.dtype("<i2"),
@@ -81,7 +83,7 @@ class Tensor:
     mem_stride: tuple[int, ...] = ()
 
     @property
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> Array:
         """A copy of the elements in the tensor's shape, strides applied."""
         dtype, shape = self.dtype, (self.shape + (0,) * self.rank)[: self.rank]
         if self.memory is None:
@@ -95,7 +97,7 @@ class Tensor:
         return np.ndarray(shape, dtype, self.memory, self.offset, tuple(steps)).copy()
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """The numpy type of the elements; ValueError for a type that no kernel supports."""
         if self.el_type not in DTYPES:
             raise ValueError(f"el_type: {self.el_type:#x}, must be one of {sorted(DTYPES)}")
@@ -185,7 +187,7 @@ def tensor(
     return Tensor(data, 0, data.nbytes, shape, len(shape), el_type, params, tuple(mem_stride))
 
 
-def _spread(dense: npt.NDArray[Any], mem_stride: tuple[int, ...]) -> npt.NDArray[Any]:
+def _spread(dense: Array, mem_stride: tuple[int, ...]) -> Array:
     if len(mem_stride) != dense.ndim or min(mem_stride) < 1 or 0 in dense.shape:
         raise ValueError(f"mem_stride: {mem_stride}, must be one per dimension, 1 or more")
     reach = 1 + sum((n - 1) * s for n, s in zip(dense.shape, mem_stride, strict=True))

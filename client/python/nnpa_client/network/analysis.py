@@ -6,7 +6,6 @@ emulated accelerator: sticks in pages of 4096 bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
@@ -130,7 +129,7 @@ def histogram(report: pb.NetworkReport) -> Table:
     return table
 
 
-def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, Any]:
+def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, object]:
     """Return the report as JSON: keys of X-CUBE-AI's report, layers by the contract's names."""
     inputs, outputs = io_bytes(report)
     tool, api = report.tool_version, report.tool_api_version

@@ -6,15 +6,14 @@ Source: X-CUBE-AI 7.0 Embedded Inference Client API 1.1.0, ai_platform.h.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from nnpa.network.v1 import network_pb2 as pb
 
+from nnpa_client._wire import Array, enum_name
 from nnpa_client.network.formats import Format, byte_size, dtype_of
 
-Memory = npt.NDArray[Any] | bytes | bytearray | memoryview
+Memory = Array | bytes | bytearray | memoryview
 _CONST = 1 << 30
 
 
@@ -55,7 +54,7 @@ class Buffer:
         """Bytes of one batch."""
         return byte_size(self.size, self.format)
 
-    def empty(self, n_batches: int = 1) -> npt.NDArray[Any]:
+    def empty(self, n_batches: int = 1) -> Array:
         """Return an uninitialised array, (n_batches, height, width, channels)."""
         shape = (n_batches, self.height, self.width, self.channels)
         return np.empty(shape, dtype_of(self.format))
@@ -75,13 +74,9 @@ class AiError:
 
     def __str__(self) -> str:
         """Return "AI_ERROR_INVALID_STATE / AI_ERROR_CODE_MISSED_INIT (0x11, 0x30): text"."""
-        kind = _name(pb.AiErrorType, self.type)
-        code = _name(pb.AiErrorCode, self.code)
+        kind = enum_name(pb.AiErrorType.DESCRIPTOR, self.type)
+        code = enum_name(pb.AiErrorCode.DESCRIPTOR, self.code)
         return f"{kind} / {code} (0x{self.type:02X}, 0x{self.code:02X}): {self.text}"
-
-
-def _name(enum: Any, number: int) -> str:
-    return str(enum.Name(number)) if number in enum.values() else str(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
 
@@ -92,6 +92,15 @@ class Options:
 
 
 DEFAULT = Options()
+
+
+class Source(TypedDict, total=False):
+    """The keywords of `create`: what it takes in place of a model, and what it says of it."""
+
+    program: bytes | None
+    published: str | None
+    publish_as: str
+    tools_api_version: tuple[int, int, int] | None
 
 
 def _options(options: Options) -> pb.CreateOptions:
@@ -178,7 +187,7 @@ def create(
     model: Model | None = None,
     c_name: str = "network",
     options: Options = DEFAULT,
-    **source: Any,
+    **source: Unpack[Source],
 ) -> tuple[AiError, Handle | None]:
     """Create a network: ai_<name>_create. Return an error and None, or no error and the handle.
 

@@ -6,10 +6,11 @@ data type conversion", "8b to float32 data type conversion".
 """
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from nnpa_client._wire import Array
 
 _FBITS_BIAS = 64
 _FORMAT_MASK = 0x01FF_FFFF
@@ -78,7 +79,7 @@ def byte_size(count: int, fmt: int) -> int:
     return (count * fmt_get_bits(fmt) + 4) >> 3
 
 
-def dtype_of(fmt: int) -> np.dtype[Any]:
+def dtype_of(fmt: int) -> np.dtype[np.generic]:
     """Return the little-endian NumPy type of a format's elements; ValueError for none."""
     kind, bits = fmt_get_type(fmt), fmt_get_bits(fmt)
     letter = _LETTERS.get(kind) or ("i" if fmt_get_sign(fmt) else "u")
@@ -87,7 +88,7 @@ def dtype_of(fmt: int) -> np.dtype[Any]:
     return np.dtype(f"<{letter}{bits // 8}")
 
 
-def quantize(values: npt.NDArray[Any], scale: float, zero_point: int, fmt: int) -> npt.NDArray[Any]:
+def quantize(values: Array, scale: float, zero_point: int, fmt: int) -> Array:
     """Quantize floats to integers, as in the documented snippet.
 
     NaN becomes `zero_point`; values beyond the type saturate.
@@ -96,17 +97,17 @@ def quantize(values: npt.NDArray[Any], scale: float, zero_point: int, fmt: int) 
         scaled = np.asarray(values, np.float32) * (np.float32(1.0) / np.float32(scale))
         rounded = np.trunc(scaled + np.where(scaled < 0, np.float32(-0.5), np.float32(0.5)))
     whole = np.nan_to_num(rounded.astype(np.float64), nan=0.0) + zero_point
-    limits = np.iinfo(dtype_of(fmt))
-    clipped: npt.NDArray[Any] = np.clip(whole, limits.min, limits.max)
+    limits = np.iinfo(dtype_of(fmt).name)
+    clipped: Array = np.clip(whole, limits.min, limits.max)
     return clipped.astype(dtype_of(fmt))
 
 
-def dequantize(values: npt.NDArray[Any], scale: float, zero_point: int) -> npt.NDArray[np.float32]:
+def dequantize(values: Array, scale: float, zero_point: int) -> npt.NDArray[np.float32]:
     """Dequantize integers to floats, as in the documented snippet."""
     return np.float32(scale) * (np.asarray(values).astype(np.float32) - np.float32(zero_point))
 
 
-def to_bhwc(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def to_bhwc(array: Array) -> Array:
     """Convert batches of channels-first tensors to the contiguous layout of buffers.
 
     (b, c, h, w) becomes (b, h, w, c), (b, h, c) becomes (b, h, 1, c), (b, c) becomes (b, 1, 1, c).
@@ -122,7 +123,7 @@ def to_bhwc(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             raise ValueError(f"array: {array.ndim} dims, expected 2 to 4, the batch first")
 
 
-def from_bhwc(array: npt.NDArray[Any], ndim: int) -> npt.NDArray[Any]:
+def from_bhwc(array: Array, ndim: int) -> Array:
     """Undo `to_bhwc`: return a (b, h, w, c) array with the model's 2 to 4 dims."""
     match ndim:
         case 4:

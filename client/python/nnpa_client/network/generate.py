@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from nnpa.network.v1 import network_pb2 as pb
@@ -93,7 +92,7 @@ def _blob(report: pb.NetworkReport, parts: Sequence[bytes]) -> bytes:
     return bytes(blob)
 
 
-def _variables(net: Network, model: bytes, origin: str, options: Options) -> dict[str, Any]:
+def _variables(net: Network, model: bytes, origin: str, options: Options) -> dict[str, object]:
     """Return the variables of the templates."""
     report, name = net.report(), net.c_name
     parts = tuple(weights_of(model, report))

@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from nnpa_client._methods import (
 )
 from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
+from nnpa_client._wire import Array
 from nnpa_client.errors import NetworkError, ZdnnWarning
 from nnpa_client.network import calls
 from nnpa_client.network.buffers import (
@@ -28,9 +29,26 @@ from nnpa_client.network.buffers import (
     default_weights,
     error_from_wire,
 )
-from nnpa_client.network.calls import DEFAULT, Handle, Model, Options
+from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
-Array = npt.NDArray[Any]
+
+class LoadOptions(Source, total=False):
+    """The keywords of `load`."""
+
+    c_name: str | None
+    options: Options
+
+
+class ProbeRun(TypedDict):
+    """One run of `Network.probe`: where, at which sizes, over which inputs, and what it gave."""
+
+    machine: str
+    sizes: dict[str, int]
+    inputs: str
+    nans: int
+    violations: int
+    first: str
+    limit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +92,7 @@ class Network:
         self.model_signature = message.model_signature
         self.machine = message.machine
 
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
+    def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
         """Return the output's array, or a tuple of the outputs in the model's order.
 
         Arrays are positional, in the order of the inputs, or by name. Lists and numbers become
@@ -88,7 +106,7 @@ class Network:
         outputs = tuple(result.outputs.values())
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def infer(self, *arrays: Any, **named: Any) -> Inference:
+    def infer(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Inference:
         """Run once and return outputs with diagnostics, without warnings."""
         names = [port.name for port in self.inputs]
         feeds = dict(zip(names, arrays, strict=False))
@@ -109,7 +127,7 @@ class Network:
             dict(answer.calls),
         )
 
-    def named_arrays(self, feeds: Mapping[str, Any]) -> list[pb.NamedArray]:
+    def named_arrays(self, feeds: Mapping[str, npt.ArrayLike]) -> list[pb.NamedArray]:
         """Return inputs as messages; TypeError for an array of another type than the input's."""
         types = {port.name: port.dtype for port in self.inputs}
         return [_named(name, array, types.get(name)) for name, array in feeds.items()]
@@ -159,9 +177,7 @@ class Network:
         )
         return self._transport.unary(MEASURE_ACCURACY, request)
 
-    def probe(
-        self, sizes: Sequence[int] = (), machines: Sequence[str] = ()
-    ) -> list[dict[str, Any]]:
+    def probe(self, sizes: Sequence[int] = (), machines: Sequence[str] = ()) -> list[ProbeRun]:
         """Run the model at edge sizes, over degenerate inputs; return one entry per run."""
         request = pb.ProbeNetworkRequest(
             session=self.handle.session.name,
@@ -170,7 +186,7 @@ class Network:
             machines=machines,
         )
         answer = self._transport.unary(PROBE_NETWORK, request)
-        rows: list[dict[str, Any]] = json.loads(answer.json)
+        rows: list[ProbeRun] = json.loads(answer.json)
         return rows
 
     def close(self) -> None:
@@ -194,7 +210,7 @@ def load(
     model: Model | None = None,
     c_name: str | None = None,
     options: Options = DEFAULT,
-    **source: Any,
+    **source: Unpack[Source],
 ) -> Network:
     """Create and initialise a network; arguments as in `create`.
 
@@ -233,7 +249,7 @@ def _port(message: program_pb2.Port) -> Port:
     return Port(message.name, message.dtype, tuple(message.shape))
 
 
-def _named(name: str, value: Any, dtype: str | None) -> pb.NamedArray:
+def _named(name: str, value: npt.ArrayLike, dtype: str | None) -> pb.NamedArray:
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if dtype is not None and array.dtype.name != dtype:

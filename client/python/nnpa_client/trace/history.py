@@ -4,8 +4,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.trace_pb2 import (
@@ -238,7 +238,7 @@ def _references(
     """Yield the operands that an operation names, in C's order."""
     if message.WhichOneof("operation") is None:
         return
-    fields: Iterable[tuple[Any, Any]] = getattr(message, name).ListFields()
+    fields: Iterable[tuple[FieldDescriptor, object]] = getattr(message, name).ListFields()
     for descriptor, reference in fields:
         if isinstance(reference, tensor_pb2.TensorRef):
             yield descriptor.name, reference

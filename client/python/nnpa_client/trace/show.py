@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as text for people, and as plain data for programs."""
 
-from typing import Any
-
 from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, Ztensor
@@ -89,7 +87,7 @@ def _sizes(structure: Ztensor) -> tuple[int, ...]:
     return shown if is_known else dims(structure.transformed_desc)
 
 
-def as_data(trace: Trace) -> dict[str, Any]:
+def as_data(trace: Trace) -> dict[str, object]:
     """Return a trace as plain data."""
     return {
         "server_version": trace.start.server_version,
@@ -109,7 +107,7 @@ def as_data(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _operation_data(operation: TracedOperation) -> dict[str, Any]:
+def _operation_data(operation: TracedOperation) -> dict[str, object]:
     return {
         "index": operation.index,
         "call": operation.call,
@@ -126,7 +124,7 @@ def _operation_data(operation: TracedOperation) -> dict[str, Any]:
     }
 
 
-def _operand_data(operand: Operand) -> dict[str, Any]:
+def _operand_data(operand: Operand) -> dict[str, object]:
     kind = None if operand.structure is None else operand.structure.transformed_desc.type
     is_defined = kind is not None and kind in DataTypes.values()
     return {

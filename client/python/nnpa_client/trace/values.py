@@ -5,11 +5,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 from nnpa.zdnn.v1.tensor_pb2 import (
     BYTE_ORDER_BIG_ENDIAN,
     ZDNN_BINARY_FP32,
@@ -23,14 +21,14 @@ from nnpa.zdnn.v1.tensor_pb2 import (
 from nnpa.zdnn.v1.trace_pb2 import TracedContents
 
 from nnpa_client._ulp import Codes, codes_of, distances, values_of
-from nnpa_client._wire import DTYPES, dims, layout_shape
+from nnpa_client._wire import DTYPES, Array, dims, layout_shape
 
 _STICK_BYTES, _ROWS = 128, 32  # of one stick, and of one page; source: zDNN API Reference 1.2.0
 _DIGEST_BYTES = 16  # source: nnpa/zdnn/v1/trace.proto, TracedContents.digest
 _HASH_BYTES = 1 << 20  # hashed at a time
 _MAX_ZERO_BYTES = 1 << 26  # above which contents are not recognised as zeros
 _MAX_NEUTRAL_BYTES = 1 << 32  # source: the largest tensor of any machine, NNPA-QAF
-_STICK_TYPES: Mapping[int, np.dtype[Any]] = {
+_STICK_TYPES: Mapping[int, np.dtype[np.generic]] = {
     ZDNN_DLFLOAT16: np.dtype("<u2"),
     ZDNN_BINARY_INT8: np.dtype("i1"),
     ZDNN_BINARY_INT32: np.dtype("<i4"),
@@ -54,7 +52,7 @@ class ValueDifference:
     right: float
 
 
-def array_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
+def array_elements(contents: bytes, structure: Ztensor | None) -> Array:
     """Return a user array in its ztensor's pre-transformed type and, if it fits, shape."""
     if structure is None:
         return np.frombuffer(contents, np.uint8)
@@ -66,7 +64,7 @@ def array_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[An
     return array.reshape(shape) if shape and array.size == np.prod(shape) else array
 
 
-def stick_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[Any]:
+def stick_elements(contents: bytes, structure: Ztensor | None) -> Array:
     """Return the elements of sticks by (dim4, dim3, dim2, dim1), without padding.
 
     DLFLOAT16 is returned as codes, uint16; formats other than 4DFEATURE are flat, with padding.
@@ -85,13 +83,11 @@ def stick_elements(contents: bytes, structure: Ztensor | None) -> npt.NDArray[An
     if not is_feature or flat.size != dim4 * sticks * dim3 * rows * cells:
         return flat
     ordered = flat.reshape(dim4, sticks, dim3, rows, cells).transpose(0, 2, 3, 1, 4)
-    whole: npt.NDArray[Any] = ordered.reshape(dim4, dim3, rows, sticks * cells)
+    whole: Array = ordered.reshape(dim4, dim3, rows, sticks * cells)
     return whole[:, :, :dim2, :dim1]
 
 
-def value_difference(
-    left: npt.NDArray[Any], right: npt.NDArray[Any], is_codes: bool
-) -> ValueDifference | None:
+def value_difference(left: Array, right: Array, is_codes: bool) -> ValueDifference | None:
     """Compare two arrays of the same shape and type; return None if they are equal.
 
     `is_codes` marks arrays of DLFLOAT16 codes.
@@ -116,11 +112,11 @@ def value_difference(
     )
 
 
-def _codes(values: npt.NDArray[Any], is_codes: bool) -> Codes:
+def _codes(values: Array, is_codes: bool) -> Codes:
     return values.astype(np.int64) if is_codes else codes_of(values.astype(np.float64))
 
 
-def _value(values: npt.NDArray[Any], at: tuple[int, ...], is_codes: bool) -> float:
+def _value(values: Array, at: tuple[int, ...], is_codes: bool) -> float:
     element = values[at]
     return float(values_of(np.asarray(element, np.int64))) if is_codes else float(element)
 
@@ -161,7 +157,7 @@ def neutral_sticks(size: int, structure: Ztensor | None) -> bytes:
     )  # 1.0: bias 31, fraction 0
 
 
-def _filled(size: int, dtype: np.dtype[Any], element: int) -> bytes:
+def _filled(size: int, dtype: np.dtype[np.generic], element: int) -> bytes:
     if size > _MAX_NEUTRAL_BYTES:
         raise ValueError(f"contents: {size} bytes, at most {_MAX_NEUTRAL_BYTES}")
     whole = np.full(-(-size // dtype.itemsize), element, dtype).tobytes()

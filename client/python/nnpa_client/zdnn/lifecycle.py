@@ -5,9 +5,7 @@ Functions without a ztensor among their parameters use the innermost `with sessi
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy.typing as npt
 from nnpa.zdnn.v1.operation_pb2 import (
     GetrangeZtensor,
     Operation,
@@ -22,6 +20,7 @@ from nnpa_client import _lifecycle, _transfer
 from nnpa_client._call import Call
 from nnpa_client._guest import Verb
 from nnpa_client._transfer import UserArray
+from nnpa_client._wire import Array
 from nnpa_client.session import current_session
 from nnpa_client.ztensor import Ztensor
 
@@ -186,9 +185,7 @@ def transform_quantized_ztensor(
     return ztensor
 
 
-def transform_origtensor(
-    ztensor: Ztensor, out_buf: npt.NDArray[Any] | None = None
-) -> npt.NDArray[Any]:
+def transform_origtensor(ztensor: Ztensor, out_buf: Array | None = None) -> Array:
     """Convert sticks back to a dense array of the pre-transformed type and shape.
 
     Fills and returns `out_buf`, contiguous and of the right number of bytes, or a new array. Inside

@@ -46,7 +46,7 @@ def _inject(path: CallPath, faults: Faults) -> None:
         if not step.of_program:
             return plain(session, step, tensors)
         try:
-            return faults.call(step.arm.name, tensors, partial(plain, session, step, tensors))
+            return faults.call(step.spec.name, tensors, partial(plain, session, step, tensors))
         except ProgramCheck as check:
             return check_outcome(session, check)
 
@@ -70,4 +70,4 @@ def _encode(path: CallPath, faults: Faults) -> None:
 
 
 def _creates(step: Step) -> bool:
-    return bool(step.creates) or any(which == "new_id" for which, _ in step.references.values())
+    return bool(step.creates or step.new_ids)

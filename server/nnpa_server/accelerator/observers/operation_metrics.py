@@ -29,11 +29,11 @@ def counting(metrics: Metrics, plain: RunStep) -> RunStep:
                 reason = error.code.name
             else:
                 reason = from_exception(error).name
-            metrics.operation(step.arm.name, session.trail.machine, reason, seconds)
+            metrics.operation(step.spec.name, session.trail.machine, reason, seconds)
             raise
         seconds = time.perf_counter() - started
         status = answer.outcome.status
-        metrics.operation(step.arm.name, session.trail.machine, status, seconds)
+        metrics.operation(step.spec.name, session.trail.machine, status, seconds)
         return answer
 
     return run_step

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from nnpa_emulator import Outcome
 
 from nnpa_server.accelerator.decode import Request, Step
-from nnpa_server.accelerator.operation_specs import ARMS
+from nnpa_server.accelerator.operation_specs import OPERATION_SPECS
 from nnpa_server.accelerator.seams import Answer, CallPath, Hold, Result, Sticks, Tensors
 from nnpa_server.errors import CallRefused
 from nnpa_server.sanitizer.padding import fill
@@ -49,7 +49,10 @@ def _note_flight(plain: Hold, sanitizer: Sanitizer, results: list[Result]) -> Ho
 
     @contextmanager
     def hold(session: Session, request: Request, context: Context) -> Generator[None]:
-        with sanitizer.in_flight(request.operations, ARMS), plain(session, request, context):
+        with (
+            sanitizer.in_flight(request.operations, OPERATION_SPECS),
+            plain(session, request, context),
+        ):
             results.clear()
             try:
                 yield
@@ -80,7 +83,7 @@ def _watch(path: CallPath, sanitizer: Sanitizer) -> None:
     plain, encode = path.call_function, path.encode_result
 
     def call_function(session: Session, step: Step, tensors: Tensors) -> Outcome:
-        return sanitizer.watch(session, step, tensors, plain)
+        return sanitizer.watch(session, step, tensors, lambda: plain(session, step, tensors))
 
     def encode_result(
         session: Session, step: Step, tensors: Tensors, outcome: Outcome

@@ -5,9 +5,10 @@ Operations and results are recorded without them, see nnpa/zdnn/v1/trace.proto, 
 """
 
 import hashlib
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
 from nnpa_emulator import Ztensor
@@ -15,6 +16,7 @@ from nnpa_emulator.machine import Memory
 
 from nnpa_server.accelerator.decode import Step
 from nnpa_server.accelerator.encode import dense, in_order
+from nnpa_server.accelerator.seams import Answer
 from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.page_buffers import staging
@@ -132,13 +134,11 @@ class Contents:
             role = pb.CONTENTS_ROLE_STICKS_HELD
             self.refer(record, index, role, operand, number, in_order(tensor, 0))
 
-    def record_outputs(
-        self, record: pb.TracedCall, index: int, step: Any, answer: tuple[Any, ...]
-    ) -> None:
+    def record_outputs(self, record: pb.TracedCall, index: int, step: Step, answer: Answer) -> None:
         """Record an operation's arrays, and the sticks that it wrote."""
         outcome, result, apart = answer
         number = step.ids.get("ztensor", 0)
-        for array in step.values.get("data", ()) if step.arm.name in CARRIERS else ():
+        for array in step.values.get("data", ()) if step.spec.name in CARRIERS else ():
             self.refer(record, index, pb.CONTENTS_ROLE_ARRAY_IN, "data", number, array)
         if isinstance(outcome.value, np.ndarray):
             array = dense(outcome.value)
@@ -153,7 +153,7 @@ class Contents:
         self, record: pb.TracedCall, index: int, step: Step, output: tensor_pb2.ZtensorInfo
     ) -> None:
         tensor = self._session.tensors.get(output.id)
-        filled = output.operand in step.arm.filled and step.arm.name != "allochelper_ztensor"
+        filled = output.operand in step.spec.filled and step.spec.name != "allochelper_ztensor"
         if self._trace.contents and filled and tensor is not None and tensor.buffer is not None:
             role, sticks = pb.CONTENTS_ROLE_STICKS_OUT, in_order(tensor, 0)
             self.refer(record, index, role, output.operand, output.id, sticks)
@@ -173,7 +173,7 @@ class Contents:
             return
         role = pb.CONTENTS_ROLE_STICKS_OUT
         recorded = self.refer(record, index, role, output.operand, 0, contents)
-        request = step.references[output.operand][1]
+        request = step.inline[output.operand]
         self._remember(request.cache_as, request.byte_order, recorded)
 
 
@@ -185,7 +185,7 @@ def bare_operation(operation: operation_pb2.Operation) -> operation_pb2.Operatio
     name = bare.WhichOneof("operation")
     if name is None:
         return bare
-    message: Any = getattr(bare, name)
+    message: Message = getattr(bare, name)
     for field, value in message.ListFields():
         if field.name == "data":
             message.ClearField("data")

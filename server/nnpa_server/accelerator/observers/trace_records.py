@@ -11,10 +11,12 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from google.protobuf.message import Message
 from nnpa.zdnn.v1 import accelerator_pb2, operation_pb2, tensor_pb2
 from nnpa.zdnn.v1 import trace_pb2 as pb
+from nnpa_emulator.machine import Memory
 from nnpa_wire.fields import delimited
 
 from nnpa_server.accelerator.decode import Request, Step
@@ -22,6 +24,7 @@ from nnpa_server.accelerator.describe import describe_session
 from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.observers.trace_contents import (
     CARRIERS,
+    Buffer,
     Contents,
     bare_operation,
     bare_result,
@@ -51,7 +54,7 @@ _ROLES: Mapping[str | None, pb.ContentsRole.ValueType] = {
 _MAX_RESULTS = 4096  # that a session has recorded, by identity
 _NOTHING: AbstractContextManager[None] = nullcontext()
 # What a session's record leaves out: its key, and how it is for the moment.
-_LEFT_OUT: tuple[Any, ...] = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
+_LEFT_OUT = ("name", "trace", "tensor_count", "stored_bytes", "create_time",
                             "expire_time", "server_version", "shared_memory",
                             "injected_faults")  # fmt: skip
 # A call's record is joined from two wire forms, so that its operations need not be copied.
@@ -77,8 +80,9 @@ class Tracing:
         """Record what the session is from here on."""
         model = model_name(session.options.machine_spec)
         options = describe_session(session, model, session.created)
+        bare: Message = options
         for name in _LEFT_OUT:
-            options.ClearField(name)
+            bare.ClearField(name)
         record = pb.TracedSession(session=self.number, options=options, start_ns=self.elapsed())
         self.trace.put(pb.TraceRecord(session=record).SerializeToString())
 
@@ -145,7 +149,7 @@ class Recorded:
 
     def step(self, take: RunStep, session: Session, step: Step) -> Answer:
         """Run one operation of the call as `take` does, and record its contents."""
-        plain = not step.references and step.arm.name not in CARRIERS
+        plain = not (step.inline or step.new_ids) and step.spec.name not in CARRIERS
         index, trace = len(self.numbers), self._tracing.trace
         if not plain:
             self._carrying.add(index)
@@ -163,9 +167,8 @@ class Recorded:
         try:
             for operand, number in step.ids.items():
                 self.meet(session, number, operand, index)
-            for operand, (which, message) in step.references.items():
-                if which == "inline_ztensor":
-                    self._tracing.contents.record_inline(self._record, index, operand, message)
+            for operand, message in step.inline.items():
+                self._tracing.contents.record_inline(self._record, index, operand, message)
         except Exception:
             self.fail()
 
@@ -185,7 +188,7 @@ class Recorded:
         except Exception:
             self.fail()
 
-    def answered(self, result: Result, contents: Any) -> None:
+    def answered(self, result: Result, contents: Buffer | Memory | None) -> None:
         """Take the answer of a call that has no steps, and what came or went in chunks, if any."""
         self._carrying.add(0)
         self.note(result, False)
@@ -278,7 +281,7 @@ def recorded(session: Session, what: Recordable) -> AbstractContextManager[None]
     return call
 
 
-def streamed(session: Session, result: Result, contents: Any = None) -> Result:
+def streamed(session: Session, result: Result, contents: Buffer | Memory | None = None) -> Result:
     """Return the result of a call without steps, after its trace has recorded it."""
     call = running(session)
     if call is not None:
@@ -339,7 +342,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
         call = tracing.call
         if call is None:
             return plain(session, step)
-        if call.watching or step.references or step.arm.name in CARRIERS:
+        if call.watching or step.inline or step.new_ids or step.spec.name in CARRIERS:
             return call.step(plain, session, step)
         started = clock()
         answer = plain(session, step)

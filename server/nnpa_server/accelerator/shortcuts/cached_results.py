@@ -31,10 +31,10 @@ class _Results:
         self, session: Session, step: Step, tensors: Tensors, outcome: Outcome
     ) -> tuple[Result, Sticks]:
         """Return a result that was encoded before, if it says the same."""
-        if outcome is not OK or step.references or len(step.arm.written) != 1:
+        if outcome is not OK or step.inline or step.new_ids or len(step.spec.written) != 1:
             return self._plain(session, step, tensors, outcome)
-        name = step.arm.written[0]
-        key, state = (step.arm.name, step.ids.get(name, step.creates)), _state(tensors[name])
+        name = step.spec.written[0]
+        key, state = (step.spec.name, step.ids.get(name, step.creates)), _state(tensors[name])
         cached = self._results.get(key)
         if cached is not None and cached[0] == state:
             return cached[1], _NO_STICKS

@@ -30,7 +30,7 @@ def _prepare_calls(plain: CallFunction) -> CallFunction:
         outcome = plain(session, step, tensors)
         if outcome is OK and step.alignment is ALIGNED:
             arguments = {**tensors, **step.values}
-            memo.prepared = prepare(session.guest, step.arm.name, arguments)
+            memo.prepared = prepare(session.guest, step.spec.name, arguments)
         return outcome
 
     return call_function

@@ -19,6 +19,10 @@ def wrap(path: CallPath, session: Session) -> None:
         path.decode = RequestCache(path.decode)
 
 
+def _needs_ids_alone(step: Step) -> bool:
+    return step.spec.compute and not step.inline and not step.new_ids
+
+
 @dataclass(slots=True)
 class _Entry:
     """A list that was decoded: its steps, the tensors that they need, whether it came again."""
@@ -48,7 +52,7 @@ class RequestCache:
                 entry.steps, entry.is_repeated = [with_memo(step) for step in entry.steps], True
             return entry.steps
         steps = self.plain(session, request)
-        if raw and all(step.arm.compute and not step.references for step in steps):
+        if raw and all(map(_needs_ids_alone, steps)):
             self._keep(raw, [step._replace(origin=None) for step in steps])
         return steps
 

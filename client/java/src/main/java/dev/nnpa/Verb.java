@@ -24,8 +24,8 @@ final class Verb {
     this.guest = guest;
   }
 
-  /** Returns the reference of a ztensor that the operation takes. */
-  TensorRef given(String operand, Ztensor ztensor) {
+  /** Returns the reference of a ztensor that exists. */
+  TensorRef existing(String operand, Ztensor ztensor) {
     if (ztensor == null) {
       throw new IllegalArgumentException(operand + ": null, expected a ztensor");
     }
@@ -40,7 +40,7 @@ final class Verb {
   /** Returns the reference of an output; null becomes a new ztensor that the server describes. */
   TensorRef output(String operand, Ztensor ztensor) {
     if (ztensor != null) {
-      return given(operand, ztensor);
+      return existing(operand, ztensor);
     }
     Ztensor fresh = new Ztensor(guest, null, guest.newId());
     created.add(fresh);
@@ -62,7 +62,7 @@ final class Verb {
     }
   }
 
-  /** Returns an output, or the ztensor that was given for it. */
+  /** Returns an output, or the ztensor that was passed for it. */
   Ztensor tensor(String operand) {
     return tensors.get(operand);
   }

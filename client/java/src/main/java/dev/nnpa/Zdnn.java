@@ -93,7 +93,7 @@ public final class Zdnn {
   public static void resetZtensor(Ztensor ztensor) {
     Verb verb = new Verb("reset_ztensor", ztensor.guest());
     ResetZtensor.Builder arm = ResetZtensor.newBuilder();
-    arm.setZtensor(verb.given("ztensor", ztensor));
+    arm.setZtensor(verb.existing("ztensor", ztensor));
     Operation.Builder operation = Operation.newBuilder().setResetZtensor(arm);
     verb.run(operation);
   }
@@ -229,8 +229,8 @@ public final class Zdnn {
   public static Ztensor reshapeZtensor(Ztensor src, Ztensor dest) {
     Verb verb = new Verb("reshape_ztensor", src.guest());
     ReshapeZtensor.Builder arm = ReshapeZtensor.newBuilder();
-    arm.setSrc(verb.given("src", src));
-    arm.setDest(verb.given("dest", dest));
+    arm.setSrc(verb.existing("src", src));
+    arm.setDest(verb.existing("dest", dest));
     Operation.Builder operation = Operation.newBuilder().setReshapeZtensor(arm);
     return verb.run(operation).tensor("dest");
   }
@@ -248,7 +248,7 @@ public final class Zdnn {
   public static FloatRange getrangeZtensor(Ztensor ztensor) {
     Verb verb = new Verb("getrange_ztensor", ztensor.guest());
     GetrangeZtensor.Builder arm = GetrangeZtensor.newBuilder();
-    arm.setZtensor(verb.given("ztensor", ztensor));
+    arm.setZtensor(verb.existing("ztensor", ztensor));
     Operation.Builder operation = Operation.newBuilder().setGetrangeZtensor(arm);
     return verb.ask(operation).getRange();
   }
@@ -266,8 +266,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("add", inputA.guest());
     Add.Builder arm = Add.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setAdd(arm);
     return verb.run(operation).tensor("output");
@@ -291,8 +291,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("sub", inputA.guest());
     Sub.Builder arm = Sub.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setSub(arm);
     return verb.run(operation).tensor("output");
@@ -316,8 +316,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("mul", inputA.guest());
     Mul.Builder arm = Mul.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMul(arm);
     return verb.run(operation).tensor("output");
@@ -342,8 +342,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("div", inputA.guest());
     Div.Builder arm = Div.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setDiv(arm);
     return verb.run(operation).tensor("output");
@@ -367,8 +367,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("min", inputA.guest());
     Min.Builder arm = Min.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMin(arm);
     return verb.run(operation).tensor("output");
@@ -392,8 +392,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("max", inputA.guest());
     Max.Builder arm = Max.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMax(arm);
     return verb.run(operation).tensor("output");
@@ -416,7 +416,7 @@ public final class Zdnn {
   public static Ztensor log(Ztensor input, Ztensor output) {
     Verb verb = new Verb("log", input.guest());
     Log.Builder arm = Log.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setLog(arm);
     return verb.run(operation).tensor("output");
@@ -438,7 +438,7 @@ public final class Zdnn {
   public static Ztensor exp(Ztensor input, Ztensor output) {
     Verb verb = new Verb("exp", input.guest());
     Exp.Builder arm = Exp.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setExp(arm);
     return verb.run(operation).tensor("output");
@@ -462,7 +462,7 @@ public final class Zdnn {
   public static Ztensor sqrt(Ztensor input, Ztensor output) {
     Verb verb = new Verb("sqrt", input.guest());
     Sqrt.Builder arm = Sqrt.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setSqrt(arm);
     return verb.run(operation).tensor("output");
@@ -489,7 +489,7 @@ public final class Zdnn {
   public static Ztensor invsqrt(Ztensor input, float epsilon, Ztensor output) {
     Verb verb = new Verb("invsqrt", input.guest());
     Invsqrt.Builder arm = Invsqrt.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setEpsilon(epsilon);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setInvsqrt(arm);
@@ -516,7 +516,7 @@ public final class Zdnn {
       Ztensor input, Float clippingValue, Ztensor output) {
     Verb verb = new Verb("relu", input.guest());
     Relu.Builder arm = Relu.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     if (clippingValue != null) {
       arm.setClippingValue(clippingValue);
     }
@@ -551,7 +551,7 @@ public final class Zdnn {
       Ztensor input, Float clippingValue, float adjustmentFactor, Ztensor output) {
     Verb verb = new Verb("leaky_relu", input.guest());
     LeakyRelu.Builder arm = LeakyRelu.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     if (clippingValue != null) {
       arm.setClippingValue(clippingValue);
     }
@@ -578,7 +578,7 @@ public final class Zdnn {
   public static Ztensor tanh(Ztensor input, Ztensor output) {
     Verb verb = new Verb("tanh", input.guest());
     Tanh.Builder arm = Tanh.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setTanh(arm);
     return verb.run(operation).tensor("output");
@@ -600,7 +600,7 @@ public final class Zdnn {
   public static Ztensor sigmoid(Ztensor input, Ztensor output) {
     Verb verb = new Verb("sigmoid", input.guest());
     Sigmoid.Builder arm = Sigmoid.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setSigmoid(arm);
     return verb.run(operation).tensor("output");
@@ -626,7 +626,7 @@ public final class Zdnn {
       Ztensor input, SoftmaxAct actFunc, Ztensor output) {
     Verb verb = new Verb("softmax", input.guest());
     Softmax.Builder arm = Softmax.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setActFunc(actFunc);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setSoftmax(arm);
@@ -637,7 +637,7 @@ public final class Zdnn {
   public static Ztensor softmax(Ztensor input, int actFunc, Ztensor output) {
     Verb verb = new Verb("softmax", input.guest());
     Softmax.Builder arm = Softmax.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setActFuncValue(actFunc);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setSoftmax(arm);
@@ -668,7 +668,7 @@ public final class Zdnn {
       Ztensor input, SoftmaxAct actFunc, int softmaxMask, Ztensor output) {
     Verb verb = new Verb("softmax_mask", input.guest());
     SoftmaxMask.Builder arm = SoftmaxMask.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setActFunc(actFunc);
     arm.setSoftmaxMask(softmaxMask);
     arm.setOutput(verb.output("output", output));
@@ -681,7 +681,7 @@ public final class Zdnn {
       Ztensor input, int actFunc, int softmaxMask, Ztensor output) {
     Verb verb = new Verb("softmax_mask", input.guest());
     SoftmaxMask.Builder arm = SoftmaxMask.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setActFuncValue(actFunc);
     arm.setSoftmaxMask(softmaxMask);
     arm.setOutput(verb.output("output", output));
@@ -708,7 +708,7 @@ public final class Zdnn {
   public static Ztensor gelu(Ztensor input, Ztensor output) {
     Verb verb = new Verb("gelu", input.guest());
     Gelu.Builder arm = Gelu.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setGelu(arm);
     return verb.run(operation).tensor("output");
@@ -733,9 +733,9 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, Ztensor output) {
     Verb verb = new Verb("batchnorm", inputA.guest());
     Batchnorm.Builder arm = Batchnorm.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setBatchnorm(arm);
     return verb.run(operation).tensor("output");
@@ -762,8 +762,8 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor output) {
     Verb verb = new Verb("norm", inputA.guest());
     Norm.Builder arm = Norm.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setNorm(arm);
     return verb.run(operation).tensor("output");
@@ -801,7 +801,7 @@ public final class Zdnn {
       Ztensor input, MomentsBessel besselCorrectionType, Ztensor outputA, Ztensor outputB) {
     Verb verb = new Verb("moments", input.guest());
     Moments.Builder arm = Moments.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setBesselCorrectionType(besselCorrectionType);
     arm.setOutputA(verb.output("output_a", outputA));
     arm.setOutputB(verb.output("output_b", outputB));
@@ -815,7 +815,7 @@ public final class Zdnn {
       Ztensor input, int besselCorrectionType, Ztensor outputA, Ztensor outputB) {
     Verb verb = new Verb("moments", input.guest());
     Moments.Builder arm = Moments.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setBesselCorrectionTypeValue(besselCorrectionType);
     arm.setOutputA(verb.output("output_a", outputA));
     arm.setOutputB(verb.output("output_b", outputB));
@@ -853,9 +853,9 @@ public final class Zdnn {
       float epsilonValue, Ztensor output) {
     Verb verb = new Verb("layernorm", inputA.guest());
     Layernorm.Builder arm = Layernorm.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setBetaValue(betaValue);
     arm.setGammaValue(gammaValue);
     arm.setEpsilonValue(epsilonValue);
@@ -884,7 +884,7 @@ public final class Zdnn {
   public static Ztensor meanreduce2d(Ztensor input, Ztensor output) {
     Verb verb = new Verb("meanreduce2d", input.guest());
     Meanreduce2d.Builder arm = Meanreduce2d.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMeanreduce2D(arm);
     return verb.run(operation).tensor("output");
@@ -913,7 +913,7 @@ public final class Zdnn {
       Ztensor input, ReduceOps opType, Ztensor output) {
     Verb verb = new Verb("reduce", input.guest());
     Reduce.Builder arm = Reduce.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOpType(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setReduce(arm);
@@ -924,7 +924,7 @@ public final class Zdnn {
   public static Ztensor reduce(Ztensor input, int opType, Ztensor output) {
     Verb verb = new Verb("reduce", input.guest());
     Reduce.Builder arm = Reduce.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setOpTypeValue(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setReduce(arm);
@@ -954,9 +954,9 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulOps opType, Ztensor output) {
     Verb verb = new Verb("matmul_op", inputA.guest());
     MatmulOp.Builder arm = MatmulOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpType(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMatmulOp(arm);
@@ -968,9 +968,9 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, int opType, Ztensor output) {
     Verb verb = new Verb("matmul_op", inputA.guest());
     MatmulOp.Builder arm = MatmulOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpTypeValue(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMatmulOp(arm);
@@ -1004,9 +1004,9 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, MatmulBcastOps opType, Ztensor output) {
     Verb verb = new Verb("matmul_bcast_op", inputA.guest());
     MatmulBcastOp.Builder arm = MatmulBcastOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpType(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMatmulBcastOp(arm);
@@ -1018,9 +1018,9 @@ public final class Zdnn {
       Ztensor inputA, Ztensor inputB, Ztensor inputC, int opType, Ztensor output) {
     Verb verb = new Verb("matmul_bcast_op", inputA.guest());
     MatmulBcastOp.Builder arm = MatmulBcastOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpTypeValue(opType);
     arm.setOutput(verb.output("output", output));
     Operation.Builder operation = Operation.newBuilder().setMatmulBcastOp(arm);
@@ -1057,9 +1057,9 @@ public final class Zdnn {
       MatmulOps opType, Ztensor output) {
     Verb verb = new Verb("matmul_transpose_op", inputA.guest());
     MatmulTransposeOp.Builder arm = MatmulTransposeOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setTransposeA(transposeA);
     arm.setTransposeB(transposeB);
     arm.setOpType(opType);
@@ -1074,9 +1074,9 @@ public final class Zdnn {
       int opType, Ztensor output) {
     Verb verb = new Verb("matmul_transpose_op", inputA.guest());
     MatmulTransposeOp.Builder arm = MatmulTransposeOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setTransposeA(transposeA);
     arm.setTransposeB(transposeB);
     arm.setOpTypeValue(opType);
@@ -1123,16 +1123,16 @@ public final class Zdnn {
       Ztensor output) {
     Verb verb = new Verb("quantized_matmul_op", inputA.guest());
     QuantizedMatmulOp.Builder arm = QuantizedMatmulOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpType(opType);
     arm.setClipMin(clipMin);
     arm.setClipMax(clipMax);
     arm.setDisableClipping(disableClipping);
     arm.setDequantize(dequantize);
     arm.setPreComputed(preComputed);
-    arm.setOutput(verb.given("output", output));
+    arm.setOutput(verb.existing("output", output));
     Operation.Builder operation = Operation.newBuilder().setQuantizedMatmulOp(arm);
     return verb.run(operation).tensor("output");
   }
@@ -1143,16 +1143,16 @@ public final class Zdnn {
       boolean disableClipping, boolean dequantize, boolean preComputed, Ztensor output) {
     Verb verb = new Verb("quantized_matmul_op", inputA.guest());
     QuantizedMatmulOp.Builder arm = QuantizedMatmulOp.newBuilder();
-    arm.setInputA(verb.given("input_a", inputA));
-    arm.setInputB(verb.given("input_b", inputB));
-    arm.setInputC(verb.given("input_c", inputC));
+    arm.setInputA(verb.existing("input_a", inputA));
+    arm.setInputB(verb.existing("input_b", inputB));
+    arm.setInputC(verb.existing("input_c", inputC));
     arm.setOpTypeValue(opType);
     arm.setClipMin(clipMin);
     arm.setClipMax(clipMax);
     arm.setDisableClipping(disableClipping);
     arm.setDequantize(dequantize);
     arm.setPreComputed(preComputed);
-    arm.setOutput(verb.given("output", output));
+    arm.setOutput(verb.existing("output", output));
     Operation.Builder operation = Operation.newBuilder().setQuantizedMatmulOp(arm);
     return verb.run(operation).tensor("output");
   }
@@ -1181,7 +1181,7 @@ public final class Zdnn {
       int strideHeight, int strideWidth, Ztensor output) {
     Verb verb = new Verb("avgpool2d", input.guest());
     Avgpool2d.Builder arm = Avgpool2d.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setPaddingType(paddingType);
     arm.setKernelHeight(kernelHeight);
     arm.setKernelWidth(kernelWidth);
@@ -1198,7 +1198,7 @@ public final class Zdnn {
       int strideWidth, Ztensor output) {
     Verb verb = new Verb("avgpool2d", input.guest());
     Avgpool2d.Builder arm = Avgpool2d.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setPaddingTypeValue(paddingType);
     arm.setKernelHeight(kernelHeight);
     arm.setKernelWidth(kernelWidth);
@@ -1241,7 +1241,7 @@ public final class Zdnn {
       int strideHeight, int strideWidth, Ztensor output) {
     Verb verb = new Verb("maxpool2d", input.guest());
     Maxpool2d.Builder arm = Maxpool2d.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setPaddingType(paddingType);
     arm.setKernelHeight(kernelHeight);
     arm.setKernelWidth(kernelWidth);
@@ -1258,7 +1258,7 @@ public final class Zdnn {
       int strideWidth, Ztensor output) {
     Verb verb = new Verb("maxpool2d", input.guest());
     Maxpool2d.Builder arm = Maxpool2d.newBuilder();
-    arm.setInput(verb.given("input", input));
+    arm.setInput(verb.existing("input", input));
     arm.setPaddingTypeValue(paddingType);
     arm.setKernelHeight(kernelHeight);
     arm.setKernelWidth(kernelWidth);
@@ -1304,9 +1304,9 @@ public final class Zdnn {
       int strideWidth, Conv2dAct actFunc, Float clippingValue, Ztensor output) {
     Verb verb = new Verb("conv2d", input.guest());
     Conv2d.Builder arm = Conv2d.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setKernel(verb.given("kernel", kernel));
-    arm.setBias(verb.given("bias", bias));
+    arm.setInput(verb.existing("input", input));
+    arm.setKernel(verb.existing("kernel", kernel));
+    arm.setBias(verb.existing("bias", bias));
     arm.setPaddingType(paddingType);
     arm.setStrideHeight(strideHeight);
     arm.setStrideWidth(strideWidth);
@@ -1325,9 +1325,9 @@ public final class Zdnn {
       int strideWidth, int actFunc, Float clippingValue, Ztensor output) {
     Verb verb = new Verb("conv2d", input.guest());
     Conv2d.Builder arm = Conv2d.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setKernel(verb.given("kernel", kernel));
-    arm.setBias(verb.given("bias", bias));
+    arm.setInput(verb.existing("input", input));
+    arm.setKernel(verb.existing("kernel", kernel));
+    arm.setBias(verb.existing("bias", bias));
     arm.setPaddingTypeValue(paddingType);
     arm.setStrideHeight(strideHeight);
     arm.setStrideWidth(strideWidth);
@@ -1392,13 +1392,13 @@ public final class Zdnn {
       Ztensor cfOutput, boolean allTimesteps) {
     Verb verb = new Verb("lstm", input.guest());
     Lstm.Builder arm = Lstm.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setH0(verb.given("h0", h0));
-    arm.setC0(verb.given("c0", c0));
-    arm.setWeights(verb.given("weights", weights));
-    arm.setBiases(verb.given("biases", biases));
-    arm.setHiddenWeights(verb.given("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.given("hidden_biases", hiddenBiases));
+    arm.setInput(verb.existing("input", input));
+    arm.setH0(verb.existing("h0", h0));
+    arm.setC0(verb.existing("c0", c0));
+    arm.setWeights(verb.existing("weights", weights));
+    arm.setBiases(verb.existing("biases", biases));
+    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
+    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
     arm.setDirection(direction);
     arm.setHnOutput(verb.output("hn_output", hnOutput));
     arm.setCfOutput(verb.output("cf_output", cfOutput));
@@ -1415,13 +1415,13 @@ public final class Zdnn {
       Ztensor cfOutput, boolean allTimesteps) {
     Verb verb = new Verb("lstm", input.guest());
     Lstm.Builder arm = Lstm.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setH0(verb.given("h0", h0));
-    arm.setC0(verb.given("c0", c0));
-    arm.setWeights(verb.given("weights", weights));
-    arm.setBiases(verb.given("biases", biases));
-    arm.setHiddenWeights(verb.given("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.given("hidden_biases", hiddenBiases));
+    arm.setInput(verb.existing("input", input));
+    arm.setH0(verb.existing("h0", h0));
+    arm.setC0(verb.existing("c0", c0));
+    arm.setWeights(verb.existing("weights", weights));
+    arm.setBiases(verb.existing("biases", biases));
+    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
+    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
     arm.setDirectionValue(direction);
     arm.setHnOutput(verb.output("hn_output", hnOutput));
     arm.setCfOutput(verb.output("cf_output", cfOutput));
@@ -1472,12 +1472,12 @@ public final class Zdnn {
       Ztensor hiddenBiases, LstmGruDirection direction, Ztensor hnOutput, boolean allTimesteps) {
     Verb verb = new Verb("gru", input.guest());
     Gru.Builder arm = Gru.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setH0(verb.given("h0", h0));
-    arm.setWeights(verb.given("weights", weights));
-    arm.setBiases(verb.given("biases", biases));
-    arm.setHiddenWeights(verb.given("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.given("hidden_biases", hiddenBiases));
+    arm.setInput(verb.existing("input", input));
+    arm.setH0(verb.existing("h0", h0));
+    arm.setWeights(verb.existing("weights", weights));
+    arm.setBiases(verb.existing("biases", biases));
+    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
+    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
     arm.setDirection(direction);
     arm.setHnOutput(verb.output("hn_output", hnOutput));
     arm.setAllTimesteps(allTimesteps);
@@ -1491,12 +1491,12 @@ public final class Zdnn {
       Ztensor hiddenBiases, int direction, Ztensor hnOutput, boolean allTimesteps) {
     Verb verb = new Verb("gru", input.guest());
     Gru.Builder arm = Gru.newBuilder();
-    arm.setInput(verb.given("input", input));
-    arm.setH0(verb.given("h0", h0));
-    arm.setWeights(verb.given("weights", weights));
-    arm.setBiases(verb.given("biases", biases));
-    arm.setHiddenWeights(verb.given("hidden_weights", hiddenWeights));
-    arm.setHiddenBiases(verb.given("hidden_biases", hiddenBiases));
+    arm.setInput(verb.existing("input", input));
+    arm.setH0(verb.existing("h0", h0));
+    arm.setWeights(verb.existing("weights", weights));
+    arm.setBiases(verb.existing("biases", biases));
+    arm.setHiddenWeights(verb.existing("hidden_weights", hiddenWeights));
+    arm.setHiddenBiases(verb.existing("hidden_biases", hiddenBiases));
     arm.setDirectionValue(direction);
     arm.setHnOutput(verb.output("hn_output", hnOutput));
     arm.setAllTimesteps(allTimesteps);

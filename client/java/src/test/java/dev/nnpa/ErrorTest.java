@@ -16,7 +16,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What goes wrong, and how it is told. */
+/** What goes wrong, and how the SDK reports it. */
 final class ErrorTest {
   private static Session connect(Options options) {
     return Session.connect(LocalServer.shared().unix(), options);
@@ -37,16 +37,16 @@ final class ErrorTest {
     }
   }
 
-  /** A warning is told to the listener, and the output is valid. */
+  /** A warning goes to the listener, and the output is valid. */
   @Test
   void warnings() {
     try (Session session = connect(new Options())) {
-      List<ZdnnWarning> told = new ArrayList<>();
-      session.onWarning(told::add);
+      List<ZdnnWarning> warnings = new ArrayList<>();
+      session.onWarning(warnings::add);
       Ztensor logarithm = Zdnn.log(session.ztensor(new float[] {1, -1}, 2));
-      assertEquals(1, told.size());
-      assertEquals(ZdnnStatus.ZDNN_ELEMENT_RANGE_VIOLATION_VALUE, told.get(0).status());
-      String message = told.get(0).message();
+      assertEquals(1, warnings.size());
+      assertEquals(ZdnnStatus.ZDNN_ELEMENT_RANGE_VIOLATION_VALUE, warnings.get(0).status());
+      String message = warnings.get(0).message();
       assertTrue(message.contains("output: 1 not numbers, first at [0, 0, 0, 1]"), message);
       assertTrue(logarithm.isTransformed());
     }
@@ -77,14 +77,14 @@ final class ErrorTest {
   /** The place of an error does not count the frees that nobody asked for. */
   @Test
   void placesAreTheCallers() {
-    TransportException told =
+    TransportException failure =
         new TransportException(
             "INVALID_ARGUMENT",
             "operations[3].add.input_b: absent",
             "FIELD_UNSPECIFIED",
             java.util.Map.of("operation_index", "3", "field", "operations[3].add.input_b"),
             null);
-    TransportException mine = told.renumbered(2);
+    TransportException mine = failure.renumbered(2);
     assertEquals("1", mine.metadata().get("operation_index"));
     assertEquals("operations[1].add.input_b", mine.metadata().get("field"));
     assertTrue(mine.getMessage().contains("operations[1].add.input_b: absent"), mine.getMessage());

@@ -106,19 +106,19 @@ final class LifetimeTest {
     Ztensor mine = session.ztensor(new float[] {1, 2, 3}, 3);
     ByteBuffer sticks = mine.readSticks();
     assertEquals(mine.bufferSize(), sticks.remaining());
-    try (Session other = Session.connect(LocalServer.shared().unix())) {
-      assertArrayEquals(new float[] {1, 2, 3}, other.putZtensor(mine.structure(), sticks).floats());
+    try (Session second = Session.connect(LocalServer.shared().unix())) {
+      assertArrayEquals(new float[] {1, 2, 3}, second.putZtensor(mine.structure(), sticks).floats());
     }
   }
 
   /** Written sticks are the data of a ztensor. */
   @Test
   void writtenSticks() {
-    Ztensor ones = session.ztensor(new float[] {1, 1, 1}, 3);
-    Ztensor other = Ztensors.allochelperZtensor(empty());
-    other.writeSticks(ones.readSticks());
-    assertTrue(other.isTransformed());
-    assertArrayEquals(new float[] {1, 1, 1}, other.floats());
+    Ztensor source = session.ztensor(new float[] {1, 1, 1}, 3);
+    Ztensor copy = Ztensors.allochelperZtensor(empty());
+    copy.writeSticks(source.readSticks());
+    assertTrue(copy.isTransformed());
+    assertArrayEquals(new float[] {1, 1, 1}, copy.floats());
   }
 
   /** What exceeds a message travels in chunks, and arrives whole. */
@@ -140,9 +140,9 @@ final class LifetimeTest {
   void refusedStream() {
     float[] data = new float[1 << 22];
     Ztensor ztensor = session.ztensor(data, 4, 1024, 1024);
-    UserArray again = UserArray.of(data);
+    UserArray array = UserArray.of(data);
     ZdnnException refused =
-        assertThrows(ZdnnException.class, () -> Zdnn.transformZtensor(ztensor, again));
+        assertThrows(ZdnnException.class, () -> Zdnn.transformZtensor(ztensor, array));
     assertEquals(ZdnnStatus.ZDNN_INVALID_STATE_VALUE, refused.status());
   }
 

@@ -32,7 +32,7 @@ final class ReachTest {
   @Test
   void machines() {
     var unix = Session.machines(Endpoint.of(LocalServer.shared().unix()));
-    assertTrue(unix.stream().anyMatch(one -> one.getName().equals("machines/telum2")));
+    assertTrue(unix.stream().anyMatch(machine -> machine.getName().equals("machines/telum2")));
     assertEquals(unix, Session.machines(Endpoint.of(LocalServer.shared().tcp())));
   }
 
@@ -113,20 +113,20 @@ final class ReachTest {
   /** Mutual TLS opens a server that asks for it; without the certificate there is no session. */
   @Test
   void tls(@TempDir Path folder) throws Exception {
-    Certificates made = Certificates.make(folder);
+    Certificates files = Certificates.make(folder);
     String[] flags = {
       "--tls-cert",
-      made.certificate(),
+      files.certificate(),
       "--tls-key",
-      made.key(),
+      files.key(),
       "--tls-client-ca",
-      made.certificate()
+      files.certificate()
     };
-    Path certificate = Path.of(made.certificate());
+    Path certificate = Path.of(files.certificate());
     try (LocalServer server = new LocalServer(flags)) {
       Endpoint plain =
           Endpoint.of(server.tcp(), Map.of()).withConnectTimeout(Duration.ofSeconds(5));
-      Endpoint mutual = plain.withTls(certificate, certificate, Path.of(made.key()));
+      Endpoint mutual = plain.withTls(certificate, certificate, Path.of(files.key()));
       try (Session session = Session.connect(mutual, new Options())) {
         assertTrue(Zdnn.isNnpaInstalled(session));
       }
@@ -136,7 +136,7 @@ final class ReachTest {
         assertEquals("UNAVAILABLE", error.code());
       }
     }
-    Endpoint broken = Endpoint.of("host:1", Map.of()).withTls(Path.of(made.key()));
+    Endpoint broken = Endpoint.of("host:1", Map.of()).withTls(Path.of(files.key()));
     assertThrows(IllegalArgumentException.class, broken::channel);
   }
 

@@ -38,7 +38,7 @@ final class ReadmeTest {
         continue;
       }
       List<String> expected =
-          PRINTS.matcher(program).results().map(found -> found.group(1)).toList();
+          PRINTS.matcher(program).results().map(match -> match.group(1)).toList();
       assertEquals(expected, run(folder, program));
       assertTrue(count > 0 || program.strip().lines().count() <= 14, "ten lines and the imports");
       count++;
@@ -59,11 +59,11 @@ final class ReadmeTest {
       String name = compile(folder, program);
       URL[] place = {folder.toUri().toURL()};
       try (URLClassLoader loader = new URLClassLoader(place, ReadmeTest.class.getClassLoader())) {
-        SummaryGeneratingListener told = new SummaryGeneratingListener();
+        SummaryGeneratingListener listener = new SummaryGeneratingListener();
         LauncherFactory.create()
-            .execute(request().selectors(selectClass(loader.loadClass(name))).build(), told);
-        assertEquals(List.of(), told.getSummary().getFailures());
-        assertEquals(2, told.getSummary().getTestsSucceededCount());
+            .execute(request().selectors(selectClass(loader.loadClass(name))).build(), listener);
+        assertEquals(List.of(), listener.getSummary().getFailures());
+        assertEquals(2, listener.getSummary().getTestsSucceededCount());
       }
       count++;
     }

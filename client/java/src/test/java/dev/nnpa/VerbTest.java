@@ -119,8 +119,8 @@ final class VerbTest {
   @Test
   void sessionsDoNotMix() {
     Ztensor mine = session.ztensor(new float[] {1}, 1);
-    try (Session other = Session.connect(LocalServer.shared().tcp())) {
-      Ztensor theirs = other.ztensor(new float[] {1}, 1);
+    try (Session second = Session.connect(LocalServer.shared().tcp())) {
+      Ztensor theirs = second.ztensor(new float[] {1}, 1);
       assertThrows(IllegalArgumentException.class, () -> Zdnn.add(mine, theirs));
     }
   }

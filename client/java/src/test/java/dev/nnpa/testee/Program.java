@@ -190,7 +190,7 @@ final class Program {
     } else if (returned instanceof UserArray array) {
       answer.addProperty("data_out", Words.of(array.buffer(), width(operands.get("ztensor"))));
     } else {
-      Verbs.made(returned, fields).forEach(operands::putIfAbsent);
+      Verbs.outputs(returned, fields).forEach(operands::putIfAbsent);
       operands.forEach((key, ztensor) -> name(fields.get(key), ztensor));
     }
   }

@@ -37,13 +37,13 @@ final class Verbs {
   static Object call(
       Session session,
       String name,
-      JsonObject given,
+      JsonObject fields,
       Map<String, Ztensor> operands,
       UserArray... data) {
     Method method = method(name);
     Object[] arguments =
         Stream.of(method.getParameters())
-            .map(one -> argument(one, session, given, operands, data))
+            .map(parameter -> argument(parameter, session, fields, operands, data))
             .toArray();
     try {
       return method.invoke(null, arguments);
@@ -61,8 +61,9 @@ final class Verbs {
   private static Method method(String name) {
     return Stream.of(Zdnn.class, Ztensors.class)
         .flatMap(face -> Stream.of(face.getMethods()))
-        .filter(one -> one.getName().equals(camel(name)))
-        .filter(one -> one.getReturnType() != void.class || !name.equals("transform_origtensor"))
+        .filter(method -> method.getName().equals(camel(name)))
+        .filter(
+            method -> method.getReturnType() != void.class || !name.equals("transform_origtensor"))
         .max(Comparator.comparing(Verbs::numbers).thenComparing(Method::getParameterCount))
         .orElseThrow();
   }
@@ -84,12 +85,12 @@ final class Verbs {
   private static Object argument(
       Parameter parameter,
       Session session,
-      JsonObject given,
+      JsonObject fields,
       Map<String, Ztensor> operands,
       UserArray... data) {
     Class<?> type = parameter.getType();
     String key =
-        given.keySet().stream()
+        fields.keySet().stream()
             .filter(name -> parameter.getName().equals(camel(alias(name))))
             .findFirst()
             .orElse(null);
@@ -105,7 +106,7 @@ final class Verbs {
     if (type == UserArray.class) {
       return data.length == 0 ? missing(parameter) : data[0];
     }
-    return key == null ? absent(parameter, given) : value(type, given.get(key));
+    return key == null ? absent(parameter, fields) : value(type, fields.get(key));
   }
 
   /** Returns C's name of what the wire names otherwise. */
@@ -117,15 +118,15 @@ final class Verbs {
     };
   }
 
-  private static Object absent(Parameter parameter, JsonObject given) {
+  private static Object absent(Parameter parameter, JsonObject fields) {
     Class<?> type = parameter.getType();
     if (type == Float.class) {
       return null;
     }
     if (parameter.getName().equals("count")) {
       return Stream.of("function_codes", "format_codes")
-          .filter(given::has)
-          .mapToInt(key -> given.getAsJsonArray(key).size())
+          .filter(fields::has)
+          .mapToInt(key -> fields.getAsJsonArray(key).size())
           .sum();
     }
     return parameter.getName().equals("allTimesteps") ? Boolean.FALSE : missing(parameter);
@@ -135,47 +136,47 @@ final class Verbs {
     throw new Inexpressible(parameter.getName() + ": a call without it does not compile");
   }
 
-  private static Object value(Class<?> type, JsonElement given) {
+  private static Object value(Class<?> type, JsonElement json) {
     if (type == TensorDesc.class) {
-      return Locals.descriptor(given.getAsJsonObject());
+      return Locals.descriptor(json.getAsJsonObject());
     }
     if (type == int[].class) {
-      JsonArray codes = given.getAsJsonArray();
-      return codes.asList().stream().mapToInt(one -> (int) one.getAsLong()).toArray();
+      JsonArray codes = json.getAsJsonArray();
+      return codes.asList().stream().mapToInt(code -> (int) code.getAsLong()).toArray();
     }
     if (type == boolean.class) {
-      return given.getAsBoolean();
+      return json.getAsBoolean();
     }
     boolean real = type == float.class || type == Float.class;
-    return real ? (Object) given.getAsFloat() : (Object) (int) given.getAsLong();
+    return real ? (Object) json.getAsFloat() : (Object) (int) json.getAsLong();
   }
 
   /** Returns the ztensors that a call returned, by C's name of the operand. */
-  static Map<String, Ztensor> made(Object returned, JsonObject given) {
-    Map<String, Ztensor> made = new HashMap<>();
+  static Map<String, Ztensor> outputs(Object returned, JsonObject fields) {
+    Map<String, Ztensor> outputs = new HashMap<>();
     if (returned instanceof Ztensor ztensor) {
-      given
+      fields
           .asMap()
           .forEach(
-              (key, one) -> {
+              (key, reference) -> {
                 if (key.equals("ztensor")
-                    || one.isJsonObject() && one.getAsJsonObject().has("new_id")) {
-                  made.put(key, ztensor);
+                    || reference.isJsonObject() && reference.getAsJsonObject().has("new_id")) {
+                  outputs.put(key, ztensor);
                 }
               });
-    } else if (returned instanceof Record several) {
-      for (RecordComponent component : several.getClass().getRecordComponents()) {
-        given.keySet().stream()
+    } else if (returned instanceof Record tuple) {
+      for (RecordComponent component : tuple.getClass().getRecordComponents()) {
+        fields.keySet().stream()
             .filter(key -> camel(key).equals(component.getName()))
-            .forEach(key -> made.put(key, component(several, component)));
+            .forEach(key -> outputs.put(key, component(tuple, component)));
       }
     }
-    return made;
+    return outputs;
   }
 
-  private static Ztensor component(Record several, RecordComponent component) {
+  private static Ztensor component(Record tuple, RecordComponent component) {
     try {
-      return (Ztensor) component.getAccessor().invoke(several);
+      return (Ztensor) component.getAccessor().invoke(tuple);
     } catch (ReflectiveOperationException error) {
       throw new IllegalStateException(error);
     }

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods as gRPC serves them: what answers a call, and the codecs of its messages."""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Handler: TypeAlias = grpc.RpcMethodHandler[object, object]
+    ServerInterceptor: TypeAlias = grpc.ServerInterceptor[object, object]
+else:
+    Handler, ServerInterceptor = grpc.RpcMethodHandler, grpc.ServerInterceptor
+
+Behaviour: TypeAlias = Callable[..., object]
+"""Answers a call: takes its message, or an iterator over its messages, and its context."""
+StreamBehaviour: TypeAlias = Callable[..., Generator[object]]
+Parse: TypeAlias = Callable[[bytes], object]
+Serialize: TypeAlias = Callable[..., bytes]
+
+
+class Conversation(NamedTuple):
+    """A method whose messages are calls of their own; answers are serialized in pieces."""
+
+    behaviour: StreamBehaviour
+    parse: Callable[[bytes | memoryview], object]
+    serialize: Callable[..., Sequence[bytes | memoryview]]
+
+
+def make_handler(
+    behaviour: Behaviour,
+    parse: Parse,
+    serialize: Serialize,
+    *,
+    streams_in: bool,
+    streams_out: bool,
+) -> Handler:
+    """Return gRPC's handler of a method of this kind."""
+    make = getattr(grpc, f"{kind_of(streams_in, streams_out)}_rpc_method_handler")
+    handler: Handler = make(behaviour, request_deserializer=parse, response_serializer=serialize)
+    return handler
+
+
+def handler_of(
+    method: MethodDescriptor, behaviour: Behaviour, parse: Parse, serialize: Serialize
+) -> Handler:
+    """Return gRPC's handler of a method, of the kind that its descriptor says."""
+    return make_handler(
+        behaviour,
+        parse,
+        serialize,
+        streams_in=method.client_streaming,
+        streams_out=method.server_streaming,
+    )
+
+
+def kind_of(streams_in: bool, streams_out: bool) -> str:
+    """Return what gRPC calls a kind of methods."""
+    return f"{'stream' if streams_in else 'unary'}_{'stream' if streams_out else 'unary'}"
+
+
+def codec_of(method: MethodDescriptor) -> tuple[Parse, Serialize]:
+    """Return how protobuf parses a method's requests and serializes its responses."""
+    request: type[Message] = getattr(method.input_type, "_concrete_class")  # noqa: B009 - not in the stubs
+    response: type[Message] = getattr(method.output_type, "_concrete_class")  # noqa: B009
+    return request.FromString, response.SerializeToString

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from nnpa.network.v1 import network_pb2 as pb
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
 from nnpa_emulator import Guest, find_machine
@@ -137,10 +138,30 @@ def test_the_same_programs(name: str, machine: str, compilation: Compilation) ->
         assert array.tobytes() == results[1].outputs[output].tobytes()
 
 
-def _sample(dtype: "np.dtype[np.generic]", shape: tuple[int, ...]) -> "np.ndarray[..., ...]":
+def _sample(
+    dtype: "np.dtype[np.generic]", shape: tuple[int, ...]
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
     rng = np.random.default_rng(7)
     drawn = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
     return np.asarray(drawn).astype(dtype)
+
+
+def test_what_is_imported_late_is_imported_before(compilation: Compilation) -> None:
+    """A worker that cannot open files compiles what needs modules that NumPy imports late."""
+    nodes = [helper.make_node("Pow", ["x", "e"], ["y"], "power")]
+    ends = ("x", np.float32, [2, 3]), ("y", np.float32, [2, 3])
+    data = small_models.model(nodes, [ends[0]], [ends[1]], {"e": np.array(2, np.float32)})
+    options, guest = ImportOptions(offload_integer=True), Guest(find_machine("telum2"))
+    RemotePlan(data.SerializeToString(), guest, options, compilation).executor({})
+
+
+def test_names_that_are_no_text_are_refused(compilation: Compilation) -> None:
+    """What ONNX reads and messages do not take is MODEL_INVALID, and no failure of ours."""
+    model = small_models.dense()
+    model.graph.name = "strange"
+    data = model.SerializeToString().replace(b"strange", b"str\xffnge")
+    with pytest.raises(ModelRefused, match="a name is no UTF-8"):
+        RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), compilation)
 
 
 def test_other_weights(compilation: Compilation) -> None:
@@ -247,7 +268,9 @@ def await_none(pids: set[int]) -> bool:
     return False
 
 
-def begin_slow(server: Running, client: Client, timeout: float) -> tuple[set[int], "grpc.Future"]:
+def begin_slow(
+    server: Running, client: Client, timeout: float
+) -> tuple[set[int], "grpc.Future[pb.CreateNetworkResponse]"]:
     """Begin to create a network that takes long; return its worker, and the call."""
     call = client.stub.CreateNetwork.future(client.upload(slow().SerializeToString()),
                                             timeout=timeout)  # fmt: skip

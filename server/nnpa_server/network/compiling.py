@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
+from importlib import import_module
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -149,6 +150,9 @@ class Compiler:
         job: Job = json.loads(message.text)
         try:
             return self._answer(job, message)
+        except UnicodeDecodeError:  # ONNX reads such names, messages take none
+            facts = {"reason": "the model is not valid: a name is no UTF-8", "node": ""}
+            return Message(REFUSED + json.dumps(facts).encode())
         except ModelRefused as refused:
             facts = {"reason": refused.reason, "node": refused.node}
             return Message(REFUSED + json.dumps(facts).encode())
@@ -185,8 +189,14 @@ class Compiler:
         return self._plans[key]
 
 
-def start() -> Handler:
-    """Return what answers jobs; what it imports later, it imports now."""
-    use_reference()  # compiled kernels lie in files; their bits are the same
+def import_late_modules() -> None:
+    """Import what jobs would import, which cannot open files."""
     newest_opset()
+    import_module("numpy.ma")  # by numpy.unique
+
+
+def start() -> Handler:
+    """Return what answers jobs."""
+    use_reference()  # compiled kernels lie in files; their bits are the same
+    import_late_modules()
     return Compiler()

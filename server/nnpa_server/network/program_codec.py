@@ -62,11 +62,11 @@ def encode_facts(name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> 
 def decode_facts(data: bytes) -> Facts:
     """Return a model's facts; raise `NotProgram`, CallRefused."""
     message = _parse(data)
-    return Facts(
-        message.name,
-        tuple(read_port(port, "inputs", read_type) for port in message.inputs),
-        tuple(read_port(port, "outputs", read_type) for port in message.outputs),
-    )
+    inputs = tuple(read_port(port, "inputs", read_type) for port in message.inputs)
+    outputs = tuple(read_port(port, "outputs", read_type) for port in message.outputs)
+    if any(len(port.symbols) != len(port.shape) for port in inputs):
+        raise NotProgram("dims without their symbols")
+    return Facts(message.name, inputs, outputs)
 
 
 def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:

@@ -183,6 +183,12 @@ _COUNT = {"type": click.IntRange(1)}
 )
 @click.option("--access-log", is_flag=True, help="Have a line for every call in the log.")
 @_flag("--slow", "1s", "Calls that take so long have a line, as those that fail.", **_TIME)
+@_flag(
+    "--sandbox",
+    "auto",
+    "Compile models in confined processes: as far as the kernel can, or not at all without it.",
+    type=click.Choice(("auto", "require", "off")),
+)
 @click.option(
     "--compile-kernels", is_flag=True, help="Compile every kernel into the cache, and end."
 )

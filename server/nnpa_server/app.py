@@ -41,6 +41,7 @@ from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, serv
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
 from nnpa_server.rpc.signals import Signals, end_in_time, end_now
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
+from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.shared_objects import ObjectAccess
@@ -123,6 +124,7 @@ class Server:
         self.saved = (
             None if config.state is None else SavedModels(config.state, config.max_state_bytes)
         )
+        self.pool = network.make_pool(config.sandbox)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         if config.offers_reflection:
@@ -138,6 +140,7 @@ class Server:
                 self.models_ready,
                 config.shortcuts,
                 self.saved,
+                None if self.pool is None else network.compile_in(self.pool, config.shortcuts),
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)
@@ -151,6 +154,7 @@ class Server:
             self.repository,
             lambda: None if config.no_model_control else self.models.get().loader,
             config.shortcuts,
+            self.pool,
         )
 
     @property
@@ -305,6 +309,8 @@ class Server:
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
         self.traces.close()
+        if self.pool is not None:
+            self.pool.close()
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)
@@ -350,7 +356,7 @@ def serve(config: Config) -> int:
             services = server.models.get, server.mli.get
             warmup.start(ended, server.interceptor.last_busy, services)
         addresses = server.start()
-    except (CannotListen, StateInvalid, TokensInvalid) as error:
+    except (CannotListen, NotConfined, StateInvalid, TokensInvalid) as error:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():

@@ -102,6 +102,7 @@ class Config:
     reflection: str = "auto"
     max_connections: int = 1000
     message_timeout: float = 30.0
+    sandbox: str = "auto"
     plain: frozenset[str] = frozenset()
     descriptors: int = 1 << 20  # which the system gives the process
 

@@ -19,6 +19,7 @@ from onnx import helper, inliner, numpy_helper
 
 from nnpa_network.building.type_inference import type_of
 from nnpa_network.containment import DOMAINS, MAX_NODES, expanded_nodes, fault_of, tensors
+from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
@@ -90,7 +91,7 @@ class OnnxModel:
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; as `specialise`."""
-        concrete = self._concrete(shapes)
+        concrete = concrete_shapes(self.inputs, shapes)
         with self._lock:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
@@ -122,18 +123,6 @@ class OnnxModel:
         shapes = {name: np.shape(array) for name, array in feeds.items()}
         return self.executor(shapes).run(feeds)
 
-    def _concrete(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """Return one shape per input; free dims of one name agree."""
-        sizes: dict[str, int] = {}
-        concrete: list[tuple[int, ...]] = []
-        for port in self.inputs:
-            shape = shapes.get(port.name)
-            if shape is not None and not _fits(shape, port.shape):
-                expected = f"expected {list(port.shape)}"
-                raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
-            concrete.append(_filled(port, shape, sizes))
-        return tuple(concrete)
-
     def _lower(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
         inputs = tuple(
             Port(port.name, port.dtype, shape)
@@ -155,27 +144,6 @@ class OnnxModel:
             self._stickified,
         )
         return lowering.program(self.name, inputs, self.outputs)
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    same = (dim in (-1, size) for size, dim in zip(shape, expected, strict=False))
-    return len(shape) == len(expected) and all(same) and all(size >= 0 for size in shape)
-
-
-def _filled(
-    port: Port, requested: tuple[int, ...] | None, sizes: dict[str, int]
-) -> tuple[int, ...]:
-    """Return a concrete shape, and record the sizes of named dims."""
-    shape: list[int] = []
-    for axis, (dim, symbol) in enumerate(zip(port.shape, port.symbols, strict=True)):
-        size = requested[axis] if requested is not None else dim
-        if size == -1:
-            size = sizes.get(symbol, 1)
-        if symbol and not symbol.startswith("?") and sizes.setdefault(symbol, size) != size:
-            text = f"dim {symbol} is {size} here and {sizes[symbol]} before"
-            raise ModelRefused(f"input {port.name}: {text}")
-        shape.append(size)
-    return tuple(shape)
 
 
 def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None) -> OnnxModel:

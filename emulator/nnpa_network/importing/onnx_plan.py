@@ -37,6 +37,11 @@ class OnnxPlan:
         return self.model.name
 
     @property
+    def options(self) -> ImportOptions:
+        """How the model is placed."""
+        return self.model.options
+
+    @property
     def inputs(self) -> tuple[Port, ...]:
         """Inputs in the model's terms."""
         return self.model.inputs

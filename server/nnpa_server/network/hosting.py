@@ -24,6 +24,9 @@ from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options
+from nnpa_server.network.remote_plan import Compilation
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 
@@ -43,11 +46,20 @@ class Hosted:
         )
         self._session = session
         self._shared: dict[str, Activations] = {}
+        self._owner: Owner | None = None
 
     def close(self) -> None:
         """Drop everything: the session ends."""
+        if self._owner is not None:
+            self._owner.close()
         self.instances.clear()
         self._shared.clear()
+
+    def compilation(self, pool: Pool) -> Compilation:
+        """Return how models are compiled for the session: in its worker, within its quota."""
+        if self._owner is None:
+            self._owner = Owner(pool)
+        return Compilation(self._owner, self.memory.require, self.memory.check)
 
     def create(
         self,

@@ -19,18 +19,22 @@ from nnpa_network.reporting.probe import EDGE_SIZES, probe
 from nnpa_server.errors import invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_feeds
+from nnpa_server.network.remote_plan import RemotePlan
 
 MAX_SAMPLES, MAX_SIZES = 1000, 32
 _MADE_UP = 16
 
 
 def measure_accuracy(
-    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network, memory: NetworkMemory
+    request: pb.MeasureAccuracyRequest,
+    plan: OnnxPlan | RemotePlan,
+    network: Network,
+    memory: NetworkMemory,
 ) -> pb.MeasureAccuracyResponse:
     """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
     machines = _machines(request.machines)
     samples = _samples(request, plan, network, memory)
-    report = measure(plan.data, samples, machines, plan.model.options, memory.allocate)
+    report = measure(plan.data, samples, machines, plan.options, memory.allocate)
     return pb.MeasureAccuracyResponse(
         json=as_json(report),
         html=as_html(report) if request.html else "",
@@ -39,14 +43,14 @@ def measure_accuracy(
 
 
 def probe_network(
-    request: pb.ProbeNetworkRequest, plan: OnnxPlan, memory: NetworkMemory
+    request: pb.ProbeNetworkRequest, plan: OnnxPlan | RemotePlan, memory: NetworkMemory
 ) -> pb.ProbeNetworkResponse:
     """Probe a model with inputs that carry nothing; raise `ModelRefused`."""
     sizes = tuple(request.sizes) or EDGE_SIZES
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
         raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
     machines = _machines(request.machines)
-    rows = probe(plan.data, machines, sizes, plan.model.options, memory.allocate)
+    rows = probe(plan.data, machines, sizes, plan.options, memory.allocate)
     return pb.ProbeNetworkResponse(json=json.dumps([asdict(row) for row in rows]))
 
 
@@ -65,7 +69,10 @@ def _machines(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _samples(
-    request: pb.MeasureAccuracyRequest, plan: OnnxPlan, network: Network, memory: NetworkMemory
+    request: pb.MeasureAccuracyRequest,
+    plan: OnnxPlan | RemotePlan,
+    network: Network,
+    memory: NetworkMemory,
 ) -> list[Mapping[str, Array]]:
     if len(request.samples) > MAX_SAMPLES or request.made_up > MAX_SAMPLES:
         most = max(len(request.samples), request.made_up)
@@ -86,7 +93,7 @@ def _samples(
     ]
 
 
-def _sample(sample: pb.Sample, path: str, plan: OnnxPlan) -> Mapping[str, Array]:
+def _sample(sample: pb.Sample, path: str, plan: OnnxPlan | RemotePlan) -> Mapping[str, Array]:
     """Return a sample's arrays by name; refuse one that is not of exactly the model's inputs."""
     feeds, names = read_feeds(sample.inputs, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):

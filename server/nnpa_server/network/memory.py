@@ -57,8 +57,7 @@ class NetworkMemory:
 
         Raises CallRefused beyond the quota, `CallCancelled` once the call is cancelled.
         """
-        if self._patience is not None:
-            self._patience()
+        self.check()
         session = self._session
         session.reserve(size)
         memory = page_memory(size)
@@ -66,6 +65,11 @@ class NetworkMemory:
             session.pending_bytes += size
             weakref.finalize(memory, self._freed, size, self._call).atexit = False
         return memory
+
+    def check(self) -> None:
+        """Raise `CallCancelled`, or the session's error, where nobody waits for the call."""
+        if self._patience is not None:
+            self._patience()
 
     def require(self, size: int) -> None:
         """Refuse `size` bytes that a call is to take for itself; raises CallRefused."""

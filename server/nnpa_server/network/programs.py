@@ -5,8 +5,9 @@ An operation is decoded by the function that decodes Execute's lists. A program 
 id must be written before it is read, and be of the kind that it is used as.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +23,7 @@ from nnpa_network.program import (
     AcceleratorStep,
     Array,
     ArrayInfo,
+    DType,
     HostStep,
     ModelRefused,
     Node,
@@ -50,6 +52,9 @@ from nnpa_server.network.messages import (
 _REF = tensor_pb2.TensorRef.DESCRIPTOR
 _FREE = -1  # a dim that only running tells
 
+ReadType: TypeAlias = Callable[[str, str], DType]
+"""Returns the element type of a name; the path of the field is for the error."""
+
 
 def parse_program(data: bytes) -> pb.Program:
     """Return the message that bytes are."""
@@ -59,19 +64,34 @@ def parse_program(data: bytes) -> pb.Program:
         raise ModelRefused(f"{len(data)} bytes are no nnpa.network.v1.Program") from error
 
 
-def read_program(message: pb.Program, guest: Guest) -> Program:
-    """Return a program for a guest; raise CallRefused for what does not fit together."""
-    constants = {
-        number: _constant(number, constant) for number, constant in message.constants.items()
-    }
+def read_program(
+    message: pb.Program,
+    guest: Guest,
+    constants: Mapping[int, Array | Ztensor] | None = None,
+    read_type: ReadType = read_dtype,
+) -> Program:
+    """Return a program for a guest; raise CallRefused for what does not fit together.
+
+    `constants` replace those of the message, `read_type` finds types by their names.
+    """
+    if constants is None:
+        constants = {
+            number: _constant(number, constant) for number, constant in message.constants.items()
+        }
     program = Program(
         name=message.name,
         machine=message.machine,
-        inputs=tuple(_port(port, f"inputs[{i}]") for i, port in enumerate(message.inputs)),
-        outputs=tuple(_port(port, f"outputs[{i}]") for i, port in enumerate(message.outputs)),
+        inputs=tuple(
+            read_port(port, f"inputs[{i}]", read_type) for i, port in enumerate(message.inputs)
+        ),
+        outputs=tuple(
+            read_port(port, f"outputs[{i}]", read_type) for i, port in enumerate(message.outputs)
+        ),
         input_ids=tuple(message.input_ids),
         output_ids=tuple(message.output_ids),
-        arrays={number: _array_info(number, info) for number, info in message.arrays.items()},
+        arrays={
+            number: _array_info(number, info, read_type) for number, info in message.arrays.items()
+        },
         tensors={number: _tensor_info(number, info) for number, info in message.tensors.items()},
         constants=constants,
         steps=_steps(message, constants, guest),
@@ -87,16 +107,17 @@ def read_program(message: pb.Program, guest: Guest) -> Program:
     return program
 
 
-def _port(message: pb.Port, path: str) -> Port:
-    dtype = read_dtype(message.dtype, f"{path}.dtype")
+def read_port(message: pb.Port, path: str, read_type: ReadType = read_dtype) -> Port:
+    """Return an input or output."""
+    dtype = read_type(message.dtype, f"{path}.dtype")
     shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
     return Port(message.name, dtype, shape, tuple(message.symbols))
 
 
-def _array_info(number: int, message: pb.ArrayInfo) -> ArrayInfo:
+def _array_info(number: int, message: pb.ArrayInfo, read_type: ReadType) -> ArrayInfo:
     path = f"arrays[{number}]"
     shape = read_shape(message.shape, f"{path}.shape", minimum=_FREE)
-    return ArrayInfo(read_dtype(message.dtype, f"{path}.dtype"), shape)
+    return ArrayInfo(read_type(message.dtype, f"{path}.dtype"), shape)
 
 
 def _tensor_info(number: int, message: tensor_pb2.Ztensor) -> TensorInfo:

@@ -47,10 +47,12 @@ from nnpa_server.network.messages import (
 )
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing, require_message
+from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.repository import Repository
+from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.store import Store
@@ -62,7 +64,10 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 
 
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
-    """The service. `loader` publishes models, None where the operator does not allow it."""
+    """The service. `loader` publishes models, None where the operator does not allow it.
+
+    `pool` gives workers that compile models; without it the server compiles them.
+    """
 
     def __init__(
         self,
@@ -70,8 +75,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         repository: Repository,
         loader: Loader | None,
         shortcuts: frozenset[str] = SHORTCUTS,
+        pool: Pool | None = None,
     ) -> None:
-        self.store, self.repository = store, repository
+        self.store, self.repository, self._pool = store, repository, pool
         self._sources = Sources(repository, loader, shortcuts)
 
     @contextmanager
@@ -88,7 +94,10 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             hosted = hosted_by(session)
             try:
                 require_compatible(read_caller(header), read_options(header.options))
-                signature, make = self._sources.read(header, session, request_iterator, context)
+                compilation = None if self._pool is None else hosted.compilation(self._pool)
+                signature, make = self._sources.read(
+                    header, session, request_iterator, context, compilation
+                )
                 handle = hosted.create(header, signature, make, context)
             except NetworkRefused as refused:
                 return pb.CreateNetworkResponse(error=encode_error(refused.error))
@@ -300,9 +309,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                     yield pb.ExportProgramResponse(chunk=data[start : start + _EXPORT_CHUNK])
 
 
-def _with_model(handle: str, network: Network) -> OnnxPlan:
+def _with_model(handle: str, network: Network) -> OnnxPlan | RemotePlan:
     """Return the plan of a network that was made from ONNX."""
-    if not isinstance(network.plan, OnnxPlan):
+    if not isinstance(network.plan, OnnxPlan | RemotePlan):
         raise not_ready(handle, "it was made from a program, so that there is no reference")
     return network.plan
 

@@ -17,6 +17,7 @@ from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
 from nnpa_server.network.programs import parse_program, read_program
+from nnpa_server.network.remote_plan import Compilation, RemotePlan
 from nnpa_server.network.uploads import receive_file
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.repository import Repository
@@ -42,14 +43,18 @@ class Sources:
         session: Session,
         requests: Iterator[pb.CreateNetworkRequest],
         context: Context,
+        compilation: Compilation | None,
     ) -> tuple[str, Make]:
-        """Return a model's signature, and what compiles it; raise `NetworkRefused`."""
+        """Return a model's signature, and what compiles it; raise `NetworkRefused`.
+
+        Without `compilation` this process compiles.
+        """
         source = header.WhichOneof("source")
         if source is None:
             raise unspecified("header.source")
         if source == "published":
             plan = self._find(header.published)
-            return plan.signature, plan.lent
+            return plan.signature, lambda guest: _lent(plan, guest, compilation)
         total = header.onnx_bytes if source == "onnx_bytes" else header.program_bytes
         if not total:
             raise invalid(f"header.{source}", 0, "the bytes of the file")
@@ -62,9 +67,11 @@ class Sources:
             return signature, lambda guest: load_program(data, signature, guest, self._shortcuts)
         limit = session.limits.max_session_bytes
         chosen = read_import_options(header.options, limit, self._shortcuts)
-        return signature, lambda guest: OnnxPlan(data, guest, chosen)
+        if compilation is None:
+            return signature, lambda guest: OnnxPlan(data, guest, chosen)
+        return signature, lambda guest: RemotePlan(data, guest, chosen, compilation)
 
-    def _find(self, name: str) -> OnnxPlan:
+    def _find(self, name: str) -> OnnxPlan | RemotePlan:
         """Return the plan of a published model, for a machine that the caller may use."""
         try:
             model = self._repository.find(name)
@@ -73,7 +80,7 @@ class Sources:
             kind, code = ErrorType.INVALID_PARAM, ErrorCode.NETWORK
             raise NetworkRefused(kind, code, text) from refused
         require_machine(model.properties["machine"])
-        assert isinstance(model.plan, OnnxPlan)
+        assert isinstance(model.plan, OnnxPlan | RemotePlan)
         return model.plan
 
     def _publish(self, header: pb.CreateNetworkHeader, source: str, data: bytes) -> None:
@@ -92,6 +99,14 @@ class Sources:
         parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
         config = json.dumps({"parameters": parameters})
         self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
+
+
+def _lent(plan: OnnxPlan | RemotePlan, guest: Guest, compilation: Compilation | None) -> Plan:
+    """Return a published plan over a session's storage."""
+    if isinstance(plan, OnnxPlan):
+        return plan.lent(guest)
+    assert compilation is not None
+    return plan.lent(guest, compilation)
 
 
 def read_import_options(

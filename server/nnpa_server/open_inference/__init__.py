@@ -16,6 +16,7 @@ from nnpa_server.open_inference.saved_models import SavedModels
 from nnpa_server.sessions.metrics import Metrics
 
 if TYPE_CHECKING:
+    from nnpa_server.open_inference.loading import Compile
     from nnpa_server.open_inference.models import Models
 
 __all__ = ["SERVICE", "handlers_of", "make_models"]
@@ -28,7 +29,11 @@ def make_models(
     ready: threading.Event,
     shortcuts: Collection[str],
     saved: SavedModels | None = None,
+    compile_model: "Compile | None" = None,
 ) -> "Models":
-    """Return what runs models; `ready` is set when those of the operator and `saved` are loaded."""
+    """Return what runs models; `ready` is set when those of the operator and `saved` are loaded.
+
+    `compile_model` compiles them elsewhere than here.
+    """
     models: type[Models] = import_module("nnpa_server.open_inference.models").Models
-    return models(config, repository, metrics, ready, shortcuts, saved)
+    return models(config, repository, metrics, ready, shortcuts, saved, compile_model)

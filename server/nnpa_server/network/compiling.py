@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What compiles models in a worker: the program of `nnpa_server.sandbox` that knows ONNX.
+
+A job is a line of JSON, which the server wrote, and the model's file as the first array. An answer
+begins with a byte that says whether the model was refused.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib import import_module
+from typing import Literal, TypedDict
+
+import numpy as np
+from nnpa_emulator import Guest, Machine
+from nnpa_emulator.kernels import use_reference
+from nnpa_emulator.machine import QueryResult
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.program import ModelRefused
+from nnpa_network.running.host import newest_opset
+
+from nnpa_server.network.program_codec import encode, encode_facts
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.worker import Handler
+
+DONE, REFUSED = b"\x00", b"\x01"
+_MAX_PLANS = 4
+
+
+class Queried(TypedDict):
+    """A `QueryResult` as JSON has it."""
+
+    functions: int
+    parmblk_formats: int
+    data_types: int
+    layout_formats: int
+    max_dim_idx_size: int
+    max_tensor_size: int
+    conversions: int
+    max_dims: list[int]
+
+
+class GuestFacts(TypedDict):
+    """A guest as JSON has it."""
+
+    name: str
+    title: str
+    vector_nnp: bool
+    qaf: Queried
+    cached: Queried
+    library: str
+    numerics: Literal["exact", "jitter"]
+    jitter_seed: int
+    accumulate: Literal["fp32", "fp64"]
+
+
+class Options(TypedDict):
+    """What of `ImportOptions` a server offers."""
+
+    strict: bool
+    saturate: bool
+    offload_integer: bool
+    max_bytes: int
+
+
+class Job(TypedDict):
+    """What a worker is asked: `facts`, `program` of these shapes, `weights`, `with_weights`."""
+
+    verb: str
+    options: Options
+    guest: GuestFacts
+    shapes: dict[str, list[int]]
+
+
+def encode_job(
+    verb: str, options: ImportOptions, guest: Guest, shapes: Mapping[str, tuple[int, ...]]
+) -> bytes:
+    """Return the line of a job."""
+    chosen = Options(
+        strict=options.strict,
+        saturate=options.saturate,
+        offload_integer=options.offload_integer,
+        max_bytes=options.max_bytes,
+    )
+    facts = GuestFacts(
+        name=guest.machine.name,
+        title=guest.machine.title,
+        vector_nnp=guest.machine.vector_nnp,
+        qaf=_queried(guest.machine.qaf),
+        cached=_queried(guest.cached),
+        library=guest.library,
+        numerics=guest.numerics,
+        jitter_seed=guest.jitter_seed,
+        accumulate=guest.accumulate,
+    )
+    sizes = {name: list(shape) for name, shape in shapes.items()}
+    return json.dumps(Job(verb=verb, options=chosen, guest=facts, shapes=sizes)).encode()
+
+
+def _queried(qaf: QueryResult) -> Queried:
+    return Queried(
+        functions=qaf.functions,
+        parmblk_formats=qaf.parmblk_formats,
+        data_types=qaf.data_types,
+        layout_formats=qaf.layout_formats,
+        max_dim_idx_size=qaf.max_dim_idx_size,
+        max_tensor_size=qaf.max_tensor_size,
+        conversions=qaf.conversions,
+        max_dims=list(qaf.max_dims),
+    )
+
+
+def _guest(facts: GuestFacts) -> Guest:
+    qaf = _query_result(facts["qaf"])
+    guest = Guest(
+        Machine(facts["name"], facts["title"], (), facts["vector_nnp"], qaf),
+        facts["library"],
+        numerics=facts["numerics"],
+        jitter_seed=facts["jitter_seed"],
+        accumulate=facts["accumulate"],
+    )
+    guest.cached = _query_result(facts["cached"])
+    return guest
+
+
+def _query_result(facts: Queried) -> QueryResult:
+    dim4, dim3, dim2, dim1 = facts["max_dims"]
+    return QueryResult(
+        facts["functions"],
+        facts["parmblk_formats"],
+        facts["data_types"],
+        facts["layout_formats"],
+        facts["max_dim_idx_size"],
+        facts["max_tensor_size"],
+        facts["conversions"],
+        (dim4, dim3, dim2, dim1),
+    )
+
+
+class Compiler:
+    """Compiles models, and keeps the last ones for other shapes."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[bytes, OnnxPlan] = OrderedDict()
+
+    def __call__(self, message: Message) -> Message:
+        """Return what was asked for, or why the model is refused."""
+        job: Job = json.loads(message.text)
+        try:
+            return self._answer(job, message)
+        except UnicodeDecodeError:  # ONNX reads such names, messages take none
+            facts = {"reason": "the model is not valid: a name is no UTF-8", "node": ""}
+            return Message(REFUSED + json.dumps(facts).encode())
+        except ModelRefused as refused:
+            facts = {"reason": refused.reason, "node": refused.node}
+            return Message(REFUSED + json.dumps(facts).encode())
+
+    def _answer(self, job: Job, message: Message) -> Message:
+        plan = self._plan(job, message)
+        match job["verb"]:
+            case "facts":
+                return Message(DONE + encode_facts(plan.name, plan.inputs, plan.outputs))
+            case "program":
+                shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
+                text, arrays = encode(plan.executor(shapes).program)
+                return Message(DONE + text, arrays)
+            case "weights":
+                weights = plan.weights()
+                table = [(weight.name, weight.dtype, weight.shape) for weight in weights]
+                contents = tuple(np.frombuffer(weight.data, np.uint8) for weight in weights)
+                return Message(DONE + json.dumps(table).encode(), contents)
+            case verb:
+                assert verb == "with_weights"
+                parts = [part.tobytes() for part in message.arrays[1:]]
+                changed = np.frombuffer(plan.with_weights(parts).data, np.uint8)
+                return Message(DONE, (changed,))
+
+    def _plan(self, job: Job, message: Message) -> OnnxPlan:
+        data = message.arrays[0].tobytes()
+        choice = json.dumps([job["options"], job["guest"]]).encode()
+        key = sha256(choice + sha256(data).digest()).digest()
+        if key not in self._plans:
+            options = ImportOptions(**job["options"])
+            self._plans[key] = OnnxPlan(data, _guest(job["guest"]), options)
+            while len(self._plans) > _MAX_PLANS:
+                self._plans.popitem(last=False)
+        return self._plans[key]
+
+
+def import_late_modules() -> None:
+    """Import what jobs would import, which cannot open files."""
+    newest_opset()
+    import_module("numpy.ma")  # by numpy.unique
+
+
+def start() -> Handler:
+    """Return what answers jobs."""
+    use_reference()  # compiled kernels lie in files; their bits are the same
+    import_late_modules()
+    return Compiler()

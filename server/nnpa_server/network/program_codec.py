@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs between a worker and the server: a message, and the elements of constants as arrays.
+
+The worker is not trusted: what comes from it is read as a program that a client uploads, and
+elements of text are decoded from bytes with checked lengths.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import ml_dtypes
+import numpy as np
+from google.protobuf.message import DecodeError
+from nnpa.network.v1 import program_pb2 as pb
+from nnpa_emulator import Guest, Ztensor
+from nnpa_emulator.ztensor import getsize_ztensor
+from nnpa_network.program import Array, DType, ModelRefused, Port, Program
+
+from nnpa_server.accelerator.execute import describe_ztensor
+from nnpa_server.accelerator.operands import read_structure
+from nnpa_server.network.messages import encode_port, read_dtype
+from nnpa_server.network.programs import encode_program, read_port, read_program
+
+_LENGTH = struct.Struct("<I")
+_TEXT = np.dtype(object)
+_MORE_TYPES: Mapping[str, DType] = {
+    dtype.name: dtype
+    for dtype in map(
+        np.dtype,
+        (
+            object, np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
+            ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
+            ml_dtypes.int4, ml_dtypes.uint4,
+        ),
+    )
+}  # fmt: skip
+
+
+class NotProgram(ValueError):
+    """What came is no program of its constants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a model is without its nodes: its name, its inputs and its outputs."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def encode_facts(name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> bytes:
+    """Return the bytes of a model's facts."""
+    message = pb.Program(
+        name=name, inputs=map(encode_port, inputs), outputs=map(encode_port, outputs)
+    )
+    return message.SerializeToString()
+
+
+def decode_facts(data: bytes) -> Facts:
+    """Return a model's facts; raise `NotProgram`, CallRefused."""
+    message = _parse(data)
+    inputs = tuple(read_port(port, "inputs", read_type) for port in message.inputs)
+    outputs = tuple(read_port(port, "outputs", read_type) for port in message.outputs)
+    if any(len(port.symbols) != len(port.shape) for port in inputs):
+        raise NotProgram("dims without their symbols")
+    return Facts(message.name, inputs, outputs)
+
+
+def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
+    """Return a program's message, and arrays: scales of tensors, then constants by their ids."""
+    message = encode_program(replace(program, constants={}))
+    quantized = [(info.scale, info.offset) for _, info in sorted(program.tensors.items())]
+    arrays: list[Array] = [np.array(quantized, np.float64).reshape(len(quantized), 2)]
+    for number, constant in sorted(program.constants.items()):
+        entry = message.constants[number]
+        if isinstance(constant, Ztensor):
+            entry.ztensor.CopyFrom(describe_ztensor(constant))
+            arrays.append(constant.sticks.reshape(-1))
+        else:
+            entry.array.dtype = constant.dtype.name
+            entry.array.shape.extend(constant.shape)
+            arrays.append(encode_text(constant) if constant.dtype == _TEXT else constant)
+    return message.SerializeToString(), tuple(arrays)
+
+
+class Decoder:
+    """Reads the programs of one model; constants that come again are kept once."""
+
+    def __init__(self, constants: Mapping[bytes, Ztensor] | None = None) -> None:
+        self.constants: MutableMapping[bytes, Ztensor] = dict(constants or {})
+
+    def decode(self, data: bytes, arrays: Sequence[Array], guest: Guest) -> Program:
+        """Return a program for a guest; raise `NotProgram`, `ModelRefused`, CallRefused."""
+        message = _parse(data)
+        numbers = sorted(message.constants)
+        if len(arrays) != 1 + len(numbers):
+            raise NotProgram(f"{len(arrays)} arrays for {len(numbers)} constants")
+        constants = {
+            number: self._constant(message.constants[number], array, guest)
+            for number, array in zip(numbers, arrays[1:], strict=True)
+        }
+        program = read_program(message, guest, constants, read_type)
+        return _with_scales(program, arrays[0])
+
+    def _constant(self, message: pb.Constant, array: Array, guest: Guest) -> Array | Ztensor:
+        if message.WhichOneof("constant") == "ztensor":
+            return self._sticks(message, array, guest)
+        if message.array.dtype == _TEXT.name:
+            return decode_text(array, tuple(message.array.shape))
+        return array
+
+    def _sticks(self, message: pb.Constant, array: Array, guest: Guest) -> Ztensor:
+        """Return a constant of the accelerator in storage of the guest."""
+        digest = sha256(message.ztensor.SerializeToString(deterministic=True))
+        digest.update(array.data)
+        key = digest.digest()
+        if key not in self.constants:
+            tensor = read_structure(message.ztensor, "constants")
+            size = getsize_ztensor(tensor.transformed_desc)
+            if array.dtype != np.uint8 or array.shape != (size,):
+                raise NotProgram(f"sticks of {array.nbytes} bytes, not {size}")
+            tensor.buffer = guest.allocate(size)
+            if tensor.buffer is None:
+                raise ModelRefused(f"a constant cannot be stickified: no storage for {size} bytes")
+            tensor.buffer[:] = array
+            self.constants[key] = tensor
+        return self.constants[key]
+
+    def keep_only(self, programs: Sequence[Program]) -> None:
+        """Drop constants that no program of these uses."""
+        held = {id(constant) for program in programs for constant in program.constants.values()}
+        for key in [key for key, constant in self.constants.items() if id(constant) not in held]:
+            del self.constants[key]
+
+
+def _parse(data: bytes) -> pb.Program:
+    try:
+        return pb.Program.FromString(data)
+    except DecodeError as error:
+        raise NotProgram(f"{len(data)} bytes are no program") from error
+
+
+def read_type(name: str, path: str) -> DType:
+    """Return the element type of a name, of all that models have."""
+    return _MORE_TYPES[name] if name in _MORE_TYPES else read_dtype(name, path)
+
+
+def _with_scales(program: Program, scales: Array) -> Program:
+    """Return a program whose tensors have the scales that its message rounds."""
+    numbers = sorted(program.tensors)
+    if scales.dtype != np.float64 or scales.shape != (len(numbers), 2):
+        raise NotProgram(f"scales of shape {scales.shape} for {len(numbers)} tensors")
+    tensors = {
+        number: replace(program.tensors[number], scale=scale, offset=offset)
+        for number, (scale, offset) in zip(numbers, scales.tolist(), strict=True)
+    }
+    return replace(program, tensors=tensors)
+
+
+def encode_text(array: Array) -> Array:
+    """Return an array of text as bytes: a length before each."""
+    parts = [str(text).encode() for text in array.reshape(-1).tolist()]
+    data = b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    return np.frombuffer(data, np.uint8)
+
+
+def decode_text(data: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of text; raise `NotProgram` for bytes that are none of this shape."""
+    try:
+        texts = list(_texts(data.tobytes()))
+        array = np.empty(len(texts), _TEXT)
+        array[:] = texts
+        return array.reshape(shape)
+    except (struct.error, ValueError) as error:
+        raise NotProgram(f"{data.nbytes} bytes are no texts of shape {shape}") from error
+
+
+def _texts(data: bytes) -> Iterator[str]:
+    position = 0
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        part = data[position : position + length]
+        if len(part) != length:
+            raise ValueError("a text that ends early")
+        yield part.decode()
+        position += length

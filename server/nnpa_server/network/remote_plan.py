@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that a worker compiles: the server has their bytes, and programs that it checked."""
+
+import json
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from threading import Lock
+
+import numpy as np
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator import Guest
+from nnpa_emulator.machine import MACHINES
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.importing.plan import ForeignExecutor, Weight, signature_of
+from nnpa_network.importing.shapes import concrete_shapes
+from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.host import HostError
+
+from nnpa_server.config import MIB
+from nnpa_server.errors import CallRefused
+from nnpa_server.network.compiling import DONE, encode_job
+from nnpa_server.network.messages import read_shape
+from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, read_type
+from nnpa_server.open_inference.sources import Options
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Pool, PoolClosed
+from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow, go_on
+
+_log = logging.getLogger("nnpa.sandbox")
+_SECONDS = 120
+_BASE_BYTES, _BYTES_PER_BYTE = 512 * MIB, 16  # of a worker's memory: for any model, by its file
+_MAX_REASON = 1000
+_BROKEN = "it cannot be compiled: the compiler broke on it"
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Where a model is compiled and who pays: an owner's worker, and the quota of the owner.
+
+    `reserve` raises where so many bytes may not be taken, `check` where nobody waits any more.
+    """
+
+    owner: Owner
+    reserve: Callable[[int], None]
+    check: Callable[[], None]
+
+    def ask(self, job: Message, limit: int) -> Message:
+        """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
+        memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * job.arrays[0].nbytes) + 64 * MIB
+        limits = JobLimits(memory, _SECONDS, _SECONDS)
+        try:
+            answer = self.owner.run(job, limits, reserve=self.reserve, check=self.check)
+        except WorkerFailed as failed:
+            raise _refused(failed, limits) from failed
+        except PoolClosed as closed:
+            text = "the server ends"
+            raise CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text) from closed
+        if answer.text[:1] != DONE:
+            raise _refusal_of(answer.text[1:])
+        return replace(answer, text=answer.text[1:])
+
+
+def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
+    """Return what a failed job says of its model; raise what only our own fault can be."""
+    if failed.why == Why.RAISED:
+        raise RuntimeError(f"a worker failed: {failed.text}") from failed
+    _log.warning("a model ended its worker: %s", failed)
+    if failed.why == Why.MEMORY:
+        return ModelRefused(f"to compile it takes more than {limits.memory} bytes")
+    if failed.why == Why.TIME:
+        return ModelRefused(f"to compile it takes more than {limits.seconds} s")
+    return ModelRefused(_BROKEN)
+
+
+def _refusal_of(text: bytes) -> ModelRefused:
+    """Return a worker's refusal, whose text is bounded and nothing else."""
+    try:
+        facts = json.loads(text[: 8 * _MAX_REASON])
+        return ModelRefused(str(facts["reason"])[:_MAX_REASON], str(facts["node"])[:_MAX_REASON])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ModelRefused(_BROKEN)
+
+
+class RemotePlan:
+    """A model compiled by a worker for a guest's machine; a `Plan` as `OnnxPlan` is."""
+
+    def __init__(
+        self, data: bytes, guest: Guest, options: ImportOptions, compilation: Compilation
+    ) -> None:
+        self.data, self.guest, self.options = data, guest, options
+        self.signature = signature_of(data)
+        self._compilation = compilation
+        self._decoder = Decoder()
+        self._executors: OrderedDict[tuple[tuple[int, ...], ...], ForeignExecutor] = OrderedDict()
+        self._lock, self._turn = Lock(), Lock()
+        answer = self._ask("facts")
+        with self._checking():
+            self._facts = decode_facts(answer.text)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._facts.name
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Inputs in the model's terms."""
+        return self._facts.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Outputs in the model's terms."""
+        return self._facts.outputs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: the file, the initializers as arrays, constants of programs."""
+        sticks = sum(tensor.sticks.nbytes for tensor in list(self._decoder.constants.values()))
+        return 2 * len(self.data) + sticks
+
+    def weights(self) -> tuple[Weight, ...]:
+        """Return the initializers in graph order."""
+        answer = self._ask("weights")
+        with self._checking():
+            table = json.loads(answer.text)
+            pairs = zip(table, answer.arrays, strict=True)
+            return tuple(_weight(row, contents) for row, contents in pairs)
+
+    def with_weights(self, parts: Sequence[bytes]) -> "RemotePlan":
+        """Return the model with other initializers of the same sizes; its signature stays."""
+        contents = tuple(np.frombuffer(part, np.uint8) for part in parts)
+        answer = self._ask("with_weights", contents)
+        with self._checking():
+            (data,) = answer.arrays
+        plan = RemotePlan(data.tobytes(), self.guest, self.options, self._compilation)
+        plan.signature = self.signature
+        return plan
+
+    def lent(self, guest: Guest, compilation: Compilation) -> "RemotePlan":
+        """Return the plan over the storage of another guest, compiled in its owner's worker."""
+        plan = copy(self)
+        plan.guest, plan._compilation = replace(self.guest, allocate=guest.allocate), compilation
+        plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
+        plan._decoder = Decoder(self._decoder.constants)
+        return plan
+
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ForeignExecutor:
+        """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
+        concrete = concrete_shapes(self.inputs, shapes)
+        executor = self._compiled(concrete)
+        if executor is None:
+            with self._turn:  # runs of other shapes do not wait
+                executor = self._compiled(concrete)
+                if executor is None:
+                    executor = self._compile(concrete)
+                    self._keep(concrete, executor)
+        return executor
+
+    def _compiled(self, concrete: tuple[tuple[int, ...], ...]) -> ForeignExecutor | None:
+        """Return what runs these shapes, where it was compiled."""
+        with self._lock:
+            if concrete in self._executors:
+                self._executors.move_to_end(concrete)
+            return self._executors.get(concrete)
+
+    def _keep(self, concrete: tuple[tuple[int, ...], ...], executor: ForeignExecutor) -> None:
+        """Keep an executor, and drop the one that was not used for longest beyond the limit."""
+        with self._lock:
+            self._executors[concrete] = executor
+            while len(self._executors) > self.options.max_programs:
+                self._executors.popitem(last=False)
+                programs = [executor.program for executor in self._executors.values()]
+                self._decoder.keep_only(programs)
+
+    def _compile(self, concrete: tuple[tuple[int, ...], ...]) -> ForeignExecutor:
+        names = [port.name for port in self.inputs]
+        answer = self._ask("program", (), dict(zip(names, concrete, strict=True)))
+        with self._checking():
+            program = self._decoder.decode(answer.text, answer.arrays, self.guest)
+            self._require_same_ends(program)
+            return ForeignExecutor(program, self.guest, self.options.shortcuts)
+
+    def _require_same_ends(self, program: Program) -> None:
+        """Refuse a program that is not of this model."""
+        for ports, expected in ((program.inputs, self.inputs), (program.outputs, self.outputs)):
+            if [port.name for port in ports] != [port.name for port in expected]:
+                raise NotProgram("inputs or outputs of another model")
+
+    def _ask(
+        self,
+        verb: str,
+        arrays: tuple[Array, ...] = (),
+        shapes: dict[str, tuple[int, ...]] | None = None,
+    ) -> Message:
+        text = encode_job(verb, self.options, self.guest, shapes or {})
+        job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
+        return self._compilation.ask(job, self.options.max_bytes)
+
+    @contextmanager
+    def _checking(self) -> Generator[None]:
+        """Refuse the model, and end the worker, where an answer is not what was asked for."""
+        try:
+            yield
+        except ModelRefused:
+            raise
+        except CallRefused as refused:
+            if refused.reason == wire.ERROR_REASON_TENSOR_QUOTA_EXCEEDED:
+                raise
+            raise self._broken(refused) from refused
+        except _MALFORMED as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> ModelRefused:
+        _log.warning("a worker answered what it was not asked for: %s", error)
+        self._compilation.owner.close()
+        return ModelRefused(_BROKEN)
+
+
+_MALFORMED = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, HostError
+)  # fmt: skip
+
+
+def _weight(row: Sequence[object], contents: Array) -> Weight:
+    """Return one of the weights; raise ValueError, CallRefused."""
+    name, dtype, shape = row
+    if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
+        raise NotProgram("a weight without name, type and shape")
+    dims = read_shape(shape, "weights")
+    if contents.dtype != np.uint8 or contents.nbytes != math.prod(dims) * _itemsize(dtype):
+        raise NotProgram(f"a weight of {contents.nbytes} bytes")
+    return Weight(name, dtype, dims, contents.data)
+
+
+def _itemsize(dtype: str) -> int:
+    return read_type(dtype, "weights").itemsize
+
+
+def compile_published(
+    pool: Pool, data: bytes, options: Options, limit: int, shortcuts: frozenset[str]
+) -> RemotePlan:
+    """Return a model to be published, which has a worker of its own while it is compiled."""
+    chosen = ImportOptions(
+        strict=options.strict,
+        saturate=options.saturate,
+        offload_integer=options.offload_integer,
+        max_bytes=limit,
+        shortcuts=shortcuts,
+    )
+    compilation = Compilation(Owner(pool), allow, go_on)
+    return RemotePlan(data, Guest(MACHINES[options.machine]), chosen, compilation)

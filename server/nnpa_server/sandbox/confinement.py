@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Confinement of a process: what it gives up for good before it meets what is not trusted."""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from nnpa_server.sandbox import landlock, seccomp
+from nnpa_server.sandbox.kernel import (
+    PR_SET_DUMPABLE,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    Architecture,
+    architecture,
+    control_process,
+    syscall,
+)
+
+LANDLOCK, SECCOMP = "Landlock", "seccomp"
+_CAPABILITY_VERSION = 0x20080522  # source: capset(2), _LINUX_CAPABILITY_VERSION_3
+_MAX_DESCRIPTORS = 16
+_EMPTY_LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_MEMLOCK)
+
+
+class NotConfined(RuntimeError):
+    """A process that could not be confined as far as the kernel allows."""
+
+
+def missing() -> tuple[str, ...]:
+    """Return the names of what this kernel lacks to confine a process."""
+    known = architecture()
+    if known is None:
+        return (LANDLOCK, SECCOMP)
+    lacks = {LANDLOCK: not landlock.version(known), SECCOMP: not seccomp.is_supported()}
+    return tuple(name for name, is_missing in lacks.items() if is_missing)
+
+
+def is_linux() -> bool:
+    """Tell whether workers can be had at all: they need sealed memory and limits of processes."""
+    return sys.platform.startswith("linux")
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process with the thread that started it; SystemExit if it ended."""
+    control_process(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        raise SystemExit(1)
+
+
+def confine() -> tuple[str, ...]:
+    """Give up files, network, processes and privileges; return the names of what is missing."""
+    if len(list(Path("/proc/self/task").iterdir())) != 1:
+        raise NotConfined("a process with several threads cannot be confined")
+    with suppress(OSError):  # where memory runs out, a worker goes before its server
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for limit in _EMPTY_LIMITS:
+        resource.setrlimit(limit, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_DESCRIPTORS, _MAX_DESCRIPTORS))
+    control_process(PR_SET_DUMPABLE, 0)
+    control_process(PR_SET_NO_NEW_PRIVS, 1)
+    lacking = missing()
+    known = architecture()
+    if known is None:
+        return lacking
+    _drop_capabilities(known)
+    if LANDLOCK not in lacking:
+        landlock.restrict(known)
+    if SECCOMP not in lacking:
+        seccomp.install(known)
+    return lacking
+
+
+def _drop_capabilities(known: Architecture) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    syscall(known.numbers["capset"], header, (ctypes.c_uint32 * 6)())

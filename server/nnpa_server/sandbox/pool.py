@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers for owners: each serves one and ends with it; only those that saw no job wait warm."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+
+from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.process import WorkerProcess, go_on
+
+_log = logging.getLogger("nnpa.sandbox")
+_START_SECONDS = 60.0
+
+
+class PoolClosed(RuntimeError):
+    """A pool that has ended gives no workers."""
+
+
+class Pool:
+    """Starts workers for one program, and keeps `warm` of them ready.
+
+    All are started by one thread, because the kernel ends a worker with the thread that started
+    it. `whole` refuses workers that are not confined as far as is known how. At most `max_leased`
+    have owners at a time.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        environment: Mapping[str, str],
+        *,
+        whole: bool = False,
+        warm: int = 1,
+        max_leased: int = 16,
+    ) -> None:
+        self._program, self._environment = program, environment
+        self._whole, self._warm = whole, warm
+        self._vacancies = threading.Semaphore(max_leased)
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: list[WorkerProcess] = []
+        self._leased: set[WorkerProcess] = set()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def lease(self, check: Callable[[], None] = go_on) -> WorkerProcess:
+        """Return a worker that saw no job, for one owner, who closes it by `give_back`.
+
+        While all are leased it waits, and calls `check`, which may raise. Raise `WorkerFailed`,
+        `PoolClosed`, `NotConfined`.
+        """
+        while not self._vacancies.acquire(timeout=0.02):
+            self.require_open()
+            check()
+        try:
+            worker = self._take_spare() or self._order()
+        except BaseException:
+            self._vacancies.release()
+            raise
+        self.warm_up()
+        return worker
+
+    def _take_spare(self) -> WorkerProcess | None:
+        """Return a worker that waited, None where there is none."""
+        with self._lock:
+            self.require_open()
+            if not self._waiting:
+                return None
+            worker = self._waiting.pop()
+            if worker.is_alive:
+                self._leased.add(worker)
+                return worker
+        worker.close()
+        return None
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        """Process ids of workers that wait."""
+        with self._lock:
+            return tuple(worker.pid for worker in self._waiting)
+
+    def warm_up(self) -> None:
+        """Start workers in the background until so many wait."""
+        self._begin()
+        self._orders.put(_Order(spare=True))
+
+    def give_back(self, worker: WorkerProcess) -> None:
+        """End a worker: nobody else gets it."""
+        with self._lock:
+            if worker in self._leased:
+                self._leased.remove(worker)
+                self._vacancies.release()
+        worker.close()
+
+    def close(self) -> None:
+        """End all workers; jobs that run in them fail."""
+        with self._lock:
+            self._closed = True
+            workers = [*self._waiting, *self._leased]
+            self._waiting.clear()
+            self._leased.clear()
+        self._orders.put(None)
+        for worker in workers:
+            worker.close()
+        if self._thread is not None:
+            self._thread.join()
+
+    def require_open(self) -> None:
+        """Raise `PoolClosed` after `close`."""
+        if self._closed:
+            raise PoolClosed("the server ends")
+
+    def _begin(self) -> None:
+        """Start the thread that starts workers, once."""
+        with self._lock:
+            self.require_open()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._fill, name="sandbox", daemon=True)
+                self._thread.start()
+
+    def _order(self) -> WorkerProcess:
+        self._begin()
+        order = _Order()
+        self._orders.put(order)
+        order.done.wait()
+        if order.worker is None:
+            raise order.failure or PoolClosed("the server ends")
+        return order.worker
+
+    def _fill(self) -> None:
+        """Start what is ordered, until the end."""
+        while (order := self._orders.get()) is not None:
+            try:
+                self._serve(order)
+            except Exception as error:
+                order.failure = error
+                if order.spare:
+                    _log.warning("no worker can be kept ready: %s", error)
+            finally:
+                order.done.set()
+        while not self._orders.empty():
+            if (order := self._orders.get()) is not None:
+                order.done.set()
+
+    def _serve(self, order: "_Order") -> None:
+        with self._lock:
+            if self._closed or (order.spare and len(self._waiting) >= self._warm):
+                return
+        worker = self._start()
+        with self._lock:
+            if not self._closed:
+                if order.spare:
+                    self._waiting.append(worker)
+                else:
+                    self._leased.add(worker)
+                    order.worker = worker
+                return
+        worker.close()
+
+    def _start(self) -> WorkerProcess:
+        worker = WorkerProcess(self._program, self._environment)
+        lacking = worker.wait_ready(_START_SECONDS)
+        if lacking and self._whole:
+            worker.close()
+            raise confinement.NotConfined(f"a worker is without {', '.join(lacking)}")
+        return worker
+
+
+class _Order:
+    """A worker to be started: for somebody who waits, or to spare."""
+
+    def __init__(self, *, spare: bool = False) -> None:
+        self.spare = spare
+        self.done = threading.Event()
+        self.worker: WorkerProcess | None = None
+        self.failure: Exception | None = None

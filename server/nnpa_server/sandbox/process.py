@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker as the server sees it: started afresh, limited, asked, and killed.
+
+WorkerFailed   a job that its worker did not answer; `why` says how that came
+"""
+
+import math
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fcntl import F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
+from pathlib import Path
+
+import numpy as np
+
+from nnpa_server.sandbox.frames import (
+    HEADER,
+    Array,
+    Frame,
+    Kind,
+    Malformed,
+    Message,
+    Slot,
+    decode_body,
+    decode_header,
+    dense,
+    encode_body,
+    encode_header,
+    plan_slots,
+)
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_LOOK_SECONDS = 0.02  # between looks at deadline, caller and memory while a job runs
+_UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
+_SLACK_BYTES = 64 << 20  # code that is touched for the first time is resident, and no job's data
+_HIGHEST = 1 << 62
+OUT_OF_MEMORY = 1  # source: nnpa_server.sandbox.worker
+
+
+class Why(StrEnum):
+    """How a job failed."""
+
+    MEMORY = "memory"
+    TIME = "time"
+    PROTOCOL = "protocol"
+    ENDED = "ended"
+    RAISED = "raised"
+
+
+class WorkerFailed(Exception):
+    """A job without an answer; the worker has ended, except where its program raised."""
+
+    def __init__(self, why: Why, text: str) -> None:
+        self.why, self.text = why, text
+        super().__init__(f"{why}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What a job may take: bytes beside those of the idle worker, seconds, seconds of CPU time."""
+
+    memory: int = 1 << 30
+    seconds: float = 60.0
+    cpu_seconds: int = 60
+
+
+def allow(_size: int) -> None:
+    """Let the arena grow: the job's limit bounds it."""
+
+
+def go_on() -> None:
+    """Let the job run: nobody cancels it."""
+
+
+class WorkerProcess:
+    """A fresh process that runs one program for one owner; methods may be called by all threads.
+
+    The kernel ends it with the thread that starts it, so that is one that lives as long as it is
+    to. Jobs take turns.
+    """
+
+    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+        self._lock = threading.RLock()
+        self._arena_bytes = 0
+        self._arena = os.memfd_create("nnpa-worker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl(self._arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        try:
+            self._process = _spawn(program, theirs.fileno(), self._arena, environment)
+        except BaseException:
+            os.close(self._arena)
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
+        self._limits = JobLimits()
+        self._reserve: Callable[[int], None] = allow
+        self._check: Callable[[], None] = go_on
+        self._deadline = self._cpu_deadline = self._next_look = math.inf
+        self._idle = 0, 0  # bytes of data, and resident, before any job
+        self.pid = self._process.pid
+        self._cpu_clock = (~self.pid << 3) | 2  # source: clock_getcpuclockid(3)
+
+    def wait_ready(self, seconds: float) -> tuple[str, ...]:
+        """Wait until the program is loaded; return what the worker could not give up."""
+        with self._lock:
+            self._deadline, self._next_look = time.monotonic() + seconds, 0.0
+            try:
+                frame = self._receive(Kind.READY)
+            except BaseException:
+                self.close()
+                raise
+            self._idle = _data_bytes(self.pid), _resident_bytes(self.pid)
+            return tuple(filter(None, frame.body.decode("ascii", "replace").split("\n")))
+
+    def run(
+        self,
+        job: Message,
+        limits: JobLimits,
+        *,
+        reserve: Callable[[int], None] = allow,
+        check: Callable[[], None] = go_on,
+    ) -> Message:
+        """Return the answer to a job, its arrays copied; raise `WorkerFailed`.
+
+        `reserve` is called with bytes that are to be taken here, before they are; `check` is called
+        every few milliseconds. What either raises is raised here, and the worker is killed.
+        """
+        with self._lock:
+            self._limits, self._reserve, self._check = limits, reserve, check
+            try:
+                self._restrict(limits)
+                self._send_job(job)
+                return self._await_answer()
+            except WorkerFailed as failed:
+                if failed.why != Why.RAISED:
+                    self.close()
+                raise
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Kill the process and reap it; a job that runs in it fails."""
+        self._process.kill()
+        with self._lock:  # who waits for an answer lets go of descriptors first
+            self._process.wait()
+            if self._arena >= 0:
+                self._socket.close()
+                os.close(self._arena)
+                self._arena = -1
+
+    def _restrict(self, limits: JobLimits) -> None:
+        """Set the limits of a job, some of which the kernel keeps."""
+        if not self.is_alive:  # its number may be another process's by now
+            raise self._ended()
+        data, _ = self._idle
+        self._deadline = time.monotonic() + limits.seconds
+        self._next_look = 0.0
+        try:
+            self._cpu_deadline = time.clock_gettime(self._cpu_clock) + limits.cpu_seconds
+            seconds = math.ceil(self._cpu_deadline) + 1
+            resource.prlimit(self.pid, resource.RLIMIT_DATA, _soft(data + limits.memory))
+            resource.prlimit(self.pid, resource.RLIMIT_CPU, _soft(seconds))
+        except OSError as error:
+            raise self._ended() from error
+
+    def _send_job(self, job: Message) -> None:
+        arrays = list(map(dense, job.arrays))
+        slots, end = plan_slots(arrays, 0)
+        body = encode_body(slots, job.text)
+        self._grow(end)
+        for slot, array in zip(slots, arrays, strict=True):
+            _write(self._arena, array, slot)
+        self._send(Frame(Kind.JOB, body, self._arena_bytes))
+
+    def _await_answer(self) -> Message:
+        while True:
+            frame = self._receive(Kind.ANSWER, Kind.ROOM)
+            if frame.kind == Kind.ANSWER:
+                return self._decode(frame.body)
+            if not self._arena_bytes < frame.size <= _HIGHEST or frame.body:
+                raise WorkerFailed(Why.PROTOCOL, f"asked for an arena of {frame.size} bytes")
+            self._grow(frame.size)
+            self._send(Frame(Kind.GROWN, size=self._arena_bytes))
+
+    def _grow(self, size: int) -> None:
+        """Let the arena have at least so many bytes; raise `WorkerFailed` beyond the limit."""
+        if size <= self._arena_bytes:
+            return
+        size = -(-size // _PAGE) * _PAGE
+        if size > self._limits.memory:
+            limit = f"at most {self._limits.memory}"
+            raise WorkerFailed(Why.MEMORY, f"arrays take {size} bytes, {limit}")
+        self._reserve(size)
+        try:
+            os.ftruncate(self._arena, size)
+        except OSError as error:
+            raise WorkerFailed(Why.MEMORY, f"no storage for {size} bytes") from error
+        self._arena_bytes = size
+
+    def _decode(self, body: bytes) -> Message:
+        """Return an answer whose arrays are out of the worker's reach before they are looked at."""
+        try:
+            slots, text = decode_body(body, self._arena_bytes)
+        except Malformed as error:
+            raise WorkerFailed(Why.PROTOCOL, str(error)) from error
+        self._reserve(sum(slot.nbytes for slot in slots))
+        return Message(text, tuple(_read(self._arena, slot) for slot in slots))
+
+    def _send(self, frame: Frame) -> None:
+        rest = memoryview(encode_header(frame) + frame.body)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT)
+            except OSError as error:
+                raise self._ended() from error
+
+    def _receive(self, *kinds: Kind) -> Frame:
+        """Return the next frame, of one of these kinds; raise `WorkerFailed`."""
+        try:
+            kind, length, size = decode_header(self._receive_bytes(HEADER.size))
+        except Malformed as error:
+            raise WorkerFailed(Why.PROTOCOL, str(error)) from error
+        if kind not in kinds and kind != Kind.FAILED:
+            raise WorkerFailed(Why.PROTOCOL, f"{kind.name} at the wrong time")
+        if length > _UNCOUNTED_BYTES:
+            self._reserve(length)
+        body = self._receive_bytes(length)
+        if kind == Kind.FAILED:
+            why = Why.MEMORY if size == OUT_OF_MEMORY else Why.RAISED
+            raise WorkerFailed(why, body[:1000].decode("utf-8", "replace"))
+        return Frame(kind, body, size)
+
+    def _receive_bytes(self, count: int) -> bytes:
+        """Return so many bytes; memory is taken as they come, not as they are announced."""
+        parts: list[bytes] = []
+        while count:
+            self._look()
+            try:
+                part = self._socket.recv(min(count, 1 << 20))
+            except BlockingIOError:
+                self._wait(select.POLLIN)
+                continue
+            except OSError as error:
+                raise self._ended() from error
+            if not part:
+                raise self._ended()
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def _wait(self, event: int) -> None:
+        """Wait for the socket, until the next look at the latest."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, event)
+        except ValueError as error:  # another thread closed it
+            raise self._ended() from error
+        poll.poll(1000 * _LOOK_SECONDS)
+        self._look()
+
+    def _look(self) -> None:
+        """Raise where time, memory or the caller's interest has ended, now and then."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        self._check()
+        if now >= self._deadline:
+            raise WorkerFailed(Why.TIME, "no answer in time")
+        data, resident = self._idle
+        if not data:
+            return
+        most = resident + self._limits.memory + self._arena_bytes + _SLACK_BYTES
+        if _resident_bytes(self.pid) > most:
+            raise WorkerFailed(Why.MEMORY, f"resident beyond {most} bytes")
+        try:
+            if time.clock_gettime(self._cpu_clock) >= self._cpu_deadline:
+                raise WorkerFailed(Why.TIME, "no CPU time is left")
+        except OSError as error:
+            raise self._ended() from error
+
+    def _ended(self) -> WorkerFailed:
+        """Return why the process ended, as far as its exit code tells."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return WorkerFailed(Why.PROTOCOL, "the connection ended, and not the process")
+        if -code == signal.SIGXCPU:
+            return WorkerFailed(Why.TIME, "no CPU time is left")
+        return WorkerFailed(Why.ENDED, f"the worker ended with code {code}")
+
+
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
+
+
+def _spawn(
+    program: str, theirs: int, arena: int, environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start the process: a new interpreter, an environment of its own, no descriptors of ours."""
+    folders = [folder for folder in sys.path if folder and Path(folder).is_absolute()]
+    name = "nnpa_server.sandbox.worker"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", name, program, str(theirs), str(arena), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PYTHONPATH": os.pathsep.join(folders), **_ONE_THREAD, **environment},
+        cwd="/",
+        pass_fds=(theirs, arena),
+        start_new_session=True,
+    )
+
+
+def _soft(limit: int) -> tuple[int, int]:
+    return limit, resource.RLIM_INFINITY
+
+
+def _write(arena: int, array: Array, slot: Slot) -> None:
+    contents, place = array.reshape(-1).view(np.uint8).data, slot.offset
+    while contents:
+        count = os.pwrite(arena, contents, place)
+        contents, place = contents[count:], place + count
+
+
+def _read(arena: int, slot: Slot) -> Array:
+    """Return a copy of an array, of which the worker has no view."""
+    contents = np.empty(slot.nbytes, np.uint8)
+    rest, place = contents.data, slot.offset
+    while rest:
+        count = os.preadv(arena, [rest], place)
+        if not count:
+            raise WorkerFailed(Why.PROTOCOL, "the arena ends within an array")
+        rest, place = rest[count:], place + count
+    if slot.dtype == bool and np.any(contents > 1):
+        raise WorkerFailed(Why.PROTOCOL, "truths that are neither 0 nor 1")
+    return contents.view(slot.dtype).reshape(slot.shape)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Return the resident bytes of a process, 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _data_bytes(pid: int) -> int:
+    """Return the bytes of a process that RLIMIT_DATA counts."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmData")), 0)

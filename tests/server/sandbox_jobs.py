@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program for workers: what code that is not trusted might try, and what one might answer."""
+
+import ctypes
+import mmap
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from fcntl import F_GETFD, fcntl
+from pathlib import Path
+
+import numpy as np
+from nnpa_server.sandbox.frames import (
+    MAX_BODY,
+    Frame,
+    Kind,
+    Message,
+    Slot,
+    encode_body,
+    encode_header,
+)
+
+_FOLDER = tempfile.gettempdir()
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SOCKET, _ARENA = map(int, sys.argv[2:4]) if sys.argv[0].endswith("sandbox/worker.py") else (-1, -1)
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def _require(result: int) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _peek(pid: int) -> None:
+    buffer = ctypes.create_string_buffer(8)
+    mine = _Vector(ctypes.addressof(buffer), 8)
+    theirs = _Vector(id(sys.modules) & ~7, 8)
+    _require(
+        _LIBC.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0),
+    )
+
+
+def _exhaust_memory() -> bytes:
+    blocks = []
+    while True:
+        blocks.append(np.ones(16 << 20, np.uint8))
+
+
+def _loop() -> bytes:
+    while True:
+        pass
+
+
+def _write(data: bytes) -> bytes:
+    os.write(_SOCKET, data)
+    time.sleep(600)
+    return b""
+
+
+def _drip() -> bytes:
+    os.write(_SOCKET, _header(Kind.ANSWER, 1 << 20, 0))
+    while True:
+        os.write(_SOCKET, b"x")
+        time.sleep(0.005)
+
+
+def _map_shared() -> None:
+    mmap.mmap(-1, 1 << 20)
+
+
+def _change_later() -> bytes:
+    """Answer an array of ones, and go on writing to it."""
+    view = np.frombuffer(mmap.mmap(_ARENA, 4096), np.uint8)
+    view[:] = 1
+    slot = Slot(np.dtype("uint8"), (64,), 0)
+    body = encode_body([slot], b"checked")
+    os.write(_SOCKET, encode_header(Frame(Kind.ANSWER, body)) + body)
+    while True:
+        view[:] = 9
+
+
+def _answer_with(shape: tuple[int, ...], offset: int) -> bytes:
+    body = encode_body([Slot(np.dtype("uint8"), shape, offset)], b"")
+    return _write(encode_header(Frame(Kind.ANSWER, body)) + body)
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (f"{_FOLDER}/nnpa-unpickled",)
+
+
+def _header(kind: int, length: int, size: int) -> bytes:
+    return struct.pack("<4sIIQ", b"nnpw", kind, length, size)
+
+
+ATTEMPTS: dict[str, Callable[[str], object]] = {
+    "open": lambda path: Path(path).read_text(),
+    "list": lambda path: os.listdir(path),  # noqa: PTH208 - the call itself is tried
+    "stat": lambda path: os.stat(path),  # noqa: PTH116
+    "write": lambda path: Path(path).write_text("was here"),
+    "connect": lambda port: socket.socket().connect(("127.0.0.1", int(port))),
+    "unix": lambda path: socket.socket(socket.AF_UNIX).connect(path),
+    "fork": lambda _: os.fork(),
+    "thread": lambda _: threading.Thread(target=int).start(),
+    "exec": lambda path: os.execv(path, [path]),
+    "spawn": lambda path: subprocess.run([path], check=True),
+    "kill": lambda pid: os.kill(int(pid), signal.SIGKILL),
+    "probe": lambda pid: os.kill(int(pid), 0),
+    "ptrace": lambda pid: _require(_LIBC.ptrace(16, int(pid), None, None)),
+    "peek": lambda pid: _peek(int(pid)),
+    "memory-file": lambda pid: Path(f"/proc/{pid}/mem").read_bytes(),
+    "shared-anonymous": lambda _: _map_shared(),
+    "memfd": lambda _: os.memfd_create("x"),
+    "truncate": lambda _: os.ftruncate(_ARENA, 1 << 30),
+    "environment": lambda name: os.environ[name],
+}
+ANSWERS: dict[str, Callable[[], bytes]] = {
+    "memory": _exhaust_memory,
+    "loop": _loop,
+    "silence": lambda: _write(b""),
+    "exit": lambda: os._exit(3),
+    "abort": lambda: os.abort(),
+    "segfault": lambda: ctypes.string_at(0) or b"",
+    "garbage": lambda: _write(b"\xff" * 64),
+    "pickle": lambda: _write(pickle.dumps(_Payload())),
+    "pickle-text": lambda: pickle.dumps(_Payload()),
+    "long": lambda: _write(_header(Kind.ANSWER, MAX_BODY + 1, 0)),
+    "longest": lambda: _write(_header(Kind.ANSWER, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)),
+    "short": lambda: _write(_header(Kind.ANSWER, 100, 0) + b"x"),
+    "drops": _drip,
+    "kind": lambda: _write(_header(99, 0, 0)),
+    "ready-again": lambda: _write(_header(Kind.READY, 0, 0)),
+    "job": lambda: _write(_header(Kind.JOB, 0, 0)),
+    "room": lambda: _write(_header(Kind.ROOM, 0, 1 << 61)),
+    "no-room": lambda: _write(_header(Kind.ROOM, 0, 0)),
+    "no-table": lambda: _write(_header(Kind.ANSWER, 0, 0)),
+    "many-arrays": lambda: _write(_header(Kind.ANSWER, 4, 0) + b"\xff\xff\xff\xff"),
+    "type": lambda: _write(_header(Kind.ANSWER, 14, 0) + struct.pack("<IBBQ", 1, 250, 0, 0)),
+    "dims": lambda: _write(_header(Kind.ANSWER, 14, 0) + struct.pack("<IBBQ", 1, 1, 250, 0)),
+    "beside": lambda: _answer_with((64,), 1 << 40),
+    "wide": lambda: _answer_with((1 << 40, 1 << 40), 0),
+    "crooked": lambda: _answer_with((8,), 1),
+    "later": _change_later,
+    "raise": lambda: bytes(int("no number")),
+}
+
+
+def _attempt(name: str, argument: str) -> bytes:
+    try:
+        ATTEMPTS[name](argument)
+    except BaseException as error:
+        return f"{type(error).__name__}".encode()
+    return b"done"
+
+
+def handle(message: Message) -> Message:
+    """Do what the text says: "echo", "attempt NAME ARGUMENT", "answer NAME"."""
+    verb, _, rest = message.text.decode().partition(" ")
+    match verb:
+        case "echo":
+            return Message(message.text, message.arrays)
+        case "pid":
+            return Message(str(os.getpid()).encode())
+        case "double":
+            return Message(b"", tuple(np.repeat(array, 2) for array in message.arrays))
+        case "attempt":
+            name, _, argument = rest.partition(" ")
+            return Message(_attempt(name, argument))
+        case "descriptors":
+            open_now = []
+            for number in range(64):
+                try:
+                    fcntl(number, F_GETFD)
+                    open_now.append(str(number))
+                except OSError:
+                    continue
+            return Message(" ".join(open_now).encode())
+        case _:
+            return Message(ANSWERS[rest]())
+
+
+def start() -> Callable[[Message], Message]:
+    """Return what answers jobs."""
+    return handle
+
+
+def refuse() -> Callable[[Message], Message]:
+    """Fail while the program is loaded."""
+    raise RuntimeError("this program cannot be loaded")
+
+
+def parent(argument: str) -> None:
+    """Start a worker that loops, print its pid, and wait: for a test that kills this process."""
+    from nnpa_server.sandbox.process import JobLimits, WorkerProcess
+
+    worker = WorkerProcess("tests.server.sandbox_jobs:start", {})
+    worker.wait_ready(30)
+    print(worker.pid, flush=True)
+    worker.run(Message(argument.encode()), JobLimits())
+
+
+if __name__ == "__main__":
+    parent(sys.argv[1])

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers: what their code cannot do, what limits them, and how they end."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.frames import Array, Message
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import Pool, PoolClosed
+from nnpa_server.sandbox.process import (
+    JobLimits,
+    Why,
+    WorkerFailed,
+    WorkerProcess,
+    allow,
+    go_on,
+)
+
+from tests.server.sandbox_jobs import ATTEMPTS
+
+PROGRAM = "tests.server.sandbox_jobs:start"
+LIMITS = JobLimits(memory=128 << 20, seconds=20, cpu_seconds=20)
+pytestmark = [
+    pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes"),
+]
+whole = pytest.mark.skipif(bool(confinement.missing()), reason="the kernel lacks a protection")
+REFUSED = b"PermissionError"
+
+
+def begin() -> WorkerProcess:
+    """Return a worker that is ready."""
+    worker = WorkerProcess(PROGRAM, {})
+    worker.wait_ready(60)
+    return worker
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[WorkerProcess]:
+    """A worker for attempts, which leave it as it was."""
+    worker = begin()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def worker() -> Iterator[WorkerProcess]:
+    """A worker of the test's own."""
+    worker = begin()
+    yield worker
+    worker.close()
+
+
+def ask(worker: WorkerProcess, text: str, limits: JobLimits = LIMITS) -> bytes:
+    """Return the text that a worker answers."""
+    return worker.run(Message(text.encode()), limits).text
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended and was reaped."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def await_end(pid: int) -> bool:
+    """Wait for the end of a process that is somebody else's child; tell whether it came."""
+    for _ in range(500):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24, dtype=np.int64).reshape(2, 3, 4),
+        np.array(7.5, np.float16),
+        np.empty((0, 5), np.float32),
+        np.array([1.5, -2], ml_dtypes.bfloat16),
+        np.arange(12, dtype=">i4").reshape(3, 4).T,
+        np.ones(3 << 20, np.uint8),
+    ],
+)
+def test_arrays_come_back_as_they_went(shared: WorkerProcess, array: Array) -> None:
+    """Type, shape and elements of an array survive both ways, whatever its order in memory."""
+    answer = shared.run(Message(b"echo", (array, array)), LIMITS)
+    assert answer.text == b"echo"
+    for returned in answer.arrays:
+        assert returned.shape == array.shape
+        assert returned.dtype == array.dtype.newbyteorder("=")
+        assert np.array_equal(returned, array)
+
+
+def test_an_answer_may_be_larger_than_its_job(worker: WorkerProcess) -> None:
+    """The arena grows for an answer, and the server is asked before it does."""
+    sizes: list[int] = []
+    job = Message(b"double", (np.arange(1 << 20, dtype=np.int64),))
+    answer = worker.run(job, LIMITS, reserve=sizes.append)
+    assert np.array_equal(answer.arrays[0], np.repeat(job.arrays[0], 2))
+    assert sizes[:2] == [8 << 20, 24 << 20]
+
+
+def test_what_the_caller_refuses_to_reserve_is_not_taken(worker: WorkerProcess) -> None:
+    """An error of `reserve` ends the job and its worker."""
+
+    def refuse(size: int) -> None:
+        if size > 10 << 20:
+            raise LookupError("the quota")
+
+    job = Message(b"double", (np.arange(1 << 20, dtype=np.int64),))
+    with pytest.raises(LookupError, match="the quota"):
+        worker.run(job, LIMITS, reserve=refuse)
+    assert is_gone(worker.pid)
+
+
+@whole
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/status", "/dev/null", "/dev/shm"])
+@pytest.mark.parametrize("attempt", ["open", "list", "stat", "write", "unix"])
+def test_no_file_is_reached(shared: WorkerProcess, attempt: str, path: str) -> None:
+    """No path is opened, listed, looked at, written or connected to."""
+    assert ask(shared, f"attempt {attempt} {path}") == REFUSED
+
+
+@whole
+def test_no_connection_is_made(shared: WorkerProcess) -> None:
+    """A listener on loopback sees nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        assert ask(shared, f"attempt connect {listener.getsockname()[1]}") == REFUSED
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+@whole
+@pytest.mark.parametrize("attempt", ["fork", "thread", "exec", "spawn", "memfd", "truncate",
+                                     "shared-anonymous"])  # fmt: skip
+def test_nothing_is_made_that_no_limit_counts(shared: WorkerProcess, attempt: str) -> None:
+    """No process, no thread, no program, no memory beside what is limited."""
+    program = shutil.which("true")
+    assert ask(shared, f"attempt {attempt} {program}") in (REFUSED, b"RuntimeError")
+
+
+@whole
+@pytest.mark.parametrize("attempt", ["kill", "probe", "ptrace", "peek", "memory-file"])
+def test_other_processes_are_out_of_reach(
+    shared: WorkerProcess, worker: WorkerProcess, attempt: str
+) -> None:
+    """Neither the server nor another worker can be signalled, traced or read."""
+    for pid in (os.getpid(), worker.pid):
+        assert ask(shared, f"attempt {attempt} {pid}") == REFUSED
+    assert ask(worker, "echo") == b"echo"
+
+
+def test_every_attempt_is_made() -> None:
+    """The tests above name all attempts that the program for workers knows."""
+    text = Path(__file__).read_text()
+    assert all(f'"{name}"' in text or f"attempt {name} " in text for name in ATTEMPTS)
+
+
+def test_nothing_of_the_server_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors and environment of the server are not the worker's."""
+    monkeypatch.setenv("NNPA_SECRET", "token")
+    with Path(__file__).open() as opened, socket.socket() as connected:
+        os.set_inheritable(opened.fileno(), True)
+        os.set_inheritable(connected.fileno(), True)
+        worker = begin()
+        try:
+            assert ask(worker, "attempt environment NNPA_SECRET") == b"KeyError"
+            assert len(ask(worker, "descriptors").split()) == 5  # of which three are /dev/null
+        finally:
+            worker.close()
+
+
+def test_a_memory_bomb_fails_alone(shared: WorkerProcess, worker: WorkerProcess) -> None:
+    """A job gets its limit and no more; its worker ends, another goes on."""
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, "answer memory")
+    assert failed.value.why == Why.MEMORY
+    assert is_gone(worker.pid)
+    assert ask(shared, "echo") == b"echo"
+
+
+def test_an_endless_loop_ends_at_its_deadline(worker: WorkerProcess) -> None:
+    """A job that does not end is killed with its worker."""
+    began = time.monotonic()
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, "answer loop", JobLimits(seconds=0.3))
+    assert failed.value.why == Why.TIME
+    assert time.monotonic() - began < 5
+    assert is_gone(worker.pid)
+
+
+def test_cpu_time_is_limited(worker: WorkerProcess) -> None:
+    """A job has so many seconds of CPU time, whatever its deadline is."""
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, "answer loop", JobLimits(seconds=60, cpu_seconds=1))
+    assert failed.value.why == Why.TIME
+
+
+def test_the_caller_can_cancel(worker: WorkerProcess) -> None:
+    """An error of `check` ends the job and its worker."""
+
+    def cancel() -> None:
+        raise InterruptedError("the client went away")
+
+    with pytest.raises(InterruptedError):
+        worker.run(Message(b"answer silence"), LIMITS, check=cancel)
+    assert is_gone(worker.pid)
+
+
+def test_closing_ends_a_job(worker: WorkerProcess) -> None:
+    """A worker that is closed while it works fails its job at once."""
+    threading.Timer(0.3, worker.close).start()
+    began = time.monotonic()
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, "answer silence")
+    assert failed.value.why == Why.ENDED
+    assert time.monotonic() - began < 5
+    worker.close()
+    assert is_gone(worker.pid)
+
+
+@pytest.mark.parametrize("death", ["exit", "abort", "segfault"])
+def test_a_worker_that_dies_fails_its_job(worker: WorkerProcess, death: str) -> None:
+    """The job fails at once, the process is reaped, and later jobs fail too."""
+    with pytest.raises(WorkerFailed) as failed:
+        ask(worker, f"answer {death}")
+    assert failed.value.why == Why.ENDED
+    assert is_gone(worker.pid)
+    with pytest.raises(WorkerFailed):
+        ask(worker, "echo")
+
+
+def test_a_program_that_raises_goes_on(worker: WorkerProcess) -> None:
+    """An exception is told as text, and the worker takes the next job."""
+    with pytest.raises(WorkerFailed, match="no number") as failed:
+        ask(worker, "answer raise")
+    assert failed.value.why == Why.RAISED
+    assert ask(worker, "echo") == b"echo"
+
+
+def test_a_program_that_cannot_be_loaded_says_why() -> None:
+    """What the program raises before it is ready reaches the server as text."""
+    worker = WorkerProcess("tests.server.sandbox_jobs:refuse", {})
+    with pytest.raises(WorkerFailed, match="cannot be loaded"):
+        worker.wait_ready(60)
+    assert is_gone(worker.pid)
+
+
+def test_the_end_of_the_server_ends_its_workers() -> None:
+    """A worker in an endless loop ends with its server, which is killed."""
+    command = [sys.executable, "-m", "tests.server.sandbox_jobs", "answer loop"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    pid = int(server.stdout.readline())
+    time.sleep(0.2)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    server.stdout.close()
+    assert await_end(pid)
+
+
+def test_a_pool_lends_no_worker_twice() -> None:
+    """Each owner has a process that saw no other's job; what is given back ends."""
+    pool = Pool(PROGRAM, {})
+    try:
+        first, second = pool.lease(), pool.lease()
+        assert first.pid != second.pid
+        assert ask(first, "echo") == ask(second, "echo") == b"echo"
+        pool.give_back(first)
+        assert is_gone(first.pid)
+        third = pool.lease()
+        assert third.pid not in (first.pid, second.pid)
+        assert ask(third, "echo") == ask(second, "echo") == b"echo"
+    finally:
+        pool.close()
+    assert is_gone(second.pid)
+    assert is_gone(third.pid)
+
+
+def test_a_spare_that_died_is_not_lent() -> None:
+    """A worker that ended while it waited is replaced."""
+    pool = Pool(PROGRAM, {})
+    try:
+        pool.lease()
+        deadline = time.monotonic() + 30
+        while not pool.spares and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (spare,) = pool.spares
+        os.kill(spare, signal.SIGKILL)
+        assert await_end(spare)
+        assert ask(pool.lease(), "echo") == b"echo"
+    finally:
+        pool.close()
+
+
+def test_a_closed_pool_ends_jobs_and_lends_nothing() -> None:
+    """The server's end is the end of every worker."""
+    pool = Pool(PROGRAM, {})
+    worker = pool.lease()
+    threading.Timer(0.2, pool.close).start()
+    with pytest.raises(WorkerFailed):
+        ask(worker, "answer loop")
+    pool.close()
+    assert is_gone(worker.pid)
+    with pytest.raises(PoolClosed):
+        pool.lease()
+
+
+def test_workers_outlive_the_thread_that_asked_for_them() -> None:
+    """The kernel ends a worker with the thread that started it, which is the pool's own."""
+    pool = Pool(PROGRAM, {})
+    leased: list[WorkerProcess] = []
+    try:
+        thread = threading.Thread(target=lambda: leased.append(pool.lease()))
+        thread.start()
+        thread.join()
+        time.sleep(0.1)
+        assert ask(leased[0], "echo") == b"echo"
+    finally:
+        pool.close()
+
+
+def test_an_owner_has_a_worker_while_it_has_jobs() -> None:
+    """Jobs that follow each other share a worker; it ends when it was idle, and with its owner."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=0.3)
+    try:
+        first, second = (pid_of(owner) for _ in range(2))
+        assert first == second
+        assert await_end(first)
+        third = pid_of(owner)
+        assert third != first
+        owner.close()
+        assert is_gone(third)
+        assert pid_of(owner) not in (first, third)
+    finally:
+        pool.close()
+
+
+def pid_of(owner: Owner) -> int:
+    """Return the process that runs an owner's job."""
+    return int(owner.run(Message(b"pid"), LIMITS, reserve=allow, check=go_on).text)
+
+
+def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
+    """A pool has a limit; who waits is asked whether to go on."""
+    pool = Pool(PROGRAM, {}, max_leased=1)
+
+    def give_up() -> None:
+        raise InterruptedError("the client went away")
+
+    try:
+        first = pool.lease()
+        with pytest.raises(InterruptedError):
+            pool.lease(give_up)
+        pool.give_back(first)
+        assert ask(pool.lease(give_up), "echo") == b"echo"
+    finally:
+        pool.close()

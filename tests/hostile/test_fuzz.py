@@ -144,6 +144,13 @@ def test_recorded_calls_are_valid() -> None:
 
 
 @pytest.mark.heavy
+def test_the_corpus_breaks_nothing() -> None:
+    """What once broke something is answered as documented."""
+    ends = fuzz.replay(OWN_SERVER, corpus.kept_cases(), QUICK)
+    assert [str(end) for end in ends if end.fault] == []
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("fault", "text"),
     [("wrong-bits", "wrong answer"), ("internal", "a planted failure"),

@@ -186,7 +186,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--sandbox",
     "auto",
-    "Compile models in confined processes: as far as the kernel can, or not at all without it.",
+    "Host models in confined processes: as far as the kernel can, or not at all without it.",
     type=click.Choice(("auto", "require", "off")),
 )
 @click.option(

@@ -248,6 +248,11 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
+def kernel_environment() -> dict[str, str]:
+    """Return what says where compiled kernels are kept and for which processors, for a process."""
+    return {name: text for name, text in os.environ.items() if name.startswith("NUMBA_")}
+
+
 def kernel_cache() -> str:
     """Choose where compiled kernels are kept; return what an operator should know, or nothing.
 

@@ -373,3 +373,68 @@ def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
         assert ask(pool.lease(give_up), "echo") == b"echo"
     finally:
         pool.close()
+
+
+def test_who_waits_gets_the_worker_that_is_idle_for_longest() -> None:
+    """Idle owners lose their workers where all are taken; an owner with a job does not."""
+    pool = Pool(PROGRAM, {}, max_leased=2)
+    owners = [Owner(pool, idle_seconds=60) for _ in range(3)]
+    try:
+        first, second = pid_of(owners[0]), pid_of(owners[1])
+        assert pid_of(owners[0]) == first
+        assert pid_of(owners[2]) not in (first, second)
+        assert is_gone(second)
+        assert pid_of(owners[0]) == first
+    finally:
+        pool.close()
+
+
+def test_an_owner_that_is_freed_gives_its_worker_back() -> None:
+    """`retire` ends the worker soon, from whatever thread frees its owner."""
+    pool = Pool(PROGRAM, {})
+    try:
+        owner = Owner(pool, idle_seconds=60)
+        pid = pid_of(owner)
+        owner.retire()
+        assert await_end(pid)
+        assert pid_of(owner) != pid
+    finally:
+        pool.close()
+
+
+def test_a_turn_keeps_others_waiting() -> None:
+    """Jobs of one turn follow each other; another thread's job comes after them."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=60)
+    order: list[str] = []
+
+    def work() -> None:
+        pid_of(owner)
+        order.append("other")
+
+    try:
+        with owner.turn(go_on):
+            thread = threading.Thread(target=work)
+            thread.start()
+            for _ in range(3):
+                pid_of(owner)
+                order.append("mine")
+        thread.join()
+        assert order == ["mine"] * 3 + ["other"]
+    finally:
+        pool.close()
+
+
+def test_spares_end_when_nobody_wants_them() -> None:
+    """A worker that waits for long goes; the next owner gets a new one."""
+    pool = Pool(PROGRAM, {}, spare_seconds=0.2)
+    try:
+        pool.warm_up()
+        deadline = time.monotonic() + 10
+        while not pool.spares and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (spare,) = pool.spares
+        assert await_end(spare)
+        assert ask(pool.lease(), "echo") == b"echo"
+    finally:
+        pool.close()

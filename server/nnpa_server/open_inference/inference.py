@@ -14,9 +14,10 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
 from nnpa_emulator.interruption import set_check
 from nnpa_network.program import Array, ModelRefused
+from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 from nnpa_server.open_inference.repository import Model
@@ -42,6 +43,7 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.tokens import require_machine
 
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
+_LEFT_SECONDS = 1.0  # that a run goes on for nobody
 _OPTION = "grpc.max_receive_message_length"
 
 
@@ -68,6 +70,24 @@ class SharedMemory:
         region = self.regions.find(self.caller.peer(), name)
         self.held.enter_context(region.held())
         return region
+
+
+class _LeftAlone:
+    """Raises a while after the caller has left: short runs end, and others keep their worker."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._check = CancellationCheck(caller)
+        self._left = math.inf
+
+    def __call__(self) -> None:
+        """Raise `CallCancelled` where the caller has left for so long."""
+        try:
+            self._check()
+        except CallCancelled:
+            now = time.monotonic()
+            self._left = min(self._left, now)
+            if now - self._left > _LEFT_SECONDS:
+                raise
 
 
 class Inference:
@@ -97,7 +117,8 @@ class Inference:
         checked = self._read(request)
         model = checked.model
         require_machine(checked.executor.program.machine)
-        set_check(CancellationCheck(context))
+        runs_here = isinstance(checked.executor, Executor)
+        set_check(CancellationCheck(context) if runs_here else _LeftAlone(context))
         try:
             with ExitStack() as held:
                 shared = SharedMemory(self._regions, context, held)
@@ -126,7 +147,8 @@ class Inference:
             self._metrics.network(checked.executor.program.machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
-        checked.run_ns = ended - began
+        if isinstance(checked.executor, Executor):  # another's run may keep a worker busy
+            checked.run_ns = ended - began
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
         return response
 

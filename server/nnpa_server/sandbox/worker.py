@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker process: confined once its program is loaded, then job after job until its end.
 
-    python -m nnpa_server.sandbox.worker MODULE:FUNCTION SOCKET ARENA PARENT
+    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET ARENA PARENT
 
 The function is called once, may import and warm what jobs need, and returns what answers jobs.
 """
@@ -107,9 +107,9 @@ def failure_text(error: Exception) -> bytes:
 
 
 def load(program: str) -> Handler:
-    """Return what answers jobs: the result of MODULE:FUNCTION."""
-    module, _, function = program.partition(":")
-    handler: Handler = getattr(importlib.import_module(module), function)()
+    """Return what answers jobs: the result of MODULE:FUNCTION[:ARGUMENT]."""
+    module, function, *arguments = program.split(":", 2)
+    handler: Handler = getattr(importlib.import_module(module), function)(*arguments)
     return handler
 
 

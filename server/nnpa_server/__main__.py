@@ -20,6 +20,7 @@ from nnpa_server.config import (
     Tls,
     is_local,
     kernel_cache,
+    leave_out_telemetry,
     parse_inference_listen,
     parse_listen,
     parse_message_timeout,
@@ -221,6 +222,7 @@ def main(
     if notice := kernel_cache():
         _log.warning("%s", notice)
     leave_out_scipy()
+    leave_out_telemetry()
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all  # after the cache is chosen
 

@@ -259,3 +259,8 @@ def kernel_cache() -> str:
     Call it before the emulator is imported.
     """
     return choose(os.environ)
+
+
+def leave_out_telemetry() -> None:
+    """Have ONNX Runtime, when it is imported, start no thread that reports its use."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

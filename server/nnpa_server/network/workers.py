@@ -23,6 +23,7 @@ from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import PoolClosed
 from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow
+from nnpa_server.sessions.tokens import caller
 
 BROKEN = "its worker broke on it"
 _log = logging.getLogger("nnpa.sandbox")
@@ -79,7 +80,7 @@ class Workers:
         self.runner.retire()
 
     def _run_limits(self) -> JobLimits:
-        memory = max(0, self.room()) + _SLACK_BYTES
+        memory = max(self.room(), _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
 
     def _ask(self, owner: Owner, job: Message, limits: JobLimits) -> tuple[bytes, Message]:
@@ -97,8 +98,10 @@ def make_workers(
     reserve: Callable[[int], None] = allow,
     room: Callable[[], int] = lambda: 1 << 30,
 ) -> Workers:
-    """Return workers of a new owner; the processes start when there is a job for them."""
-    compiler, runner = Owner(pools.compilers), Owner(pools.runners, _RUN_IDLE_SECONDS)
+    """Return workers of a new owner, the caller's; they start when there is a job for them."""
+    group = caller().name
+    compiler = Owner(pools.compilers, group=group)
+    runner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)
     return Workers(compiler, runner, reserve, room)
 
 

@@ -18,10 +18,11 @@ class Owner:
     """Runs the jobs of one owner, one after the other, in a worker that nobody else has.
 
     The pool ends the worker when no job ran in it for `idle_seconds`, or when others wait for one.
+    Owners of a `group` have half of the pool's workers at most.
     """
 
-    def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._pool, self._idle_seconds = pool, idle_seconds
+    def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS, group: str = "") -> None:
+        self._pool, self._idle_seconds, self.group = pool, idle_seconds, group
         self._turn, self._lock = threading.RLock(), threading.Lock()
         self._worker: WorkerProcess | None = None
         self._idle_since = math.inf

@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from nnpa_server.sandbox.process import WorkerProcess, go_on
 _log = logging.getLogger("nnpa.sandbox")
 _START_SECONDS = 60.0
 _IDLE_PERIOD = 0.25  # seconds between looks for idle workers
+_LOOK_SECONDS = 0.02  # between looks whether somebody waits for a worker
 
 
 class PoolClosed(RuntimeError):
@@ -23,6 +25,11 @@ class PoolClosed(RuntimeError):
 
 class Holder(Protocol):
     """Who has a worker, and may be idle."""
+
+    @property
+    def group(self) -> str:
+        """Whose it is, as far as that is known; empty if it is not."""
+        ...
 
     @property
     def idle_since(self) -> float:
@@ -43,7 +50,8 @@ class Pool:
 
     All are started by one thread, because the kernel ends a worker with the thread that started
     it. `whole` refuses workers that are not confined as far as is known how. At most `max_leased`
-    have owners at a time. Those that nobody wanted for `spare_seconds` end.
+    have owners at a time, half of them owners of one group. Those that nobody wanted for
+    `spare_seconds` end.
     """
 
     def __init__(
@@ -58,13 +66,14 @@ class Pool:
     ) -> None:
         self._program, self._environment = program, environment
         self._whole, self._warm, self._spare_seconds = whole, warm, spare_seconds
-        self._vacancies = threading.Semaphore(max_leased)
+        self._max_leased = max_leased
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: list[WorkerProcess] = []
         self._spare_since = math.inf
         self._starting: WorkerProcess | None = None
-        self._leased: set[WorkerProcess] = set()
+        self._places = Counter[str]()  # taken, by group
+        self._leased: dict[WorkerProcess, str] = {}
         self._holders: set[Holder] = set()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -77,26 +86,50 @@ class Pool:
         While all are leased, the one that is idle for longest ends; else it waits, and calls
         `check`, which may raise. Raise `WorkerFailed`, `PoolClosed`, `NotConfined`.
         """
-        while not self._vacancies.acquire(timeout=0.02):
+        group = "" if holder is None else holder.group
+        while not self._take_place(group):
             self.require_open()
             check()
-            self._end_longest_idle()
+            self._end_longest_idle(group)
+            time.sleep(_LOOK_SECONDS)
         try:
-            worker = self._take_spare() or self._order()
+            worker = self._take_spare() or self._order(check)
+            self._lend(worker, group, holder)
         except BaseException:
-            self._vacancies.release()
-            raise
-        if holder is not None:
             with self._lock:
-                self._holders.add(holder)
+                self._places -= Counter((group,))
+            raise
         self.warm_up()
         return worker
 
-    def _end_longest_idle(self) -> None:
+    def _lend(self, worker: WorkerProcess, group: str, holder: Holder | None) -> None:
         with self._lock:
-            holders = sorted(self._holders, key=lambda holder: holder.idle_since)
+            if not self._closed:
+                self._leased[worker] = group
+                if holder is not None:
+                    self._holders.add(holder)
+                return
+        worker.close()
+        self.require_open()
+
+    def _take_place(self, group: str) -> bool:
+        with self._lock:
+            if self._places.total() >= self._max_leased or self._is_full(group):
+                return False
+            self._places[group] += 1
+            return True
+
+    def _is_full(self, group: str) -> bool:
+        """Tell whether a group has its share; the caller has the lock."""
+        return bool(group) and self._places[group] >= max(1, self._max_leased // 2)
+
+    def _end_longest_idle(self, group: str) -> None:
+        """End the worker that is idle for longest: of the group, where that has its share."""
+        with self._lock:
+            is_full = self._is_full(group)
+            holders = [holder for holder in self._holders if not is_full or holder.group == group]
         if holders:
-            holders[0].end_idle()
+            min(holders, key=lambda holder: holder.idle_since).end_idle()
 
     def retire(self, holder: Holder) -> None:
         """End an owner's worker soon; may be called while any object is freed."""
@@ -110,7 +143,6 @@ class Pool:
                 return None
             worker = self._waiting.pop()
             if worker.is_alive:
-                self._leased.add(worker)
                 return worker
         worker.close()
         return None
@@ -132,8 +164,7 @@ class Pool:
             if holder is not None:
                 self._holders.discard(holder)
             if worker in self._leased:
-                self._leased.remove(worker)
-                self._vacancies.release()
+                self._places -= Counter((self._leased.pop(worker),))
         worker.close()
 
     def close(self) -> None:
@@ -164,11 +195,20 @@ class Pool:
                 self._thread = threading.Thread(target=self._fill, name="sandbox", daemon=True)
                 self._thread.start()
 
-    def _order(self) -> WorkerProcess:
+    def _order(self, check: Callable[[], None]) -> WorkerProcess:
+        """Return a worker that the pool's thread starts; one that nobody waits for is a spare."""
         self._begin()
         order = _Order()
         self._orders.put(order)
-        order.done.wait()
+        try:
+            while not order.done.wait(_LOOK_SECONDS):
+                check()
+        except BaseException:
+            with self._lock:
+                order.spare, worker = True, order.worker
+            if worker is not None:
+                worker.close()
+            raise
         if order.worker is None:
             raise order.failure or PoolClosed("the server ends")
         return order.worker
@@ -212,17 +252,17 @@ class Pool:
         if order.retired is not None:
             order.retired.close()
             return
-        with self._lock:
-            if self._closed or (order.spare and len(self._waiting) >= self._warm):
-                return
-        worker = self._start()
+        if order.spare and len(self.spares) >= self._warm:
+            return
+        worker = None if order.spare else self._take_spare()
+        if worker is None:
+            worker = self._start()
         with self._lock:
             if not self._closed:
                 if order.spare:
                     self._waiting.append(worker)
                     self._spare_since = time.monotonic()
                 else:
-                    self._leased.add(worker)
                     order.worker = worker
                 return
         worker.close()

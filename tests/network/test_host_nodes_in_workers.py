@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with nodes that only the host can run go whole to a worker: the same results, bounded.
-
-What the server runs itself is as large as its program declares.
-"""
+"""Programs with nodes that only the host can run go whole to a worker: the same, and bounded."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +19,6 @@ from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import ForeignExecutor
 from nnpa_network.program import Array, ArrayInfo, HostStep, ModelRefused, Port, Program
-from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import Executor, ProgramRunner
 from nnpa_network.running.observed import NodeEvent
 from nnpa_network.running.results import Result, StepFailed
@@ -37,10 +33,11 @@ from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.network import real_models, small_models
 from tests.network.service_client import Client
+from tests.network.test_declared_steps import DECLARED, numbers
 from tests.network.test_sandboxed_models import ROOM, Bystander, resident
 from tests.server.conftest import CONFIG, Running
 from tests.server.wire import refused
@@ -294,76 +291,6 @@ def test_models_without_host_nodes_stay_in_the_server(
     assert isinstance(executor, ForeignExecutor)
 
 
-def _stepped(node: NodeProto, constants: dict[int, Array], declared: tuple[int, ...],
-             *shapes: tuple[int, ...]) -> Program:  # fmt: skip
-    """Return a program of one host step over inputs of shapes, then constants."""
-    inputs = tuple(range(10, 10 + len(shapes)))
-    arrays = {
-        number: ArrayInfo(FLOATS, shape) for number, shape in zip(inputs, shapes, strict=True)
-    }
-    ports = tuple(Port(f"x{number}", FLOATS, arrays[number].shape) for number in inputs)
-    step = HostStep(-1, node.SerializeToString(), (*inputs, *constants), (1,), 17)
-    arrays |= {number: ArrayInfo(array.dtype, array.shape) for number, array in constants.items()}
-    arrays[1] = ArrayInfo(FLOATS, declared)
-    return Program("p", "telum1", ports, (Port("y", FLOATS, declared),), inputs, (1,), arrays, {},
-                   constants, (step,))  # fmt: skip
-
-
-def _numbers(*numbers: int) -> Array:
-    return np.array(numbers, np.int64)
-
-
-make = helper.make_node
-DECLARED = {
-    "add": _stepped(make("Add", ["a", "b"], ["y"]), {}, (3, 4), (3, 1), (4,)),
-    "pad": _stepped(make("Pad", ["a", "p"], ["y"]), {2: _numbers(1, 2)}, (6,), (3,)),
-    "expand": _stepped(make("Expand", ["a", "s"], ["y"]), {2: _numbers(5, 1)}, (5, 3), (3,)),
-    "concat": _stepped(make("Concat", ["a", "b"], ["y"], axis=0), {}, (7,), (3,), (4,)),
-}
-LARGER = {
-    "expand": _stepped(make("Expand", ["a", "s"], ["y"]), {2: _numbers(9, 3)}, (5, 3), (3,)),
-    "pad": _stepped(make("Pad", ["a", "p"], ["y"]), {2: _numbers(1, 1 << 40)}, (6,), (3,)),
-    "shape of a run": _stepped(make("Expand", ["a", "s"], ["y"]), {}, (3,), (3,), (1,)),
-    "broadcast": _stepped(make("Add", ["a", "b"], ["y"]), {}, (4,), (3, 1), (4,)),
-    "concat": _stepped(make("Concat", ["a", "a"], ["y"], axis=0), {}, (3,), (3,), (3,)),
-    "unknown": _stepped(make("Identity", ["a"], ["y"]), {}, (-1,), (3,)),
-    "operator": _stepped(make("NonZero", ["a"], ["y"]), {}, (3,), (3,)),
-    "tensor inside": _stepped(
-        make("Cast", ["a"], ["y"], to=1, extra=numpy_helper.from_array(np.ones(3))), {}, (3,), (3,)
-    ),
-    "domain": _stepped(make("Add", ["a", "b"], ["y"], domain="ai.onnx.ml"), {}, (3,), (3,), (3,)),
-    "garbage": replace(
-        _stepped(make("Identity", ["a"], ["y"]), {}, (3,), (3,)),
-        steps=(HostStep(-1, b"\xff\xff", (10,), (1,), 17),),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_declared_steps(name: str) -> None:
-    """Steps whose outputs follow from shapes and constants are run by the server."""
-    program = DECLARED[name]
-    assert only_declared(program)
-    feeds = {port.name: np.ones(port.shape, np.float32) for port in program.inputs}
-    result = ForeignExecutor(program, Guest(GUEST), SHORTCUTS).run(feeds)
-    assert result.outputs["y"].shape == program.outputs[0].shape
-
-
-@pytest.mark.parametrize("name", LARGER)
-def test_steps_that_may_take_more_go_to_a_worker(name: str) -> None:
-    """Whatever is larger than declared, or not understood, is not run by the server."""
-    assert not only_declared(LARGER[name])
-
-
-def test_a_false_declaration_fails_the_run() -> None:
-    """A value of another shape than declared ends the run before it is used."""
-    node = make("Slice", ["a", "from", "to"], ["y"])
-    program = _stepped(node, {2: _numbers(0), 3: _numbers(3)}, (1,), (3,))
-    assert only_declared(program)
-    with pytest.raises(StepFailed, match="do not fit together"):
-        ForeignExecutor(program, Guest(GUEST)).run({"x10": np.ones(3, np.float32)})
-
-
 def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None:
     """A run beyond the limit by its own declaration is not the server's."""
     program = DECLARED["add"]
@@ -402,14 +329,14 @@ def test_a_size_of_a_run_is_felt_by_nobody(server: Running) -> None:
     created = client.stub.CreateNetwork(client.upload(data, program_bytes=len(data)))
     handle = created.network.name
     assert client.init(handle)
-    (output,) = client.infer(handle, n=_numbers(1000)).outputs
+    (output,) = client.infer(handle, n=numbers(1000)).outputs
     assert np.frombuffer(output.data, np.float32).tolist() == [1000]
     failed = refused(grpc.StatusCode.ABORTED, "NETWORK_FAILED")
     with Bystander(server.channel) as bystander, failed:
-        client.infer(handle, n=_numbers(1 << 30))
+        client.infer(handle, n=numbers(1 << 30))
     assert bystander.longest < 2
     assert resident() - before < 256 << 20
-    (output,) = client.infer(handle, n=_numbers(7)).outputs
+    (output,) = client.infer(handle, n=numbers(7)).outputs
     assert np.frombuffer(output.data, np.float32).tolist() == [7]
     client.close()
 

@@ -15,6 +15,7 @@ from threading import Lock
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import Weight, signature_of
@@ -35,6 +36,7 @@ from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
 
 _log = logging.getLogger("nnpa.sandbox")
+_LOOK_SECONDS = 0.02  # between looks whether somebody waits for a compilation
 
 
 class RemotePlan:
@@ -103,11 +105,13 @@ class RemotePlan:
         concrete = concrete_shapes(self.inputs, shapes)
         executor = self._compiled(concrete)
         if executor is None:
-            with self._turn:  # runs of other shapes do not wait
-                executor = self._compiled(concrete)
-                if executor is None:
-                    executor = self._compile(concrete)
-                    self._keep(concrete, executor)
+            while not self._turn.acquire(timeout=_LOOK_SECONDS):
+                go_on()  # runs of shapes that were compiled do not wait
+            try:
+                executor = self._compiled(concrete) or self._compile(concrete)
+                self._keep(concrete, executor)
+            finally:
+                self._turn.release()
         return executor
 
     def _compiled(self, concrete: tuple[tuple[int, ...], ...]) -> ProgramRunner | None:

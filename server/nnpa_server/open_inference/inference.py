@@ -114,11 +114,18 @@ class Inference:
     def infer(self, request: InferRequest, context: Caller) -> InferResponse:
         """Run a model once."""
         began = time.perf_counter_ns()
+        set_check(CancellationCheck(context))
+        try:
+            return self._infer(request, context, began)
+        finally:
+            set_check(None)
+
+    def _infer(self, request: InferRequest, context: Caller, began: int) -> InferResponse:
         checked = self._read(request)
         model = checked.model
         require_machine(checked.executor.program.machine)
-        runs_here = isinstance(checked.executor, Executor)
-        set_check(CancellationCheck(context) if runs_here else _LeftAlone(context))
+        if not isinstance(checked.executor, Executor):
+            set_check(_LeftAlone(context))
         try:
             with ExitStack() as held:
                 shared = SharedMemory(self._regions, context, held)
@@ -132,8 +139,6 @@ class Inference:
         except Exception:
             model.statistics.failed(time.perf_counter_ns() - began)
             raise
-        finally:
-            set_check(None)
 
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int

@@ -100,6 +100,10 @@ class RemotePlan:
         plan._decoder = Decoder(self._decoder.constants)
         return plan
 
+    def retire(self) -> None:
+        """End the workers as soon as they are idle."""
+        self._workers.retire()
+
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
         concrete = concrete_shapes(self.inputs, shapes)

@@ -376,7 +376,7 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    end_in_time(signals, config.drain_timeout)
+    end_in_time(signals, config.drain_timeout, server.interceptor.write_access_log)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip

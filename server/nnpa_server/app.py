@@ -248,7 +248,6 @@ class Server:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         address = self.config.health_listen
-
         bound = listen(server, address, self.config)
         server.start()
         return bound

@@ -183,7 +183,7 @@ def kill_while_publishing(tmp_path: Path, kills: int, seed: int) -> int:
     names = [name for publisher in publishers for name in publisher.allowed]
     delays = random.Random(seed)
     for _ in range(kills + 1):
-        flags = (*ANY_PORT, "--state", f"{tmp_path}/state")
+        flags = (*ANY_PORT, "--state", f"{tmp_path}/state", "--sandbox", "off")  # many changes
         with serving(tmp_path, *flags) as server:
             caller = Caller(server.address)
             wait_ready(caller)

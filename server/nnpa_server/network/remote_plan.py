@@ -14,6 +14,7 @@ from threading import Lock
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import ForeignExecutor, Weight, signature_of
@@ -30,7 +31,7 @@ from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow, go_on
+from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow
 
 _log = logging.getLogger("nnpa.sandbox")
 _SECONDS = 120

@@ -80,13 +80,13 @@ def _layer(direction: int, **changed: Ztensor) -> dict[str, Any]:
 
 @pytest.mark.parametrize("output", ["hn_output", "cf_output"])
 def test_an_output_without_a_backward_half_ends_the_program(output: str) -> None:
-    """Without precheck an output of BIDIR as wide as h0 has no room behind, and nobody writes."""
+    """A buffer of BIDIR as wide as h0 has no room for both halves, and nobody writes behind it."""
     narrow = _tensor(1, 1, 40, 4)
     with pytest.raises(ProgramCheck) as caught:
         run(guest(), "lstm", _layer(2, **{output: narrow}))
-    assert caught.value.kind == "data"
-    assert caught.value.refusal.field == f"{output}.transformed_desc.dim1"
-    assert caught.value.refusal.constraint == "lstm_c9"
+    assert caught.value.kind == "access"
+    assert caught.value.refusal.field == f"{output}.buffer"
+    assert caught.value.refusal.constraint == "pipeline_c11"
 
 
 def test_both_halves_fit_where_there_are_two() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of the program: what the library reads of it, writes to it, and leaves in malloc's."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.libzdnn import toolchain
 from tests.libzdnn.toolchain import TRANSFERS, Prefix
 
 PROGRAMS = Path(__file__).parent / "programs"
+RECORD_BYTES = 192
 VALGRIND = ("valgrind", "--quiet", "--error-exitcode=99", "--undef-value-errors=yes")
 Run = Callable[..., str]
 
@@ -81,6 +83,20 @@ def test_concatenated_weights_of_other_rows(run: Run) -> None:
         "halves 00000000 00000000 same 1",
         "odd halves 00040001",
     ]
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS)
+def test_calls_leave_malloc_alone(run: Run, transfer: str) -> None:
+    """Connection, session and messages take no memory of malloc and leave nothing in it.
+
+    What is used is the record of a thread's destructors, which is the C library's.
+    """
+    assert run("heap", "0") == "right: used 0, freed 0, mapped 0, leavings 0\n"
+    for rounds in ("1", "50"):
+        printed = run("heap", rounds, ZDNN_TRANSFER=transfer)
+        used = re.fullmatch(r"right: used (\d+), freed 0, mapped 0, leavings 0\n", printed)
+        assert used is not None, printed
+        assert int(used[1]) <= RECORD_BYTES
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)

@@ -248,7 +248,6 @@ class Server:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         address = self.config.health_listen
-
         bound = listen(server, address, self.config)
         server.start()
         return bound
@@ -377,7 +376,7 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    end_in_time(signals, config.drain_timeout)
+    end_in_time(signals, config.drain_timeout, server.interceptor.write_access_log)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip

@@ -15,7 +15,10 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
+
+from nnpa_server.logs import flush
 
 _OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
 _log = logging.getLogger("nnpa.server")
@@ -67,10 +70,11 @@ class Signals:
         threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def end_in_time(signals: Signals, drain_timeout: float) -> None:
+def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[], object]) -> None:
     """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
 
-    Should a thread keep the interpreter's lock so long, C ends the process.
+    `last_words` writes what is not in the log yet. Should a thread keep the interpreter's lock so
+    long, C ends the process.
     """
     until = time.monotonic() + drain_timeout + _OVERTIME
 
@@ -78,6 +82,7 @@ def end_in_time(signals: Signals, drain_timeout: float) -> None:
         while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
             pass
         _log.warning("ended at once, calls were cut off")
+        last_words()
         end_now()
 
     threading.Thread(target=watch, name="end", daemon=True).start()
@@ -87,6 +92,5 @@ def end_in_time(signals: Signals, drain_timeout: float) -> None:
 
 def end_now() -> None:
     """End the process without waiting for threads."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
+    flush()
     os._exit(0)

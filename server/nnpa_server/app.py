@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,7 @@ from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
-from nnpa_server.rpc.signals import Signals, end_in_time, end_now
+from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
@@ -308,8 +309,10 @@ class Server:
         Sessions that are still open are logged, and freed.
         """
         self.refuse_calls()
+        until = time.monotonic() + self.config.drain_timeout
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
+        wait_for_quiet(self.interceptor.last_busy, until)
         self.traces.close()
         if self.pool is not None:
             self.pool.close()

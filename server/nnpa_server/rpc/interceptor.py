@@ -128,7 +128,10 @@ class Interceptor(ServerInterceptor):
                 self._ended.wait(timeout / 10)
 
     def last_busy(self) -> float:
-        """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
+        """Return when a call last ran, or was refused by the drain: now, if one runs.
+
+        In seconds of the monotonic clock.
+        """
         with self._lock:
             return time.monotonic() if self._busy() else self._last_left
 
@@ -341,10 +344,11 @@ class Interceptor(ServerInterceptor):
             call.context.abort_with_status(refused.status(*trailing_metadata(call)))
 
     def _leave(self, call: Call) -> None:
+        if call.entered or self._draining:
+            self._last_left = time.monotonic()
         if call.entered:
             with self._lock:
                 self._running -= 1
-                self._last_left = time.monotonic()
                 if call.streaming:
                     self._streams.discard(call)
                 if self._draining:

@@ -21,6 +21,8 @@ from types import FrameType
 from nnpa_server.logs import flush
 
 _OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
+_QUIET = 0.1  # seconds without a call, after which clients have heard that the server drains
+_QUIET_TIMEOUT = 0.5  # seconds that calls are still refused when none runs any more
 _log = logging.getLogger("nnpa.server")
 
 
@@ -68,6 +70,13 @@ class Signals:
             self._sender.send(bytes([signal.SIGTERM]))
 
         threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
+    """Wait until no call has come for a moment: gRPC cancels calls that come while it stops."""
+    until = min(until, time.monotonic() + _QUIET_TIMEOUT)
+    while (left := min(until, last_busy() + _QUIET) - time.monotonic()) > 0:
+        time.sleep(left)
 
 
 def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[], object]) -> None:

@@ -20,6 +20,7 @@ from nnpa_server.config import (
     Tls,
     is_local,
     kernel_cache,
+    leave_out_telemetry,
     parse_inference_listen,
     parse_listen,
     parse_message_timeout,
@@ -186,7 +187,7 @@ _COUNT = {"type": click.IntRange(1)}
 @_flag(
     "--sandbox",
     "auto",
-    "Compile models in confined processes: as far as the kernel can, or not at all without it.",
+    "Host models in confined processes: as far as the kernel can, or not at all without it.",
     type=click.Choice(("auto", "require", "off")),
 )
 @click.option(
@@ -221,6 +222,7 @@ def main(
     if notice := kernel_cache():
         _log.warning("%s", notice)
     leave_out_scipy()
+    leave_out_telemetry()
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all  # after the cache is chosen
 

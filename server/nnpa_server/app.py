@@ -128,7 +128,7 @@ class Server:
         self.saved = (
             None if config.state is None else SavedModels(config.state, config.max_state_bytes)
         )
-        self.pool = network.make_pool(config.sandbox)
+        self.pools = network.make_pools(config.sandbox, config.shortcuts)
         self._offer_models()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         if config.offers_reflection:
@@ -144,7 +144,7 @@ class Server:
                 self.models_ready,
                 config.shortcuts,
                 self.saved,
-                None if self.pool is None else network.compile_in(self.pool, config.shortcuts),
+                None if self.pools is None else network.compile_in(self.pools, config.shortcuts),
             )
         )
         handlers = open_inference.handlers_of(lambda: self.models.get().service)
@@ -158,7 +158,7 @@ class Server:
             self.repository,
             lambda: None if config.no_model_control else self.models.get().loader,
             config.shortcuts,
-            self.pool,
+            self.pools,
         )
 
     @property
@@ -314,8 +314,8 @@ class Server:
         self.interceptor.hang_up()
         wait_for_quiet(self.interceptor.last_busy, until)
         self.traces.close()
-        if self.pool is not None:
-            self.pool.close()
+        if self.pools is not None:
+            self.pools.close()
         stopped = self._grpc.stop(_GRACE)
         if self.listener is not None:
             self.listener.stop(_GRACE)

@@ -251,9 +251,19 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
+def kernel_environment() -> dict[str, str]:
+    """Return what says where compiled kernels are kept and for which processors, for a process."""
+    return {name: text for name, text in os.environ.items() if name.startswith("NUMBA_")}
+
+
 def kernel_cache() -> str:
     """Choose where compiled kernels are kept; return what an operator should know, or nothing.
 
     Call it before the emulator is imported.
     """
     return choose(os.environ)
+
+
+def leave_out_telemetry() -> None:
+    """Have ONNX Runtime, when it is imported, start no thread that reports its use."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -43,13 +43,26 @@ class Case:
 @lru_cache(maxsize=1)
 def cases() -> dict[str, Case]:
     """Return the cases whose model has a mapped operator, by name, one data set after the other."""
+    mapped = [case for case in _collected() if _operators(case.model) & set(OPERATORS)]
+    return {case.name: _case(case) for case in mapped}
+
+
+def cases_by_operator() -> dict[str, list[Case]]:
+    """Return the cases of one node by its operator, mapped or not."""
+    by_operator: dict[str, list[Case]] = {}
+    for case in _collected():
+        if len(case.model.graph.node) == 1:
+            by_operator.setdefault(case.model.graph.node[0].op_type, []).append(_case(case))
+    return by_operator
+
+
+@lru_cache(maxsize=1)
+def _collected() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite computes infinities on purpose
         from onnx.backend.test.case.node import collect_testcases
 
-        actual = [case for case in collect_testcases(None) if case.model is not None]
-    mapped = [case for case in actual if _operators(case.model) & set(OPERATORS)]
-    return {case.name: _case(case) for case in mapped}
+        return [case for case in collect_testcases(None) if case.model is not None]
 
 
 def _operators(model: Any) -> set[str]:

@@ -20,15 +20,15 @@ from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.program import ModelRefused
 from nnpa_server.app import Server
 from nnpa_server.config import Limits
-from nnpa_server.network import make_pool
+from nnpa_server.network import Pools, make_pools
 from nnpa_server.network.compiling import Compiler
-from nnpa_server.network.remote_plan import Compilation, RemotePlan
+from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import Pool
-from nnpa_server.sandbox.process import JobLimits, allow, go_on
+from nnpa_server.sandbox.process import JobLimits, allow
 from onnx import ModelProto, helper
 
 from tests.network import real_models, small_models
@@ -93,18 +93,18 @@ def slow() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def pools() -> Iterator[Pools]:
     """Workers of the module."""
-    workers = make_pool("auto")
+    workers = make_pools("auto")
     assert workers is not None
     yield workers
     workers.close()
 
 
 @pytest.fixture(scope="module")
-def compilation(pool: Pool) -> Compilation:
-    """A worker that compiles for nobody in particular."""
-    return Compilation(Owner(pool), allow, go_on)
+def workers(pools: Pools) -> Workers:
+    """Workers of nobody in particular."""
+    return make_workers(pools)
 
 
 @pytest.fixture
@@ -117,11 +117,11 @@ def server() -> Iterator[Running]:
 
 @pytest.mark.parametrize("machine", ["telum1", "telum2"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_programs(name: str, machine: str, compilation: Compilation) -> None:
+def test_the_same_programs(name: str, machine: str, workers: Workers) -> None:
     """What a worker compiles is what this process compiles: steps, weights, results."""
     data, options = MODELS[name](), ImportOptions()
     here = OnnxPlan(data, Guest(find_machine(machine)), options)
-    there = RemotePlan(data, Guest(find_machine(machine)), options, compilation)
+    there = RemotePlan(data, Guest(find_machine(machine)), options, workers)
     assert (there.name, there.inputs, there.outputs) == (here.name, here.inputs, here.outputs)
     assert there.signature == here.signature
     expected, got = here.executor({}), there.executor({})
@@ -146,28 +146,28 @@ def _sample(
     return np.asarray(drawn).astype(dtype)
 
 
-def test_what_is_imported_late_is_imported_before(compilation: Compilation) -> None:
+def test_what_is_imported_late_is_imported_before(workers: Workers) -> None:
     """A worker that cannot open files compiles what needs modules that NumPy imports late."""
     nodes = [helper.make_node("Pow", ["x", "e"], ["y"], "power")]
     ends = ("x", np.float32, [2, 3]), ("y", np.float32, [2, 3])
     data = small_models.model(nodes, [ends[0]], [ends[1]], {"e": np.array(2, np.float32)})
     options, guest = ImportOptions(offload_integer=True), Guest(find_machine("telum2"))
-    RemotePlan(data.SerializeToString(), guest, options, compilation).executor({})
+    RemotePlan(data.SerializeToString(), guest, options, workers).executor({})
 
 
-def test_names_that_are_no_text_are_refused(compilation: Compilation) -> None:
+def test_names_that_are_no_text_are_refused(workers: Workers) -> None:
     """What ONNX reads and messages do not take is MODEL_INVALID, and no failure of ours."""
     model = small_models.dense()
     model.graph.name = "strange"
     data = model.SerializeToString().replace(b"strange", b"str\xffnge")
     with pytest.raises(ModelRefused, match="a name is no UTF-8"):
-        RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), compilation)
+        RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
 
 
-def test_other_weights(compilation: Compilation) -> None:
+def test_other_weights(workers: Workers) -> None:
     """Weights are replaced by the worker, and keep the signature."""
     data = small_models.dense().SerializeToString()
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), compilation)
+    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     parts = [bytes(len(weight.data)) for weight in plan.weights()]
     changed = plan.with_weights(parts)
     assert changed.signature == plan.signature
@@ -175,21 +175,21 @@ def test_other_weights(compilation: Compilation) -> None:
     assert not ran.outputs["y"].any()
 
 
-def test_refusals_are_those_of_this_process(compilation: Compilation) -> None:
+def test_refusals_are_those_of_this_process(workers: Workers) -> None:
     """Reason and node of a model that cannot be hosted come back as they are."""
     data = small_models.dense().SerializeToString()
     for broken in (b"", data[:-3], b"\xff" * 50, looped_bomb()[:60]):
         with pytest.raises(ModelRefused) as here:
             OnnxPlan(broken, Guest(find_machine("telum1")))
         with pytest.raises(ModelRefused) as there:
-            RemotePlan(broken, Guest(find_machine("telum1")), ImportOptions(), compilation)
+            RemotePlan(broken, Guest(find_machine("telum1")), ImportOptions(), workers)
         assert (here.value.reason, here.value.node) == (there.value.reason, there.value.node)
 
 
-def test_shapes_that_come_again_share_constants(compilation: Compilation) -> None:
+def test_shapes_that_come_again_share_constants(workers: Workers) -> None:
     """Sticks of weights are kept once, whatever number of programs has them."""
     data = small_models.dense().SerializeToString()
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), compilation)
+    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({"x": (1, 4)})
     before = plan.nbytes
     plan.executor({"x": (2, 4)})
@@ -254,8 +254,9 @@ def test_a_bomb_is_not_published(server: Running) -> None:
 
 def leased(server: Running) -> set[int]:
     """Return the process ids of workers that have owners."""
-    assert server.server.pool is not None
-    return {worker.pid for worker in getattr(server.server.pool, "_leased")}  # noqa: B009
+    assert server.server.pools is not None
+    pool = server.server.pools.compilers
+    return {worker.pid for worker in getattr(pool, "_leased")}  # noqa: B009
 
 
 def await_none(pids: set[int]) -> bool:
@@ -387,8 +388,9 @@ CHANGES: dict[str, Callable[[Message], Message]] = {
 
 def use(owner: Owner) -> None:
     """Import a model, compile it, and read its weights."""
-    data, compilation = small_models.dense().SerializeToString(), Compilation(owner, allow, go_on)
-    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), compilation)
+    data = small_models.dense().SerializeToString()
+    workers = Workers(owner, owner, allow, lambda: 1 << 30)
+    plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({})
     plan.weights()
 
@@ -435,14 +437,14 @@ def test_a_server_that_requires_what_is_missing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(confinement, "missing", lambda: ("Landlock",))
     with pytest.raises(NotConfined, match="the kernel lacks Landlock"):
         Server(replace(CONFIG, sandbox="require"))
-    assert make_pool("off") is None
+    assert make_pools("off") is None
 
 
 def test_without_a_sandbox(caplog: pytest.LogCaptureFixture) -> None:
     """`--sandbox off` compiles in the server's process."""
     running = Running(replace(CONFIG, sandbox="off"))
     try:
-        assert running.server.pool is None
+        assert running.server.pools is None
         client = Client(running.channel)
         assert client.create(small_models.dense()).network.name
         client.close()

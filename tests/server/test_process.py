@@ -472,3 +472,25 @@ def test_health_answers_while_kernels_are_compiled(tmp_path: Path) -> None:
         while "kernels of " not in server.log_text():
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_onnx_runtime_starts_no_thread() -> None:
+    """A server that imports ONNX Runtime for a model has no thread more, which would report it."""
+    code = """
+import os, sys
+from nnpa_server import __main__, app
+
+def serve(config):
+    before = len(os.listdir("/proc/self/task"))
+    import onnxruntime
+    print(len(os.listdir("/proc/self/task")) - before)
+    return 0
+
+app.serve = serve
+__main__.main(["--listen", "unix:/unused.sock"])
+"""
+    run = [sys.executable, "-c", code]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    ended = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
+    assert ended.stdout == "0\n"

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -371,5 +372,144 @@ def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
             pool.lease(give_up)
         pool.give_back(first)
         assert ask(pool.lease(give_up), "echo") == b"echo"
+    finally:
+        pool.close()
+
+
+def test_who_waits_gets_the_worker_that_is_idle_for_longest() -> None:
+    """Idle owners lose their workers where all are taken; an owner with a job does not."""
+    pool = Pool(PROGRAM, {}, max_leased=2)
+    owners = [Owner(pool, idle_seconds=60) for _ in range(3)]
+    try:
+        first, second = pid_of(owners[0]), pid_of(owners[1])
+        assert pid_of(owners[0]) == first
+        assert pid_of(owners[2]) not in (first, second)
+        assert is_gone(second)
+        assert pid_of(owners[0]) == first
+    finally:
+        pool.close()
+
+
+def test_a_group_has_half_of_the_workers() -> None:
+    """Owners of one group leave room to others, and lose their own idle workers first."""
+    pool = Pool(PROGRAM, {}, max_leased=4)
+    owners = [Owner(pool, idle_seconds=60, group="alice") for _ in range(3)]
+    bob = Owner(pool, idle_seconds=60, group="bob")
+    try:
+        begin_silence(owners[0])
+        begin_silence(owners[1])
+        with pytest.raises(InterruptedError):
+            owners[2].run(Message(b"pid"), LIMITS, reserve=allow, check=give_up_after(0.3))
+        first = pid_of(bob)
+        owners[1].close()
+        assert pid_of(owners[2])
+        assert pid_of(bob) == first
+        third = pid_of(owners[2])
+        assert pid_of(Owner(pool, group="alice")) != third
+        assert is_gone(third)
+        assert pid_of(bob) == first
+    finally:
+        pool.close()
+
+
+def begin_silence(owner: Owner) -> None:
+    """Begin a job that does not end, in a thread of its own."""
+
+    def work() -> None:
+        with suppress(WorkerFailed, PoolClosed):
+            owner.run(Message(b"answer silence"), LIMITS, reserve=allow, check=go_on)
+
+    threading.Thread(target=work, daemon=True).start()
+    deadline = time.monotonic() + 30
+    while not is_leased(owner) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def is_leased(owner: Owner) -> bool:
+    """Tell whether an owner has a worker."""
+    return vars(owner)["_worker"] is not None
+
+
+def give_up_after(seconds: float) -> Callable[[], None]:
+    """Return a check that raises after so many seconds."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise InterruptedError("the client went away")
+
+    return check
+
+
+def test_who_waits_for_a_start_may_leave() -> None:
+    """A client that goes while its worker starts is let go at once; the worker is a spare."""
+    pool = Pool(PROGRAM, {})
+    try:
+        begin_time = time.monotonic()
+        with pytest.raises(InterruptedError):
+            pool.lease(give_up_after(0.0))
+        assert time.monotonic() - begin_time < 0.1
+        deadline = time.monotonic() + 30
+        while not pool.spares and time.monotonic() < deadline:
+            time.sleep(0.01)
+        spares = pool.spares
+        assert pool.lease().pid in spares
+    finally:
+        pool.close()
+
+
+def test_the_servers_own_calls_go_first(shared: WorkerProcess) -> None:
+    """A worker that computes leaves the processors to the server."""
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, shared.pid) == min(19, mine + 5)
+
+
+def test_an_owner_that_is_freed_gives_its_worker_back() -> None:
+    """`retire` ends the worker soon, from whatever thread frees its owner."""
+    pool = Pool(PROGRAM, {})
+    try:
+        owner = Owner(pool, idle_seconds=60)
+        pid = pid_of(owner)
+        owner.retire()
+        assert await_end(pid)
+        assert pid_of(owner) != pid
+    finally:
+        pool.close()
+
+
+def test_a_turn_keeps_others_waiting() -> None:
+    """Jobs of one turn follow each other; another thread's job comes after them."""
+    pool = Pool(PROGRAM, {})
+    owner = Owner(pool, idle_seconds=60)
+    order: list[str] = []
+
+    def work() -> None:
+        pid_of(owner)
+        order.append("other")
+
+    try:
+        with owner.turn(go_on):
+            thread = threading.Thread(target=work)
+            thread.start()
+            for _ in range(3):
+                pid_of(owner)
+                order.append("mine")
+        thread.join()
+        assert order == ["mine"] * 3 + ["other"]
+    finally:
+        pool.close()
+
+
+def test_spares_end_when_nobody_wants_them() -> None:
+    """A worker that waits for long goes; the next owner gets a new one."""
+    pool = Pool(PROGRAM, {}, spare_seconds=0.2)
+    try:
+        pool.warm_up()
+        deadline = time.monotonic() + 10
+        while not pool.spares and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (spare,) = pool.spares
+        assert await_end(spare)
+        assert ask(pool.lease(), "echo") == b"echo"
     finally:
         pool.close()

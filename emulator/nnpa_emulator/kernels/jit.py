@@ -177,6 +177,24 @@ def use_reference() -> None:
             setattr(import_module(f"{_PACKAGE}.{module}"), function, entry.reference)
 
 
+def compile_no_more() -> None:
+    """Have references compute from now on what no kernel is compiled for, in the whole process.
+
+    For a process that can open no files, without which Numba does not compile.
+    """
+    if not load():
+        return
+    with _lock:
+        _put(*_waiting)
+        for entry in KERNELS.values():
+            vars(entry.compiled())["_compile_for_args"] = _returning(entry.reference)
+
+
+def _returning(reference: Callable[..., Any] | None) -> Callable[..., Callable[..., Any] | None]:
+    """Return what Numba calls where a kernel is not compiled for arguments: it calls the result."""
+    return lambda *_arguments, **_names: reference
+
+
 def load() -> bool:
     """Import Numba, unless references are used; tell whether it is there.
 

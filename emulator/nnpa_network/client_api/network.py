@@ -31,7 +31,7 @@ from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
-from nnpa_network.running.executor import Executor
+from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed, Violation
 
 _TYPE, _CODE = ErrorType, ErrorCode
@@ -86,7 +86,7 @@ class Network:
         return self.plan.nbytes + self._slots
 
     @property
-    def executor(self) -> Executor:
+    def executor(self) -> ProgramRunner:
         """What runs one batch."""
         return self._executor
 
@@ -320,7 +320,7 @@ def _shapes(plan: Plan, options: Options) -> dict[str, tuple[int, ...]]:
 
 
 def _io(
-    plan: Plan, executor: Executor, options: Options
+    plan: Plan, executor: ProgramRunner, options: Options
 ) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
     """Describe inputs and outputs of one batch; refuse formats that they cannot have."""
     program = executor.program

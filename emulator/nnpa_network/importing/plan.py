@@ -4,7 +4,8 @@
 An imported ONNX model is one; so is a program that came without its model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
@@ -13,8 +14,9 @@ import numpy as np
 from nnpa_emulator import Guest, Ztensor
 from nnpa_emulator.machine import page_memory
 
-from nnpa_network.program import Array, ModelRefused, Port, Program
-from nnpa_network.running.executor import Executor
+from nnpa_network.program import ABSENT, Array, ModelRefused, Port, Program, writes
+from nnpa_network.running.executor import Executor, ProgramRunner
+from nnpa_network.running.host import Kernel
 from nnpa_network.running.observed import Observer
 from nnpa_network.running.results import Result, StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
@@ -73,38 +75,77 @@ class Plan(Protocol):
         """Return the network with other weights of the same sizes; raise `ModelRefused`."""
         ...
 
-    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
         ...
 
 
+@contextmanager
+def requiring_fit() -> Generator[None]:
+    """Fail the run of a program that was not compiled here where its steps do not fit together."""
+    try:
+        yield
+    except ModelRefused:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        text = "the steps of the program do not fit together"
+        raise StepFailed("", "program", 0, text) from error
+
+
 class ForeignExecutor(Executor):
-    """An executor of a program that was not compiled here: what does not fit fails the run."""
+    """An executor of a program that was not compiled here: what does not fit fails the run.
+
+    So does an output of a host step that is not as large as the program declares.
+    """
+
+    def __init__(
+        self, program: Program, guest: Guest, shortcuts: Collection[str] = SHORTCUTS
+    ) -> None:
+        super().__init__(program, guest, shortcuts)
+        for index, kernel in self._loaded.kernels.items():
+            outputs = [number for number in writes(program.steps[index]) if number != ABSENT]
+            shapes = [program.arrays[number].shape for number in outputs]
+            self._loaded.kernels[index] = _requiring_shapes(kernel, shapes)
 
     def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
         """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`."""
-        try:
+        with requiring_fit():
             return super().run(inputs, observer)
-        except ModelRefused:
-            raise
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-            text = "the steps of the program do not fit together"
-            raise StepFailed("", "program", 0, text) from error
+
+
+def _requiring_shapes(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> Kernel:
+    """Return a kernel that fails where an output has another shape, -1 for any size."""
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        results = kernel(arrays)
+        for array, shape in zip(results, shapes, strict=True):
+            if array.shape != shape and (
+                -1 not in shape
+                or len(array.shape) != len(shape)
+                or any(dim not in (-1, size) for size, dim in zip(array.shape, shape, strict=True))
+            ):
+                raise ValueError(f"an output of shape {array.shape}, declared as {shape}")
+        return results
+
+    return run
 
 
 class ProgramPlan:
-    """A program that came without its model: one set of shapes, constants for weights."""
+    """A program that came without its model: one set of shapes, constants for weights.
+
+    `load` makes it ready to run.
+    """
 
     def __init__(
         self,
         program: Program,
         guest: Guest,
         signature: str,
-        shortcuts: frozenset[str] = SHORTCUTS,
+        load: Callable[[Program, Guest], ProgramRunner] = ForeignExecutor,
     ) -> None:
         self.program, self.guest, self.signature = program, guest, signature
-        self._shortcuts = shortcuts
-        self._executor = ForeignExecutor(program, guest, shortcuts)
+        self._load = load
+        self._executor = load(program, guest)
 
     @property
     def name(self) -> str:
@@ -142,9 +183,9 @@ class ProgramPlan:
             )
         }
         changed = replace(self.program, constants=constants)
-        return ProgramPlan(changed, self.guest, self.signature, self._shortcuts)
+        return ProgramPlan(changed, self.guest, self.signature, self._load)
 
-    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs; the program's inputs have the shapes that they have."""
         del shapes
         return self._executor

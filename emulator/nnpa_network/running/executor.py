@@ -2,7 +2,8 @@
 """A program on a guest: loaded once, then run any number of times, also at the same time."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
+from typing import Protocol
 
 from nnpa_emulator import Guest
 
@@ -10,10 +11,26 @@ from nnpa_network.program import AcceleratorStep, Array, ModelRefused, Program
 from nnpa_network.running.arrays import check_feed, count_nans
 from nnpa_network.running.composition import compose
 from nnpa_network.running.loading import LoadedProgram
-from nnpa_network.running.observed import Observer, run_observed
+from nnpa_network.running.observed import NodeEvent, Observer, run_by_node
 from nnpa_network.running.plain import Run
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
+
+
+class ProgramRunner(Protocol):
+    """What runs a program, in this process or in another."""
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        ...
+
+    def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
+        """Run once over named inputs; raise `ModelRefused` for wrong inputs, `StepFailed`.
+
+        Raise what the thread's check does: see `nnpa_emulator.interruption`.
+        """
+        ...
 
 
 class Executor:
@@ -39,11 +56,16 @@ class Executor:
 
         An observed run takes no shortcut.
         """
+        if observer is not None:
+            return _observed(self.run_by_node(inputs), observer)
         run = self._begin(inputs)
-        if observer is None:
-            self._run_program(run)
-        else:
-            run_observed(run, observer)
+        self._run_program(run)
+        return self._result(run)
+
+    def run_by_node(self, inputs: Mapping[str, Array]) -> Generator[NodeEvent, None, Result]:
+        """Run once without shortcuts, and yield before and after nodes; raise as `run` does."""
+        run = self._begin(inputs)
+        yield from run_by_node(run)
         return self._result(run)
 
     def _begin(self, inputs: Mapping[str, Array]) -> Run:
@@ -64,3 +86,13 @@ class Executor:
             for name, number in ids.items()
         }
         return Result(outputs, tuple(run.violations), nans, self._calls.copy())
+
+
+def _observed(events: Generator[NodeEvent, None, Result], observer: Observer) -> Result:
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+        observer(event)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a program node by node, with an observer that may read the values of the model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from nnpa_network.running.plain import Run, run_step
 class NodeEvent:
     """Before or after a node of the model; `read(name)` gives a value of it, None where not live.
 
-    `read` is valid only during the callback. Names are those of the model.
+    `read` is valid only until the next event. Names are those of the model.
     """
 
     node: int
@@ -28,20 +28,20 @@ class NodeEvent:
 Observer: TypeAlias = Callable[[NodeEvent], None]
 
 
-def run_observed(run: Run, observer: Observer) -> None:
-    """Run every step in order, with events around nodes; values live until their node's end."""
+def run_by_node(run: Run) -> Generator[NodeEvent]:
+    """Run every step in order, and yield before and after nodes; values live until their end."""
     steps, index = run.loaded.program.steps, 0
 
     def read(name: str) -> Array | None:
         return _read(run, name)
 
     for node in range(len(run.loaded.program.nodes)):
-        observer(NodeEvent(node, "before", read))
+        yield NodeEvent(node, "before", read)
         first = index
         while index < len(steps) and steps[index].node == node:
             run_step(run, index)
             index += 1
-        observer(NodeEvent(node, "after", read))
+        yield NodeEvent(node, "after", read)
         for dead in run.loaded.last_used[first:index]:
             run.release(dead)
     for remaining in range(index, len(steps)):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from nnpa_emulator import FUNCTIONS, Outcome, Status, Ztensor
 from nnpa_emulator import run as call
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.pipeline import allocate_sticks
 from nnpa_emulator.status import (
     Malformed,
@@ -73,7 +74,8 @@ def run_program(run: Run) -> None:
 
 
 def run_step(run: Run, index: int) -> None:
-    """Run one step, on the host or on the accelerator."""
+    """Run one step, on the host or on the accelerator, unless the thread's check raises."""
+    go_on()
     step = run.loaded.program.steps[index]
     if isinstance(step, HostStep):
         run_on_host(run, step, run.loaded.kernels[index])

@@ -19,6 +19,7 @@ import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor, widened
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
+from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
@@ -86,6 +87,7 @@ class PreparedSteps:
             buffers.generation, buffers.prepared = generation, [None] * len(self._stages)
         run.tensors.update(buffers.tensors)
         for index, stage in enumerate(self._stages):
+            go_on()
             prepared = buffers.prepared[index]
             if prepared is None or not prepared(run):
                 may_bind = prepared is None

@@ -78,13 +78,24 @@ def encode_job(
     verb: str, options: ImportOptions, guest: Guest, shapes: Mapping[str, tuple[int, ...]]
 ) -> bytes:
     """Return the line of a job."""
-    chosen = Options(
+    sizes = {name: list(shape) for name, shape in shapes.items()}
+    job = Job(verb=verb, options=option_facts(options), guest=guest_facts(guest), shapes=sizes)
+    return json.dumps(job).encode()
+
+
+def option_facts(options: ImportOptions) -> Options:
+    """Return options as JSON has them."""
+    return Options(
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
         max_bytes=options.max_bytes,
     )
-    facts = GuestFacts(
+
+
+def guest_facts(guest: Guest) -> GuestFacts:
+    """Return a guest as JSON has it."""
+    return GuestFacts(
         name=guest.machine.name,
         title=guest.machine.title,
         vector_nnp=guest.machine.vector_nnp,
@@ -95,8 +106,11 @@ def encode_job(
         jitter_seed=guest.jitter_seed,
         accumulate=guest.accumulate,
     )
-    sizes = {name: list(shape) for name, shape in shapes.items()}
-    return json.dumps(Job(verb=verb, options=chosen, guest=facts, shapes=sizes)).encode()
+
+
+def refusal_facts(refused: ModelRefused) -> bytes:
+    """Return a refusal as JSON."""
+    return json.dumps({"reason": refused.reason, "node": refused.node}).encode()
 
 
 def _queried(qaf: QueryResult) -> Queried:
@@ -112,7 +126,8 @@ def _queried(qaf: QueryResult) -> Queried:
     )
 
 
-def _guest(facts: GuestFacts) -> Guest:
+def make_guest(facts: GuestFacts) -> Guest:
+    """Return the guest of its facts, with storage of its own."""
     qaf = _query_result(facts["qaf"])
     guest = Guest(
         Machine(facts["name"], facts["title"], (), facts["vector_nnp"], qaf),
@@ -151,11 +166,10 @@ class Compiler:
         try:
             return self._answer(job, message)
         except UnicodeDecodeError:  # ONNX reads such names, messages take none
-            facts = {"reason": "the model is not valid: a name is no UTF-8", "node": ""}
-            return Message(REFUSED + json.dumps(facts).encode())
-        except ModelRefused as refused:
-            facts = {"reason": refused.reason, "node": refused.node}
-            return Message(REFUSED + json.dumps(facts).encode())
+            refused = ModelRefused("the model is not valid: a name is no UTF-8")
+        except ModelRefused as error:
+            refused = error
+        return Message(REFUSED + refusal_facts(refused))
 
     def _answer(self, job: Job, message: Message) -> Message:
         plan = self._plan(job, message)
@@ -183,7 +197,7 @@ class Compiler:
         key = sha256(choice + sha256(data).digest()).digest()
         if key not in self._plans:
             options = ImportOptions(**job["options"])
-            self._plans[key] = OnnxPlan(data, _guest(job["guest"]), options)
+            self._plans[key] = OnnxPlan(data, make_guest(job["guest"]), options)
             while len(self._plans) > _MAX_PLANS:
                 self._plans.popitem(last=False)
         return self._plans[key]

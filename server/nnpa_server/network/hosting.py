@@ -24,9 +24,8 @@ from nnpa_server.accelerator.describe import SERVER_VERSION
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_caller, read_options
-from nnpa_server.network.remote_plan import Compilation
-from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import Pool
+from nnpa_server.network.pools import Pools
+from nnpa_server.network.workers import Workers, make_workers
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.store import Session
 
@@ -46,20 +45,20 @@ class Hosted:
         )
         self._session = session
         self._shared: dict[str, Activations] = {}
-        self._owner: Owner | None = None
+        self._workers: Workers | None = None
 
     def close(self) -> None:
         """Drop everything: the session ends."""
-        if self._owner is not None:
-            self._owner.close()
+        if self._workers is not None:
+            self._workers.close()
         self.instances.clear()
         self._shared.clear()
 
-    def compilation(self, pool: Pool) -> Compilation:
-        """Return how models are compiled for the session: in its worker, within its quota."""
-        if self._owner is None:
-            self._owner = Owner(pool)
-        return Compilation(self._owner, self.memory.require, self.memory.check)
+    def workers(self, pools: Pools) -> Workers:
+        """Return the session's workers, which have what is left of its quota."""
+        if self._workers is None:
+            self._workers = make_workers(pools, self.memory.require, self.memory.room)
+        return self._workers
 
     def create(
         self,

@@ -17,9 +17,11 @@ from nnpa_network.reporting.accuracy_page import as_html
 from nnpa_network.reporting.probe import EDGE_SIZES, probe
 
 from nnpa_server.errors import invalid
+from nnpa_server.network.compiling import option_facts
 from nnpa_server.network.memory import NetworkMemory
 from nnpa_server.network.messages import read_feeds
 from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.running import ReportJob
 
 MAX_SAMPLES, MAX_SIZES = 1000, 32
 _MADE_UP = 16
@@ -34,6 +36,12 @@ def measure_accuracy(
     """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
     machines = _machines(request.machines)
     samples = _samples(request, plan, network, memory)
+    if isinstance(plan, RemotePlan):
+        job = _job("measure", plan, machines, html=request.html)
+        job["inputs"], job["samples"] = [port.name for port in plan.inputs], len(samples)
+        arrays = [sample[name] for sample in samples for name in job["inputs"]]
+        as_json_text, text, html = map(str, plan.report(job, arrays))
+        return pb.MeasureAccuracyResponse(json=as_json_text, html=html, text=text)
     report = measure(plan.data, samples, machines, plan.options, memory.allocate)
     return pb.MeasureAccuracyResponse(
         json=as_json(report),
@@ -50,8 +58,26 @@ def probe_network(
     if len(sizes) > MAX_SIZES or min(sizes) < 1:
         raise invalid("sizes", list(sizes[:8]), f"at most {MAX_SIZES} numbers above 0")
     machines = _machines(request.machines)
+    if isinstance(plan, RemotePlan):
+        job = _job("probe", plan, machines)
+        job["sizes"] = list(sizes)
+        return pb.ProbeNetworkResponse(json=json.dumps(plan.report(job)))
     rows = probe(plan.data, machines, sizes, plan.options, memory.allocate)
     return pb.ProbeNetworkResponse(json=json.dumps([asdict(row) for row in rows]))
+
+
+def _job(verb: str, plan: RemotePlan, machines: Sequence[str], *, html: bool = False) -> ReportJob:
+    """Return a report's job for a worker, without samples and sizes."""
+    return ReportJob(
+        verb=verb,
+        machines=list(machines),
+        options=option_facts(plan.options),
+        inputs=[],
+        samples=0,
+        texts={},
+        sizes=[],
+        html=html,
+    )
 
 
 def _machines(names: Sequence[str]) -> tuple[str, ...]:

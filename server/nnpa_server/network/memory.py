@@ -75,6 +75,12 @@ class NetworkMemory:
         """Refuse `size` bytes that a call is to take for itself; raises CallRefused."""
         self._session.reserve(size)
 
+    def room(self) -> int:
+        """Return the bytes that the session may still take, and those that its networks keep."""
+        session = self._session
+        used = session.stored_bytes + session.staged_bytes + session.pending_bytes
+        return session.limits.max_session_bytes - used + sum(self._kept.values())
+
     def _freed(self, size: int, call: int) -> None:
         """Count sticks no more that died before their call ended."""
         if call == self._call and self._patience is not None:

@@ -6,7 +6,7 @@ elements of text are decoded from bytes with checked lengths.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -176,6 +176,23 @@ def decode_text(data: Array, shape: tuple[int, ...]) -> Array:
         return array.reshape(shape)
     except (struct.error, ValueError) as error:
         raise NotProgram(f"{data.nbytes} bytes are no texts of shape {shape}") from error
+
+
+def pack(arrays: Iterable[Array]) -> tuple[tuple[Array, ...], dict[str, list[int]]]:
+    """Return arrays as they travel, and the shapes of those of text by their places."""
+    dense = tuple(arrays)
+    shapes = {
+        str(place): list(array.shape) for place, array in enumerate(dense) if array.dtype == _TEXT
+    }
+    return tuple(encode_text(array) if array.dtype == _TEXT else array for array in dense), shapes
+
+
+def unpack(arrays: Sequence[Array], shapes: Mapping[str, Sequence[int]]) -> tuple[Array, ...]:
+    """Return arrays that `pack` made ready; raise `NotProgram`, TypeError."""
+    return tuple(
+        decode_text(array, tuple(shapes[str(place)])) if str(place) in shapes else array
+        for place, array in enumerate(arrays)
+    )
 
 
 def _texts(data: bytes) -> Iterator[str]:

@@ -5,7 +5,8 @@ An operation is decoded by the function that decodes Execute's lists. A program 
 id must be written before it is read, and be of the kind that it is used as.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -35,6 +36,7 @@ from nnpa_network.program import (
     reads,
     writes,
 )
+from nnpa_network.running.host import HostError
 
 from nnpa_server.accelerator.decode import LiveIds, decode_operation
 from nnpa_server.accelerator.execute import describe, describe_ztensor
@@ -327,6 +329,17 @@ def _encode_step(step: Step) -> pb.Step:
             setattr(call, field.name, value)
     arrays = step.arguments.get("data", ())
     return pb.Step(node=step.node, operation=operation, arrays=arrays, result=step.result)
+
+
+@contextmanager
+def refusing_misfits() -> Generator[None]:
+    """Refuse a program whose steps cannot be made ready to run."""
+    try:
+        yield
+    except ModelRefused:
+        raise
+    except (DecodeError, HostError, ValueError, TypeError, LookupError, OverflowError) as error:
+        raise ModelRefused("the steps of the program do not fit together") from error
 
 
 def refused_model(error: ModelRefused) -> CallRefused:

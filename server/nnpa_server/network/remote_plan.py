@@ -4,11 +4,12 @@
 import json
 import logging
 import math
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 
 import numpy as np
@@ -17,88 +18,36 @@ from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.importing.onnx_import import ImportOptions
-from nnpa_network.importing.plan import ForeignExecutor, Weight, signature_of
+from nnpa_network.importing.plan import Weight, signature_of
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.host import HostError
 
-from nnpa_server.config import MIB
 from nnpa_server.errors import CallRefused
-from nnpa_server.network.compiling import DONE, encode_job
+from nnpa_server.network.compiling import encode_job
 from nnpa_server.network.messages import read_shape
-from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, read_type
+from nnpa_server.network.pools import Pools
+from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
+from nnpa_server.network.running import ReportJob
+from nnpa_server.network.worker_executor import program_loader
+from nnpa_server.network.workers import BROKEN, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
 from nnpa_server.sandbox.frames import Message
-from nnpa_server.sandbox.owner import Owner
-from nnpa_server.sandbox.pool import Pool, PoolClosed
-from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow
 
 _log = logging.getLogger("nnpa.sandbox")
-_SECONDS = 120
-_BASE_BYTES, _BYTES_PER_BYTE = 512 * MIB, 16  # of a worker's memory: for any model, by its file
-_MAX_REASON = 1000
-_BROKEN = "it cannot be compiled: the compiler broke on it"
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """Where a model is compiled and who pays: an owner's worker, and the quota of the owner.
-
-    `reserve` raises where so many bytes may not be taken, `check` where nobody waits any more.
-    """
-
-    owner: Owner
-    reserve: Callable[[int], None]
-    check: Callable[[], None]
-
-    def ask(self, job: Message, limit: int) -> Message:
-        """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
-        memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * job.arrays[0].nbytes) + 64 * MIB
-        limits = JobLimits(memory, _SECONDS, _SECONDS)
-        try:
-            answer = self.owner.run(job, limits, reserve=self.reserve, check=self.check)
-        except WorkerFailed as failed:
-            raise _refused(failed, limits) from failed
-        except PoolClosed as closed:
-            text = "the server ends"
-            raise CallRefused(wire.ERROR_REASON_SERVER_DRAINING, text) from closed
-        if answer.text[:1] != DONE:
-            raise _refusal_of(answer.text[1:])
-        return replace(answer, text=answer.text[1:])
-
-
-def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
-    """Return what a failed job says of its model; raise what only our own fault can be."""
-    if failed.why == Why.RAISED:
-        raise RuntimeError(f"a worker failed: {failed.text}") from failed
-    _log.warning("a model ended its worker: %s", failed)
-    if failed.why == Why.MEMORY:
-        return ModelRefused(f"to compile it takes more than {limits.memory} bytes")
-    if failed.why == Why.TIME:
-        return ModelRefused(f"to compile it takes more than {limits.seconds} s")
-    return ModelRefused(_BROKEN)
-
-
-def _refusal_of(text: bytes) -> ModelRefused:
-    """Return a worker's refusal, whose text is bounded and nothing else."""
-    try:
-        facts = json.loads(text[: 8 * _MAX_REASON])
-        return ModelRefused(str(facts["reason"])[:_MAX_REASON], str(facts["node"])[:_MAX_REASON])
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return ModelRefused(_BROKEN)
+_LOOK_SECONDS = 0.02  # between looks whether somebody waits for a compilation
 
 
 class RemotePlan:
     """A model compiled by a worker for a guest's machine; a `Plan` as `OnnxPlan` is."""
 
-    def __init__(
-        self, data: bytes, guest: Guest, options: ImportOptions, compilation: Compilation
-    ) -> None:
+    def __init__(self, data: bytes, guest: Guest, options: ImportOptions, workers: Workers) -> None:
         self.data, self.guest, self.options = data, guest, options
         self.signature = signature_of(data)
-        self._compilation = compilation
+        self._workers = workers
         self._decoder = Decoder()
-        self._executors: OrderedDict[tuple[tuple[int, ...], ...], ForeignExecutor] = OrderedDict()
+        self._executors: OrderedDict[tuple[tuple[int, ...], ...], ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
         answer = self._ask("facts")
         with self._checking():
@@ -139,38 +88,40 @@ class RemotePlan:
         answer = self._ask("with_weights", contents)
         with self._checking():
             (data,) = answer.arrays
-        plan = RemotePlan(data.tobytes(), self.guest, self.options, self._compilation)
+        plan = RemotePlan(data.tobytes(), self.guest, self.options, self._workers)
         plan.signature = self.signature
         return plan
 
-    def lent(self, guest: Guest, compilation: Compilation) -> "RemotePlan":
+    def lent(self, guest: Guest, workers: Workers) -> "RemotePlan":
         """Return the plan over the storage of another guest, compiled in its owner's worker."""
         plan = copy(self)
-        plan.guest, plan._compilation = replace(self.guest, allocate=guest.allocate), compilation
+        plan.guest, plan._workers = replace(self.guest, allocate=guest.allocate), workers
         plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)
         return plan
 
-    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ForeignExecutor:
+    def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
         concrete = concrete_shapes(self.inputs, shapes)
         executor = self._compiled(concrete)
         if executor is None:
-            with self._turn:  # runs of other shapes do not wait
-                executor = self._compiled(concrete)
-                if executor is None:
-                    executor = self._compile(concrete)
-                    self._keep(concrete, executor)
+            while not self._turn.acquire(timeout=_LOOK_SECONDS):
+                go_on()  # runs of shapes that were compiled do not wait
+            try:
+                executor = self._compiled(concrete) or self._compile(concrete)
+                self._keep(concrete, executor)
+            finally:
+                self._turn.release()
         return executor
 
-    def _compiled(self, concrete: tuple[tuple[int, ...], ...]) -> ForeignExecutor | None:
+    def _compiled(self, concrete: tuple[tuple[int, ...], ...]) -> ProgramRunner | None:
         """Return what runs these shapes, where it was compiled."""
         with self._lock:
             if concrete in self._executors:
                 self._executors.move_to_end(concrete)
             return self._executors.get(concrete)
 
-    def _keep(self, concrete: tuple[tuple[int, ...], ...], executor: ForeignExecutor) -> None:
+    def _keep(self, concrete: tuple[tuple[int, ...], ...], executor: ProgramRunner) -> None:
         """Keep an executor, and drop the one that was not used for longest beyond the limit."""
         with self._lock:
             self._executors[concrete] = executor
@@ -179,13 +130,15 @@ class RemotePlan:
                 programs = [executor.program for executor in self._executors.values()]
                 self._decoder.keep_only(programs)
 
-    def _compile(self, concrete: tuple[tuple[int, ...], ...]) -> ForeignExecutor:
+    def _compile(self, concrete: tuple[tuple[int, ...], ...]) -> ProgramRunner:
         names = [port.name for port in self.inputs]
         answer = self._ask("program", (), dict(zip(names, concrete, strict=True)))
         with self._checking():
             program = self._decoder.decode(answer.text, answer.arrays, self.guest)
             self._require_same_ends(program)
-            return ForeignExecutor(program, self.guest, self.options.shortcuts)
+        options = self.options
+        load = program_loader(self._workers, options.shortcuts, options.max_bytes)
+        return load(program, self.guest)
 
     def _require_same_ends(self, program: Program) -> None:
         """Refuse a program that is not of this model."""
@@ -201,7 +154,18 @@ class RemotePlan:
     ) -> Message:
         text = encode_job(verb, self.options, self.guest, shapes or {})
         job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
-        return self._compilation.ask(job, self.options.max_bytes)
+        return self._workers.compile(job, self.options.max_bytes)
+
+    def report(self, job: ReportJob, samples: Sequence[Array] = ()) -> Sequence[object]:
+        """Return the parts of a report on the model; raise `ModelRefused`, CallRefused."""
+        arrays, job["texts"] = pack(samples)
+        model = np.frombuffer(self.data, np.uint8)
+        answer = self._workers.load(Message(json.dumps(job).encode(), (model, *arrays)))
+        with self._checking():
+            parts = json.loads(answer.text)
+            if not isinstance(parts, list):
+                raise NotProgram("a report without parts")
+            return parts
 
     @contextmanager
     def _checking(self) -> Generator[None]:
@@ -219,8 +183,8 @@ class RemotePlan:
 
     def _broken(self, error: Exception) -> ModelRefused:
         _log.warning("a worker answered what it was not asked for: %s", error)
-        self._compilation.owner.close()
-        return ModelRefused(_BROKEN)
+        self._workers.close()
+        return ModelRefused(BROKEN)
 
 
 _MALFORMED = (
@@ -244,9 +208,13 @@ def _itemsize(dtype: str) -> int:
 
 
 def compile_published(
-    pool: Pool, data: bytes, options: Options, limit: int, shortcuts: frozenset[str]
+    pools: Pools,
+    data: bytes,
+    options: Options,
+    limit: int,
+    shortcuts: frozenset[str],
 ) -> RemotePlan:
-    """Return a model to be published, which has a worker of its own while it is compiled."""
+    """Return a model to be published; its workers end with it."""
     chosen = ImportOptions(
         strict=options.strict,
         saturate=options.saturate,
@@ -254,5 +222,7 @@ def compile_published(
         max_bytes=limit,
         shortcuts=shortcuts,
     )
-    compilation = Compilation(Owner(pool), allow, go_on)
-    return RemotePlan(data, Guest(MACHINES[options.machine]), chosen, compilation)
+    workers = make_workers(pools, room=lambda: limit)
+    plan = RemotePlan(data, Guest(MACHINES[options.machine]), chosen, workers)
+    weakref.finalize(plan, workers.retire).atexit = False
+    return plan

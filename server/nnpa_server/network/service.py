@@ -45,6 +45,7 @@ from nnpa_server.network.messages import (
     read_params,
     read_shapes,
 )
+from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing, require_message
 from nnpa_server.network.remote_plan import RemotePlan
@@ -52,7 +53,6 @@ from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.repository import Repository
-from nnpa_server.sandbox.pool import Pool
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
 from nnpa_server.sessions.store import Store
@@ -66,7 +66,7 @@ _ALL_EVENTS = EventFlag.INIT | EventFlag.PRE | EventFlag.POST
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
     """The service. `loader` publishes models, None where the operator does not allow it.
 
-    `pool` gives workers that compile models; without it the server compiles them.
+    `pools` give workers that compile models and run host nodes; without them the server does.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         repository: Repository,
         loader: Loader | None,
         shortcuts: frozenset[str] = SHORTCUTS,
-        pool: Pool | None = None,
+        pools: Pools | None = None,
     ) -> None:
-        self.store, self.repository, self._pool = store, repository, pool
+        self.store, self.repository, self._pools = store, repository, pools
         self._sources = Sources(repository, loader, shortcuts)
 
     @contextmanager
@@ -94,9 +94,9 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             hosted = hosted_by(session)
             try:
                 require_compatible(read_caller(header), read_options(header.options))
-                compilation = None if self._pool is None else hosted.compilation(self._pool)
+                workers = None if self._pools is None else hosted.workers(self._pools)
                 signature, make = self._sources.read(
-                    header, session, request_iterator, context, compilation
+                    header, session, request_iterator, context, workers
                 )
                 handle = hosted.create(header, signature, make, context)
             except NetworkRefused as refused:

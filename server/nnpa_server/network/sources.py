@@ -5,23 +5,22 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from google.protobuf.message import DecodeError
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import Guest
 from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan, ProgramPlan, signature_of
-from nnpa_network.program import ModelRefused
-from nnpa_network.running.host import HostError
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
-from nnpa_server.network.programs import parse_program, read_program
-from nnpa_server.network.remote_plan import Compilation, RemotePlan
+from nnpa_server.network.programs import parse_program, read_program, refusing_misfits
+from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.uploads import receive_file
+from nnpa_server.network.worker_executor import LoadProgram, program_loader
+from nnpa_server.network.workers import Workers
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.repository import Repository
-from nnpa_server.sessions.cancellation import Context
+from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session
 from nnpa_server.sessions.tokens import require_machine
 
@@ -43,33 +42,34 @@ class Sources:
         session: Session,
         requests: Iterator[pb.CreateNetworkRequest],
         context: Context,
-        compilation: Compilation | None,
+        workers: Workers | None,
     ) -> tuple[str, Make]:
         """Return a model's signature, and what compiles it; raise `NetworkRefused`.
 
-        Without `compilation` this process compiles.
+        Without `workers` this process compiles and runs.
         """
         source = header.WhichOneof("source")
         if source is None:
             raise unspecified("header.source")
         if source == "published":
             plan = self._find(header.published)
-            return plan.signature, lambda guest: _lent(plan, guest, compilation)
+            return plan.signature, lambda guest: _lent(plan, guest, workers)
         total = header.onnx_bytes if source == "onnx_bytes" else header.program_bytes
         if not total:
             raise invalid(f"header.{source}", 0, "the bytes of the file")
         with session.staged(total):
             data = receive_file(requests, context, total)
         if header.publish_as:
-            self._publish(header, source, data)
+            self._publish(header, source, data, context)
         signature = signature_of(data)
-        if source == "program_bytes":
-            return signature, lambda guest: load_program(data, signature, guest, self._shortcuts)
         limit = session.limits.max_session_bytes
+        if source == "program_bytes":
+            load = program_loader(workers, self._shortcuts, limit)
+            return signature, lambda guest: load_program(data, signature, guest, load)
         chosen = read_import_options(header.options, limit, self._shortcuts)
-        if compilation is None:
+        if workers is None:
             return signature, lambda guest: OnnxPlan(data, guest, chosen)
-        return signature, lambda guest: RemotePlan(data, guest, chosen, compilation)
+        return signature, lambda guest: RemotePlan(data, guest, chosen, workers)
 
     def _find(self, name: str) -> OnnxPlan | RemotePlan:
         """Return the plan of a published model, for a machine that the caller may use."""
@@ -83,7 +83,9 @@ class Sources:
         assert isinstance(model.plan, OnnxPlan | RemotePlan)
         return model.plan
 
-    def _publish(self, header: pb.CreateNetworkHeader, source: str, data: bytes) -> None:
+    def _publish(
+        self, header: pb.CreateNetworkHeader, source: str, data: bytes, context: Context
+    ) -> None:
         """Offer a model to everybody, under a name that is free."""
         name = header.publish_as
         if self._loader is None:
@@ -98,15 +100,16 @@ class Sources:
         }
         parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
         config = json.dumps({"parameters": parameters})
-        self._loader.load(name, config, {"file:1/model.onnx": data}, new=True)
+        files, check = {"file:1/model.onnx": data}, CancellationCheck(context)
+        self._loader.load(name, config, files, new=True, check=check)
 
 
-def _lent(plan: OnnxPlan | RemotePlan, guest: Guest, compilation: Compilation | None) -> Plan:
+def _lent(plan: OnnxPlan | RemotePlan, guest: Guest, workers: Workers | None) -> Plan:
     """Return a published plan over a session's storage."""
     if isinstance(plan, OnnxPlan):
         return plan.lent(guest)
-    assert compilation is not None
-    return plan.lent(guest, compilation)
+    assert workers is not None
+    return plan.lent(guest, workers)
 
 
 def read_import_options(
@@ -124,12 +127,13 @@ def read_import_options(
     )
 
 
-def load_program(data: bytes, signature: str, guest: Guest, shortcuts: frozenset[str]) -> Plan:
-    """Read a serialised program."""
+def load_program(
+    data: bytes,
+    signature: str,
+    guest: Guest,
+    load: LoadProgram,
+) -> Plan:
+    """Read a serialised program, which `load` makes ready."""
     program = read_program(parse_program(data), guest)
-    try:
-        return ProgramPlan(program, guest, signature, shortcuts)
-    except ModelRefused:
-        raise
-    except (DecodeError, HostError, ValueError, TypeError, LookupError, OverflowError) as error:
-        raise ModelRefused("the steps of the program do not fit together") from error
+    with refusing_misfits():
+        return ProgramPlan(program, guest, signature, load)

@@ -14,9 +14,10 @@ from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Status
 from nnpa_emulator.interruption import set_check
 from nnpa_network.program import Array, ModelRefused
+from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
 
-from nnpa_server.errors import CallRefused
+from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
 from nnpa_server.open_inference.repository import Model
@@ -42,6 +43,7 @@ from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.tokens import require_machine
 
 VIOLATIONS, NANS = "nnpa_range_violations", "nnpa_nan_count"
+_LEFT_SECONDS = 1.0  # that a run goes on for nobody
 _OPTION = "grpc.max_receive_message_length"
 
 
@@ -70,6 +72,24 @@ class SharedMemory:
         return region
 
 
+class _LeftAlone:
+    """Raises a while after the caller has left: short runs end, and others keep their worker."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._check = CancellationCheck(caller)
+        self._left = math.inf
+
+    def __call__(self) -> None:
+        """Raise `CallCancelled` where the caller has left for so long."""
+        try:
+            self._check()
+        except CallCancelled:
+            now = time.monotonic()
+            self._left = min(self._left, now)
+            if now - self._left > _LEFT_SECONDS:
+                raise
+
+
 class Inference:
     """Runs models; `read` reads requests.
 
@@ -94,10 +114,18 @@ class Inference:
     def infer(self, request: InferRequest, context: Caller) -> InferResponse:
         """Run a model once."""
         began = time.perf_counter_ns()
+        set_check(CancellationCheck(context))
+        try:
+            return self._infer(request, context, began)
+        finally:
+            set_check(None)
+
+    def _infer(self, request: InferRequest, context: Caller, began: int) -> InferResponse:
         checked = self._read(request)
         model = checked.model
         require_machine(checked.executor.program.machine)
-        set_check(CancellationCheck(context))
+        if not isinstance(checked.executor, Executor):
+            set_check(_LeftAlone(context))
         try:
             with ExitStack() as held:
                 shared = SharedMemory(self._regions, context, held)
@@ -111,8 +139,6 @@ class Inference:
         except Exception:
             model.statistics.failed(time.perf_counter_ns() - began)
             raise
-        finally:
-            set_check(None)
 
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int
@@ -126,7 +152,8 @@ class Inference:
             self._metrics.network(checked.executor.program.machine, result.calls, warned)
         response = self._answer(checked, result, request.id, shared)
         ended = time.perf_counter_ns()
-        checked.run_ns = ended - began
+        if isinstance(checked.executor, Executor):  # another's run may keep a worker busy
+            checked.run_ns = ended - began
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
         return response
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
-from nnpa_emulator.interruption import set_check
+from nnpa_emulator.interruption import go_on, set_check
 from nnpa_emulator.machine import MACHINES
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
 
-from nnpa_server.errors import CallRefused, from_exception, too_many_calls
+from nnpa_server.errors import CallCancelled, CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.changes import Change, Changes
 from nnpa_server.open_inference.owners import OPERATOR, require_owner
@@ -38,7 +38,7 @@ from nnpa_server.sessions.tokens import caller
 if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
     from nnpa_network.program import Port
-    from nnpa_network.running.executor import Executor
+    from nnpa_network.running.executor import ProgramRunner
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
@@ -135,15 +135,26 @@ class Loader:
         _log.warning("model %s is not loaded: %s", name, why)
 
     def load(
-        self, name: str, override: str, files: Mapping[str, bytes], *, new: bool = False
+        self,
+        name: str,
+        override: str,
+        files: Mapping[str, bytes],
+        *,
+        new: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Load a model and publish it in place of what has its name, which a `new` one may not.
 
-        Raises CallRefused, also where the caller does not own what has its name.
+        Raises CallRefused, also where the caller does not own what has its name. `check` is
+        called now and then; where it raises, nothing is published.
         """
         with self._place():
             source_of = partial(self._source, name, override, files)
-            self._load(Change(name, caller().name, yields=not files), source_of, is_new=new)
+            set_check(check)
+            try:
+                self._load(Change(name, caller().name, yields=not files), source_of, is_new=new)
+            finally:
+                set_check(None)
         audit.model_changed("model_published", name, caller().name)
 
     @contextmanager
@@ -208,13 +219,14 @@ class Loader:
             self._repository.note(name, State.LOADING)
             try:
                 models = [self._make(source, *version) for version in versions.items()]
+                go_on()
                 with self._changes.lock:
                     self._require_free(name, len(models), is_new)
                     if not change.is_superseded:
                         self._publish(change, source, models, at_start)
             except Exception as error:
                 if not change.is_superseded:
-                    self._repository.note(name, State.UNAVAILABLE, from_exception(error).message)
+                    self._repository.note(name, State.UNAVAILABLE, _why(error))
                 raise
 
     def _publish(
@@ -287,6 +299,13 @@ def _require_time(name: str, deadline: float) -> None:
         raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=name)
 
 
+def _why(error: Exception) -> str:
+    """Return what the index says of a load that failed."""
+    if isinstance(error, CallCancelled):
+        return "its client left while it was loaded"
+    return from_exception(error).message
+
+
 def _quota(name: str) -> int | None:
     """Return what the caller's token says of a quota, None if it says nothing."""
     return caller().quotas.get(name)
@@ -302,7 +321,7 @@ def _placement(plan: "Plan") -> dict[str, str]:
     return {**facts, "functions": ", ".join(functions)}
 
 
-def _executor(plan: "Plan") -> "Executor":
+def _executor(plan: "Plan") -> "ProgramRunner":
     return plan.executor({port.name: _shape(port) for port in plan.inputs})
 
 

@@ -26,7 +26,7 @@ from nnpa_server.open_inference.tensors import mismatched, wrong_size
 
 if TYPE_CHECKING:
     from nnpa_network.program import Program
-    from nnpa_network.running.executor import Executor
+    from nnpa_network.running.executor import ProgramRunner
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class CheckedRequest:
     """
 
     model: Model
-    executor: "Executor"
+    executor: "ProgramRunner"
     inputs: Sequence[Input]
     outputs: Sequence[Output]
     max_bytes: int | None
@@ -99,7 +99,7 @@ class RequestReader:
             uses_regions=any(tensor.place is not None for tensor in tensors),
         )
 
-    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "Executor":
+    def _executor(self, model: Model, shapes: Mapping[str, tuple[int, ...]]) -> "ProgramRunner":
         executor = model.plan.executor(shapes)
         total = run_bytes(executor.program)
         if total > self._max_bytes:

@@ -17,6 +17,7 @@ from nnpa_server.open_inference.messages import InferRequest, InferResponse, Str
 from nnpa_server.open_inference.repository import Repository, State
 from nnpa_server.open_inference.requests import not_offered
 from nnpa_server.open_inference.shared_memory import Regions
+from nnpa_server.sessions.cancellation import CancellationCheck
 
 _failures = logging.getLogger("nnpa.failure")
 _EXTENSIONS = (
@@ -138,7 +139,7 @@ class OpenInferenceService:
         )
 
     def RepositoryModelLoad(  # noqa: N802
-        self, request: pb.RepositoryModelLoadRequest, _context: object
+        self, request: pb.RepositoryModelLoadRequest, context: Caller
     ) -> pb.RepositoryModelLoadResponse:
         """Load a model of the folder, or one that the request brings."""
         loader, name = self._require_control(), request.model_name or request.repository_name
@@ -152,7 +153,7 @@ class OpenInferenceService:
                 case kind:
                     limit = "config, a string, or file:<version>/<file>.onnx, bytes"
                     raise invalid("parameters", f"{key[:64]!r} as {kind}", limit)
-        loader.load(name, override, files)
+        loader.load(name, override, files, check=CancellationCheck(context))
         return pb.RepositoryModelLoadResponse(model_name=name, isLoaded=True)
 
     def RepositoryModelUnload(  # noqa: N802

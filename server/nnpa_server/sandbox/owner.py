@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """An owner's worker: leased at its first job, ended when it is idle, replaced when it ended."""
 
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.pool import Pool
@@ -12,13 +15,17 @@ IDLE_SECONDS = 5.0
 
 
 class Owner:
-    """Runs the jobs of one owner, one after the other, in a worker that nobody else has."""
+    """Runs the jobs of one owner, one after the other, in a worker that nobody else has.
 
-    def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._pool, self._idle_seconds = pool, idle_seconds
-        self._turn, self._lock = threading.Lock(), threading.Lock()
+    The pool ends the worker when no job ran in it for `idle_seconds`, or when others wait for one.
+    Owners of a `group` have half of the pool's workers at most.
+    """
+
+    def __init__(self, pool: Pool, idle_seconds: float = IDLE_SECONDS, group: str = "") -> None:
+        self._pool, self._idle_seconds, self.group = pool, idle_seconds, group
+        self._turn, self._lock = threading.RLock(), threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._timer: threading.Timer | None = None
+        self._idle_since = math.inf
 
     def run(
         self,
@@ -32,53 +39,58 @@ class Owner:
 
         Raise `PoolClosed` for a job that the pool's end cut off.
         """
+        with self.turn(check):
+            try:
+                return self._lease(check).run(job, limits, reserve=reserve, check=check)
+            except WorkerFailed:
+                self._pool.require_open()
+                raise
+
+    @contextmanager
+    def turn(self, check: Callable[[], None]) -> Generator[None]:
+        """Keep others' jobs waiting; `check` is called while waiting for their end."""
         while not self._turn.acquire(timeout=0.02):
             check()
+        self._idle_since = math.inf
         try:
-            return self._lease(check).run(job, limits, reserve=reserve, check=check)
-        except WorkerFailed:
-            self._pool.require_open()
-            raise
+            yield
         finally:
-            self._begin_idling()
+            self._idle_since = time.monotonic()
             self._turn.release()
 
     def close(self) -> None:
         """End the worker; a job that runs in it fails."""
         with self._lock:
             worker, self._worker = self._worker, None
-            if self._timer is not None:
-                self._timer.cancel()
         if worker is not None:
-            self._pool.give_back(worker)
+            self._pool.give_back(worker, self)
+
+    def retire(self) -> None:
+        """End the worker soon; may be called while any object is freed."""
+        self._pool.retire(self)
 
     def _lease(self, check: Callable[[], None]) -> WorkerProcess:
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            worker = self._worker
+        worker = self._worker
         if worker is not None and not worker.is_alive:
             self.close()
             worker = None
         if worker is None:
-            worker = self._pool.lease(check)
+            worker = self._pool.lease(check, self)
             with self._lock:
                 self._worker = worker
         return worker
 
-    def _begin_idling(self) -> None:
-        with self._lock:
-            if self._worker is None:
-                return
-            self._timer = threading.Timer(self._idle_seconds, self._end_idle, (self._worker,))
-            self._timer.daemon = True
-            self._timer.start()
+    @property
+    def idle_since(self) -> float:
+        """When the last job ended, in seconds of the monotonic clock; infinity while one runs."""
+        return self._idle_since
 
-    def _end_idle(self, worker: WorkerProcess) -> None:
-        """End a worker, unless a job came at the last moment."""
-        if self._turn.acquire(blocking=False):
-            try:
-                if self._worker is worker:
-                    self.close()
-            finally:
-                self._turn.release()
+    def end_idle(self, now: float = math.inf) -> None:
+        """End the worker where no job runs, nor has run for a while before `now`."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            if self._idle_since < math.inf and now - self._idle_since >= self._idle_seconds:
+                self.close()
+        finally:
+            self._turn.release()

@@ -170,8 +170,9 @@ class WorkerProcess:
         if not self.is_alive:  # its number may be another process's by now
             raise self._ended()
         data, _ = self._idle
-        self._deadline = time.monotonic() + limits.seconds
-        self._next_look = 0.0
+        now = time.monotonic()
+        self._deadline, self._next_look = now + limits.seconds, now + _LOOK_SECONDS
+        self._check()
         try:
             self._cpu_deadline = time.clock_gettime(self._cpu_clock) + limits.cpu_seconds
             seconds = math.ceil(self._cpu_deadline) + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker process: confined once its program is loaded, then job after job until its end.
 
-    python -m nnpa_server.sandbox.worker MODULE:FUNCTION SOCKET ARENA PARENT
+    python -m nnpa_server.sandbox.worker MODULE:FUNCTION[:ARGUMENT] SOCKET ARENA PARENT
 
 The function is called once, may import and warm what jobs need, and returns what answers jobs.
 """
@@ -34,6 +34,7 @@ from nnpa_server.sandbox.frames import (
 Handler: TypeAlias = Callable[[Message], Message]
 """Answers a job, whose arrays are valid until it returns; an exception fails the job."""
 _MAX_FAILURE = 500
+_NICENESS = 5  # calls that the server answers itself go first
 OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
 
 
@@ -107,9 +108,9 @@ def failure_text(error: Exception) -> bytes:
 
 
 def load(program: str) -> Handler:
-    """Return what answers jobs: the result of MODULE:FUNCTION."""
-    module, _, function = program.partition(":")
-    handler: Handler = getattr(importlib.import_module(module), function)()
+    """Return what answers jobs: the result of MODULE:FUNCTION[:ARGUMENT]."""
+    module, function, *arguments = program.split(":", 2)
+    handler: Handler = getattr(importlib.import_module(module), function)(*arguments)
     return handler
 
 
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str]) -> int:
     program, *numbers = arguments
     socket, arena, parent = map(int, numbers)
     die_with(parent)
+    os.nice(_NICENESS)
     channel = Channel(socket, arena)
     try:
         handle = load(program)

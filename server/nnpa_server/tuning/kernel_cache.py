@@ -31,7 +31,7 @@ def choose(environment: Environment) -> str:
             environment["NUMBA_CACHE_DIR"] = str(place)
             break
         if place == chosen and _holds_kernels(place):
-            _only_read()
+            only_read()
             notices.append(
                 f"{place} is read-only: kernels that it lacks are compiled at each start"
             )
@@ -80,7 +80,7 @@ def _keep_nothing() -> None:
     _replace("numba.core.dispatcher", "Dispatcher", enable_caching=_do_nothing)
 
 
-def _only_read() -> None:
+def only_read() -> None:
     """Have Numba read a cache without asking whether it could write there, and write nothing."""
     for locator in ("_CacheLocator", "UserProvidedCacheLocator"):
         _replace("numba.core.caching", locator, ensure_cache_path=_do_nothing)

@@ -86,6 +86,15 @@ def compile_all() -> int:
     return 0
 
 
+def load_kernels(seconds: float) -> None:
+    """Compile kernels, or load them from the cache, the likeliest first, for so long at most."""
+    deadline = time.monotonic() + seconds
+    for _, warm in _units(Guest(MACHINES[DEFAULT_MACHINE])):
+        if time.monotonic() >= deadline:
+            return
+        warm()
+
+
 def _warm_up(
     stopped: threading.Event,
     last_busy: Callable[[], float],

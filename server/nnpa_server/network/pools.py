@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker processes of a server that hosts models."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from nnpa_server.config import SHORTCUTS, kernel_environment
+from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.pool import Pool
+
+_log = logging.getLogger("nnpa.sandbox")
+# ONNX Runtime starts a thread for telemetry, and a process with threads cannot be confined.
+_WORKER_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Workers that compile models, and workers that run programs with host nodes."""
+
+    compilers: Pool
+    runners: Pool
+
+    def close(self) -> None:
+        """End all workers."""
+        self.compilers.close()
+        self.runners.close()
+
+
+def make_pools(sandbox: str, shortcuts: Collection[str] = SHORTCUTS) -> Pools | None:
+    """Return what gives workers for models, None where the server does all by itself.
+
+    Say what the kernel lacks; raise `NotConfined` where `sandbox` requires it.
+    """
+    if sandbox == "off":
+        return None
+    missing = confinement.missing()
+    if missing and sandbox == "require":
+        raise confinement.NotConfined(f"the kernel lacks {', '.join(missing)}: --sandbox require")
+    if not confinement.is_linux():
+        _log.warning("models run in the server's process: workers need Linux")
+        return None
+    if missing:
+        _log.warning("workers are not confined by %s, which the kernel lacks", ", ".join(missing))
+    names = ",".join(sorted(shortcuts))
+    programs = "compiling:start", f"running:start:{names}"
+    environment = {**_WORKER_ENVIRONMENT, **kernel_environment()}
+    compilers, runners = (
+        Pool(f"nnpa_server.network.{program}", environment, whole=sandbox == "require")
+        for program in programs
+    )
+    return Pools(compilers, runners)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that run whole in a worker: those with nodes that only the host can run."""
+
+import json
+import logging
+import secrets
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+from nnpa_emulator import Guest
+from nnpa_emulator.interruption import go_on
+from nnpa_network.importing.plan import ForeignExecutor
+from nnpa_network.program import AcceleratorStep, Array, Program
+from nnpa_network.running.arrays import check_feed
+from nnpa_network.running.declared_steps import only_declared
+from nnpa_network.running.executor import ProgramRunner
+from nnpa_network.running.observed import NodeEvent, Observer
+from nnpa_network.running.results import Result, StepFailed
+
+from nnpa_server.errors import CallRefused
+from nnpa_server.network.compiling import DONE, REFUSED, guest_facts
+from nnpa_server.network.program_codec import NotProgram, encode, pack, read_type, unpack
+from nnpa_server.network.result_codec import decode_result
+from nnpa_server.network.running import FAILED, UNKNOWN, ProgramJob, RunJob
+from nnpa_server.network.workers import BROKEN, Workers, refusal_of
+from nnpa_server.open_inference.reading import run_bytes
+from nnpa_server.sandbox.frames import Message
+
+LoadProgram: TypeAlias = Callable[[Program, Guest], ProgramRunner]
+"""Makes a program ready for a guest; raises `ModelRefused`, CallRefused."""
+
+_log = logging.getLogger("nnpa.sandbox")
+_MAX_TEXT = 1000
+_PHASES = {"before", "after"}
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, CallRefused)
+
+
+def program_loader(
+    workers: Workers | None, shortcuts: Collection[str], max_bytes: int
+) -> LoadProgram:
+    """Return what makes programs ready: in a worker where values may be larger than declared.
+
+    So it does where all values of a run are declared with more than `max_bytes`.
+    """
+
+    def load(program: Program, guest: Guest) -> ProgramRunner:
+        if workers is None or (only_declared(program) and run_bytes(program) <= max_bytes):
+            return ForeignExecutor(program, guest, shortcuts)
+        return WorkerExecutor(program, guest, shortcuts, workers)
+
+    return load
+
+
+class WorkerExecutor:
+    """A program in a worker of its owner; a run crosses once, an observed run at each event."""
+
+    def __init__(
+        self, program: Program, guest: Guest, shortcuts: Collection[str], workers: Workers
+    ) -> None:
+        self.program = program
+        self._guest, self._shortcuts, self._workers = guest, shortcuts, workers
+        self._key = secrets.token_hex(8)
+        steps = [step for step in program.steps if isinstance(step, AcceleratorStep)]
+        self._calls = Counter(step.verb for step in steps)
+        self._run_text = _text("run", self._key)
+        self._load()
+        weakref.finalize(self, workers.freed.append, self._key).atexit = False
+
+    def run(self, inputs: Mapping[str, Array], observer: Observer | None = None) -> Result:
+        """Run once over named inputs; raise `ModelRefused`, `StepFailed`, CallRefused.
+
+        Where the thread's check raises, the worker ends.
+        """
+        feeds = [check_feed(port.name, port.dtype, port.shape, inputs)
+                 for port in self.program.inputs]  # fmt: skip
+        if observer is not None:
+            with self._workers.runner.turn(go_on):
+                return self._run_observed(feeds, observer)
+        return self._result(self._ask_loaded("run", feeds))
+
+    def _run_observed(self, feeds: Sequence[Array], observer: Observer) -> Result:
+        self._ask_loaded("begin", feeds)
+        while True:
+            answer = self._ask("next")
+            with self._checking():
+                facts = json.loads(answer.text)
+                is_event = "node" in facts
+            if not is_event:
+                return self._result(answer)
+            with self._checking():
+                node, phase = facts["node"], facts["phase"]
+                if node not in range(len(self.program.nodes)) or phase not in _PHASES:
+                    raise NotProgram("an event of no node")
+            observer(NodeEvent(node, phase, self._read))
+
+    def _read(self, name: str) -> Array | None:
+        """Return a named value of the observed run."""
+        answer = self._ask("read", name=name)
+        with self._checking():
+            arrays = unpack(answer.arrays, json.loads(answer.text)["texts"])
+            for array in arrays[:1]:
+                read_type(array.dtype.name, "value")
+                if not any(
+                    _fits(array.shape, place.shape) for place in self.program.places.get(name, ())
+                ):
+                    raise NotProgram(f"a value of shape {array.shape}")
+                return array
+            return None
+
+    def _result(self, answer: Message) -> Result:
+        with self._checking():
+            return decode_result(json.loads(answer.text), answer.arrays, self.program, self._calls)
+
+    def _drop_freed(self) -> None:
+        """Have the worker forget programs that nobody uses any more."""
+        freed = self._workers.freed
+        while freed:
+            try:
+                key = freed.popleft()
+            except IndexError:  # another thread had it
+                return
+            self._workers.load(Message(_text("drop", key)))
+
+    def _load(self) -> None:
+        """Have the worker take the program."""
+        self._drop_freed()
+        message, arrays = encode(self.program)
+        job = ProgramJob(
+            verb="load",
+            key=self._key,
+            guest=guest_facts(self._guest),
+            shortcuts=sorted(self._shortcuts),
+        )
+        program = np.frombuffer(message, np.uint8)
+        self._workers.load(Message(json.dumps(job).encode(), (program, *arrays)))
+
+    def _ask_loaded(self, verb: str, feeds: Sequence[Array]) -> Message:
+        """Ask a worker that may be a new one, which does not know the program."""
+        self._drop_freed()
+        arrays, texts = pack(feeds)
+        text = self._run_text if verb == "run" and not texts else _text(verb, self._key, texts)
+        job = Message(text, arrays)
+        kind, answer = self._workers.run(job)
+        if kind == UNKNOWN:
+            self._load()
+            kind, answer = self._workers.run(job)
+        return self._require_done(kind, answer)
+
+    def _ask(self, verb: str, name: str = "") -> Message:
+        return self._require_done(*self._workers.run(Message(_text(verb, self._key, name=name))))
+
+    def _require_done(self, kind: bytes, answer: Message) -> Message:
+        """Raise what an answer says of a model or a run that failed."""
+        if kind == DONE:
+            return answer
+        if kind == REFUSED:
+            raise refusal_of(answer.text)
+        with self._checking():
+            if kind != FAILED:
+                raise NotProgram("no answer of a known kind")
+            node, verb, status, reason = json.loads(answer.text)
+            failed = StepFailed(
+                str(node)[:_MAX_TEXT], str(verb)[:_MAX_TEXT], int(status), str(reason)[:_MAX_TEXT]
+            )
+        raise failed
+
+    @contextmanager
+    def _checking(self) -> Generator[None]:
+        """Fail the run, and end the worker, where an answer is not what was asked for."""
+        try:
+            yield
+        except _MALFORMED as error:
+            _log.warning("a worker answered what it was not asked for: %s", error)
+            self._workers.close()
+            raise StepFailed("", "host", 0, BROKEN) from error
+
+
+def _text(
+    verb: str, key: str, texts: Mapping[str, list[int]] | None = None, name: str = ""
+) -> bytes:
+    return json.dumps(RunJob(verb=verb, key=key, texts=dict(texts or {}), name=name)).encode()
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    return len(shape) == len(declared) and all(
+        dim in (-1, size) for size, dim in zip(shape, declared, strict=True)
+    )

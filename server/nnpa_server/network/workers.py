@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of a session, or of a published model: what is asked of them, and what they refuse.
+
+A worker is not trusted. Its failures are those of the model or program that it had.
+"""
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_emulator.interruption import go_on
+from nnpa_network.program import ModelRefused
+from nnpa_network.running.results import StepFailed
+
+from nnpa_server.config import MIB
+from nnpa_server.errors import CallRefused
+from nnpa_server.network.compiling import DONE
+from nnpa_server.network.pools import Pools
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.pool import PoolClosed
+from nnpa_server.sandbox.process import JobLimits, Why, WorkerFailed, allow
+from nnpa_server.sessions.tokens import caller
+
+BROKEN = "its worker broke on it"
+_log = logging.getLogger("nnpa.sandbox")
+_COMPILE_SECONDS, _RUN_SECONDS = 120, 3600
+_RUN_IDLE_SECONDS = 300.0
+_BASE_BYTES, _BYTES_PER_BYTE = 512 * MIB, 16  # to compile: for any model, by its file
+_SLACK_BYTES = 64 * MIB
+_MAX_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """An owner's workers, and the quota that pays for them.
+
+    `reserve` raises where so many bytes may not be taken; `room` returns the bytes that a run may
+    take. `freed` are programs that nobody uses any more. While jobs run, the thread's check is
+    called, which raises where nobody waits for them.
+    """
+
+    compiler: Owner
+    runner: Owner
+    reserve: Callable[[int], None]
+    room: Callable[[], int]
+    freed: deque[str] = field(default_factory=deque[str])
+
+    def compile(self, job: Message, limit: int) -> Message:
+        """Return the answer without its first byte; raise `ModelRefused`, CallRefused."""
+        memory = min(limit, _BASE_BYTES + _BYTES_PER_BYTE * job.arrays[0].nbytes) + _SLACK_BYTES
+        limits = JobLimits(memory, _COMPILE_SECONDS, _COMPILE_SECONDS)
+        return _require_done(*self._ask(self.compiler, job, limits))
+
+    def load(self, job: Message) -> Message:
+        """Return the answer to what a run needs first, or to what is a whole report.
+
+        Raise `ModelRefused`, CallRefused.
+        """
+        return _require_done(*self._ask(self.runner, job, self._run_limits()))
+
+    def run(self, job: Message) -> tuple[bytes, Message]:
+        """Return the first byte of an answer and the rest; raise `StepFailed`, CallRefused."""
+        try:
+            return self._ask(self.runner, job, self._run_limits())
+        except ModelRefused as refused:
+            raise StepFailed("", "host", 0, refused.reason) from refused
+
+    def close(self) -> None:
+        """End both workers; jobs that run in them fail."""
+        self.compiler.close()
+        self.runner.close()
+
+    def retire(self) -> None:
+        """End both workers soon; may be called while any object is freed."""
+        self.compiler.retire()
+        self.runner.retire()
+
+    def _run_limits(self) -> JobLimits:
+        memory = max(self.room(), _SLACK_BYTES)
+        return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
+
+    def _ask(self, owner: Owner, job: Message, limits: JobLimits) -> tuple[bytes, Message]:
+        try:
+            answer = owner.run(job, limits, reserve=self.reserve, check=go_on)
+        except WorkerFailed as failed:
+            raise _refused(failed, limits) from failed
+        except PoolClosed as closed:
+            raise CallRefused(wire.ERROR_REASON_SERVER_DRAINING, "the server ends") from closed
+        return answer.text[:1], replace(answer, text=answer.text[1:])
+
+
+def make_workers(
+    pools: Pools,
+    reserve: Callable[[int], None] = allow,
+    room: Callable[[], int] = lambda: 1 << 30,
+) -> Workers:
+    """Return workers of a new owner, the caller's; they start when there is a job for them."""
+    group = caller().name
+    compiler = Owner(pools.compilers, group=group)
+    runner = Owner(pools.runners, _RUN_IDLE_SECONDS, group)
+    return Workers(compiler, runner, reserve, room)
+
+
+def _require_done(kind: bytes, answer: Message) -> Message:
+    if kind != DONE:
+        raise refusal_of(answer.text)
+    return answer
+
+
+def _refused(failed: WorkerFailed, limits: JobLimits) -> ModelRefused:
+    """Return what a failed job says of its model; raise what only our own fault can be."""
+    if failed.why == Why.RAISED:
+        raise RuntimeError(f"a worker failed: {failed.text}") from failed
+    _log.warning("a model ended its worker: %s", failed)
+    if failed.why == Why.MEMORY:
+        return ModelRefused(f"its worker takes more than {limits.memory} bytes")
+    if failed.why == Why.TIME:
+        return ModelRefused(f"its worker takes more than {limits.seconds} s")
+    return ModelRefused(BROKEN)
+
+
+def refusal_of(text: bytes) -> ModelRefused:
+    """Return a worker's refusal, whose text is bounded and nothing else."""
+    try:
+        facts = json.loads(text[: 8 * _MAX_REASON])
+        return ModelRefused(str(facts["reason"])[:_MAX_REASON], str(facts["node"])[:_MAX_REASON])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ModelRefused(BROKEN)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that is confined can run whatever it offers: nothing opens a file late."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from nnpa_emulator import Guest, find_machine
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.program import ModelRefused
+from nnpa_network.running.executor import ProgramRunner
+from nnpa_network.running.results import StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
+from nnpa_server.config import kernel_environment
+from nnpa_server.network.worker_executor import WorkerExecutor
+from nnpa_server.network.workers import Workers
+from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.process import JobLimits, WorkerProcess, allow
+
+from tests.network.backend_cases import Case, cases_by_operator
+from tests.network.confined_runner import ALL
+from tests.network.test_host_nodes_in_workers import facts
+
+pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
+LIMITS = JobLimits(memory=1 << 30, seconds=300, cpu_seconds=300)
+GUEST = find_machine("telum2")
+RANDOM = ("Bernoulli", "Dropout")
+"""Operators whose results differ from run to run."""
+
+
+class Confined(Owner):
+    """An owner whose worker is the test's."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._process = worker
+
+    def run(
+        self,
+        job: Message,
+        limits: JobLimits,
+        *,
+        reserve: Callable[[int], None],
+        check: Callable[[], None],
+    ) -> Message:
+        """Return the worker's answer."""
+        return self._process.run(job, limits, reserve=reserve, check=check)
+
+
+@pytest.fixture(scope="module", params=["0", "100"], ids=["references", "compiled"])
+def runner(request: pytest.FixtureRequest) -> Iterator[Owner]:
+    """A worker that had so many seconds for kernels: none, or enough for all."""
+    program = f"tests.network.confined_runner:start:{request.param}"
+    environment = {"ORT_DISABLE_TELEMETRY": "1", **kernel_environment()}
+    worker = WorkerProcess(program, environment)
+    worker.wait_ready(200)
+    yield Confined(worker)
+    worker.close()
+
+
+def test_every_operation(runner: Owner, request: pytest.FixtureRequest) -> None:
+    """Operations run by compiled kernels, and by references where nothing is compiled."""
+    answer = runner.run(Message(ALL.encode()), LIMITS, reserve=allow, check=lambda: None)
+    assert answer.text[:1] == b"\x00"
+    assert (int(answer.text[1:]) > 20) == ("compiled" in request.node.name)
+
+
+def outcome(executor: ProgramRunner, case: Case, operator: str) -> object:
+    """Return what a run of a case's first data gives, or how it fails."""
+    feeds = {name: np.asarray(array) for name, array in case.data[0][0].items()}
+    try:
+        result = executor.run(feeds)
+    except ModelRefused as refused:
+        return refused.reason
+    except StepFailed as failed:
+        return failed.node, failed.verb, failed.reason
+    if operator in RANDOM:
+        return [(name, array.dtype, array.shape) for name, array in result.outputs.items()]
+    return facts(result)
+
+
+def test_every_operator(runner: Owner) -> None:
+    """A node of each operator of ONNX that is hosted runs as it does here."""
+    workers = Workers(runner, runner, allow, lambda: 1 << 30)
+    tried, different = set[str](), dict[str, object]()
+    for operator, cases in cases_by_operator().items():
+        for case in cases[:3]:
+            try:
+                feeds = case.data[0][0]
+                shapes = {name: np.shape(array) for name, array in feeds.items()}
+                here = OnnxPlan(case.model, Guest(GUEST)).executor(shapes)
+            except ModelRefused:
+                continue
+            there = WorkerExecutor(here.program, Guest(GUEST), SHORTCUTS, workers)
+            expected, got = outcome(here, case, operator), outcome(there, case, operator)
+            tried.add(operator)
+            if got != expected:
+                different[case.name] = got, expected
+    assert not different
+    assert len(tried) > 120

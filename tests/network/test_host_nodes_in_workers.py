@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs with nodes that only the host can run go whole to a worker: the same, and bounded."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa.oip import open_inference_grpc_pb2 as oip
+from nnpa.oip.open_inference_grpc_pb2_grpc import GRPCInferenceServiceStub
+from nnpa_emulator import Guest, find_machine
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import ForeignExecutor
+from nnpa_network.program import Array, ArrayInfo, HostStep, ModelRefused, Port, Program
+from nnpa_network.running.executor import Executor, ProgramRunner
+from nnpa_network.running.observed import NodeEvent
+from nnpa_network.running.results import Result, StepFailed
+from nnpa_network.shortcuts import SHORTCUTS
+from nnpa_server.network import Pools, make_pools
+from nnpa_server.network.programs import encode_program
+from nnpa_server.network.remote_plan import RemotePlan
+from nnpa_server.network.running import Runner
+from nnpa_server.network.worker_executor import WorkerExecutor, program_loader
+from nnpa_server.network.workers import Workers, make_workers
+from nnpa_server.sandbox import confinement
+from nnpa_server.sandbox.frames import Message
+from nnpa_server.sandbox.owner import Owner
+from nnpa_server.sandbox.process import JobLimits, allow
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from tests.network import real_models, small_models
+from tests.network.service_client import Client
+from tests.network.test_declared_steps import DECLARED, numbers
+from tests.network.test_sandboxed_models import ROOM, Bystander, resident
+from tests.server.conftest import CONFIG, Running
+from tests.server.wire import refused
+
+pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
+FLOATS = np.dtype(np.float32)
+GUEST = find_machine("telum1")
+Call: TypeAlias = "grpc.Future[pb.InferNetworkResponse]"
+
+
+def mixed() -> ModelProto:
+    """Return y = cumsum(relu(x @ w)), of which the sum runs on the host; NaN is a warning."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+        helper.make_node("Relu", ["product"], ["positive"], "act"),
+        helper.make_node("CumSum", ["positive", "axis"], ["y"], "sums"),
+    ]
+    constants = {"w": small_models.WEIGHT, "axis": np.array(1, np.int64)}
+    return small_models.model(
+        nodes, [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 3])], constants
+    )
+
+
+def lettered() -> ModelProto:
+    """Return what takes text and gives text, and has nothing for the accelerator."""
+    node = helper.make_node("Concat", ["x", "x"], ["y"], "twice", axis=0)
+    ends = ("x", [2]), ("y", [4])
+    info = [helper.make_tensor_value_info(name, TensorProto.STRING, shape) for name, shape in ends]
+    graph = helper.make_graph([node], "text", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def looped(trips: int, doublings: int) -> ModelProto:
+    """Return a Loop that doubles an array `doublings` times each of `trips` times, from 1 on."""
+    names = ["v", *(f"d{index}" for index in range(doublings))]
+    nodes = [helper.make_node("Identity", ["go"], ["on"])]
+    nodes += [helper.make_node("Concat", [a, a], [b], axis=0) for a, b in pairwise(names)]
+    nodes.append(helper.make_node("Identity", [names[-1]], ["o"]))
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [None]),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("o", TensorProto.FLOAT, [None]),
+        ],
+    )
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["grown"], "loop", body=body)
+    total = helper.make_node("ReduceSum", ["grown"], ["y"], "total", keepdims=0)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [loop, total],
+        "looped",
+        [info("x", TensorProto.FLOAT, [1])],
+        [info("y", TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(np.array(trips, np.int64), "trips")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def endless(trips: int = 10_000) -> ModelProto:
+    """Return a Loop that takes long in little memory."""
+    nodes = [helper.make_node("Identity", ["go"], ["on"])]
+    nodes += [
+        helper.make_node("MatMul", ["v" if not index else f"m{index}", "v"], [f"m{index + 1}"])
+        for index in range(8)
+    ]
+    nodes.append(helper.make_node("Tanh", ["m8"], ["o"]))
+    info = helper.make_tensor_value_info
+    sides = [400, 400]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
+         info("v", TensorProto.FLOAT, sides)],
+        [info("on", TensorProto.BOOL, []), info("o", TensorProto.FLOAT, sides)],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
+    graph = helper.make_graph(
+        [loop],
+        "endless",
+        [info("x", TensorProto.FLOAT, sides)],
+        [info("y", TensorProto.FLOAT, sides)],
+        [numpy_helper.from_array(np.array(trips, np.int64), "trips")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def sized() -> Program:
+    """Return a compiled program whose ConstantOfShape has a size that only a run tells."""
+    node = helper.make_node("ConstantOfShape", ["n"], ["ones"])
+    node.attribute.append(
+        helper.make_attribute("value", helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0]))
+    )
+    total = helper.make_node("ReduceSum", ["ones"], ["y"], keepdims=0)
+    int64 = np.dtype(np.int64)
+    steps = (
+        HostStep(-1, node.SerializeToString(), (1,), (2,), 17),
+        HostStep(-1, total.SerializeToString(), (2,), (3,), 17),
+    )
+    arrays = {1: ArrayInfo(int64, (1,)), 2: ArrayInfo(FLOATS, (-1,)), 3: ArrayInfo(FLOATS, ())}
+    ends = (Port("n", int64, (1,), ("",)),), (Port("y", FLOATS, ()),)
+    return Program("sized", "telum1", *ends, (1,), (3,), arrays, {}, {}, steps)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[Pools]:
+    """Workers of the module."""
+    workers = make_pools("auto")
+    assert workers is not None
+    yield workers
+    workers.close()
+
+
+@pytest.fixture(scope="module")
+def workers(pools: Pools) -> Workers:
+    """Workers of nobody in particular."""
+    return make_workers(pools)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A server whose sessions have room for a worker."""
+    running = Running(replace(CONFIG, limits=ROOM))
+    yield running
+    running.stop()
+
+
+def both(model: bytes, workers: Workers) -> tuple[ProgramRunner, ProgramRunner]:
+    """Return what runs a model here, and what runs it in a worker."""
+    plan = OnnxPlan(model, Guest(GUEST))
+    here = plan.executor({})
+    there = RemotePlan(model, Guest(GUEST), ImportOptions(), workers).executor({})
+    assert isinstance(there, WorkerExecutor)
+    return here, there
+
+
+def facts(result: Result) -> tuple[object, ...]:
+    """Return everything that a run tells."""
+    outputs = [
+        (name, array.dtype, array.shape, array.tolist() if array.dtype == object
+         else array.tobytes())
+        for name, array in result.outputs.items()
+    ]  # fmt: skip
+    return outputs, result.violations, dict(result.nans), dict(result.calls)
+
+
+@pytest.mark.parametrize("value", [0.5, -3.0, np.nan, np.inf, 3e38])
+def test_a_run_in_a_worker_is_a_run_here(value: float, workers: Workers) -> None:
+    """Outputs, warnings with their elements, NaN counts and calls are the same, bit by bit."""
+    here, there = both(mixed().SerializeToString(), workers)
+    feeds = {"x": np.array([[value, 1, -2, 0.25]], np.float32)}
+    for _ in range(3):
+        assert facts(there.run(feeds)) == facts(here.run(feeds))
+
+
+def test_text_goes_both_ways(workers: Workers) -> None:
+    """Arrays of text cross as bytes, those that are empty and those beyond ASCII too."""
+    here, there = both(lettered().SerializeToString(), workers)
+    feeds = {"x": np.array(["", "Zürich \N{SNOWMAN}"], object)}
+    assert facts(there.run(feeds)) == facts(here.run(feeds))
+
+
+def test_wrong_inputs_are_refused_before_they_cross(workers: Workers) -> None:
+    """The refusals of a run are those of this process."""
+    here, there = both(mixed().SerializeToString(), workers)
+    for feeds in ({}, {"x": np.ones((1, 5), np.float32)}, {"x": np.ones((1, 4), np.int64)}):
+        with pytest.raises(ModelRefused) as expected:
+            here.run(feeds)
+        with pytest.raises(ModelRefused) as got:
+            there.run(feeds)
+        assert got.value.reason == expected.value.reason
+
+
+def test_a_failed_step_says_which(workers: Workers) -> None:
+    """A node that fails fails the run by its name, and the worker goes on."""
+    node = helper.make_node("Gather", ["w", "at"], ["y"], "pick")
+    model = small_models.model(
+        [node], [("at", np.int64, [1])], [("y", np.float32, [1])], {"w": np.ones(3, np.float32)}
+    )
+    here, there = both(model.SerializeToString(), workers)
+    for feeds in ({"at": np.array([7])}, {"at": np.array([2])}):
+        outcomes: list[object] = []
+        for executor in (here, there):
+            try:
+                outcomes.append(facts(executor.run(feeds)))
+            except StepFailed as failed:
+                outcomes.append((failed.node, failed.verb, failed.status, failed.reason))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_observed_runs_are_the_same(workers: Workers) -> None:
+    """Events come in order, values can be read while their event lasts, the result is the same."""
+    feeds = {"x": np.array([[0.5, 1, -2, 0.25]], np.float32)}
+    seen: list[list[object]] = []
+    for executor in both(mixed().SerializeToString(), workers):
+        events: list[object] = []
+
+        def observe(event: NodeEvent, events: list[object] = events) -> None:
+            values = [event.read(name) for name in ("x", "product", "positive", "y", "nothing")]
+            events.append((event.node, event.phase))
+            events.append([None if value is None else value.tolist() for value in values])
+
+        events.append(facts(executor.run(feeds, observe)))
+        seen.append(events)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 2 * 6 + 1
+
+
+def test_an_observer_may_end_a_run(workers: Workers) -> None:
+    """What an observer raises ends the run; the next one is not disturbed."""
+    here, there = both(mixed().SerializeToString(), workers)
+    feeds = {"x": np.ones((1, 4), np.float32)}
+
+    def fail(event: NodeEvent) -> None:
+        if event.node == 1:
+            raise StepFailed("act", "failing_node", 0, "it was created to fail")
+
+    with pytest.raises(StepFailed, match="created to fail"):
+        there.run(feeds, fail)
+    assert facts(there.run(feeds)) == facts(here.run(feeds))
+
+
+def test_a_new_worker_takes_the_program_again(workers: Workers) -> None:
+    """A worker that ended is replaced, and the run does not notice."""
+    here, there = both(mixed().SerializeToString(), workers)
+    feeds = {"x": np.ones((1, 4), np.float32)}
+    workers.runner.close()
+    assert facts(there.run(feeds)) == facts(here.run(feeds))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: small_models.dense(1).SerializeToString(),
+        lambda: small_models.image().SerializeToString(),
+        real_models.residual_cnn,
+    ],
+)
+def test_models_without_host_nodes_stay_in_the_server(
+    model: Callable[[], bytes], workers: Workers
+) -> None:
+    """What lowering adds for the host moves or scales elements, so that no run crosses."""
+    plan = RemotePlan(model(), Guest(GUEST), ImportOptions(), workers)
+    executor = plan.executor({})
+    assert "host" not in {node.device for node in executor.program.nodes}
+    assert isinstance(executor, ForeignExecutor)
+
+
+def test_programs_that_declare_too_much_go_to_a_worker(workers: Workers) -> None:
+    """A run beyond the limit by its own declaration is not the server's."""
+    program = DECLARED["add"]
+    assert isinstance(program_loader(workers, SHORTCUTS, 1 << 20)(program, Guest(GUEST)),
+                      ForeignExecutor)  # fmt: skip
+    assert isinstance(program_loader(workers, SHORTCUTS, 10)(program, Guest(GUEST)), WorkerExecutor)
+    assert isinstance(program_loader(None, SHORTCUTS, 10)(program, Guest(GUEST)), Executor)
+
+
+def infer(client: Client, handle: str, timeout: float = 60, **arrays: Array) -> Call:
+    """Begin to run a network once over named arrays."""
+    inputs = [
+        pb.NamedArray(name=name, dtype=array.dtype.name, shape=array.shape, data=array.tobytes())
+        for name, array in arrays.items()
+    ]
+    request = pb.InferNetworkRequest(session=client.session, network=handle, inputs=inputs)
+    return client.stub.InferNetwork.future(request, timeout=timeout)
+
+
+def test_a_growing_loop_is_felt_by_nobody(server: Running) -> None:
+    """A Loop of few bytes that would take gigabytes fails its call, and health answers."""
+    client, before = Client(server.channel), resident()
+    handle = client.ready(looped(16, 2))
+    failed = refused(grpc.StatusCode.ABORTED, "NETWORK_FAILED")
+    with Bystander(server.channel) as bystander, failed:
+        client.infer(handle, x=np.ones(1, np.float32))
+    assert bystander.longest < 2
+    assert resident() - before < 256 << 20
+    client.close()
+
+
+def test_a_size_of_a_run_is_felt_by_nobody(server: Running) -> None:
+    """A compiled program that makes as much as its input says: little runs, much fails."""
+    client, before = Client(server.channel), resident()
+    data = encode_program(sized()).SerializeToString()
+    created = client.stub.CreateNetwork(client.upload(data, program_bytes=len(data)))
+    handle = created.network.name
+    assert client.init(handle)
+    (output,) = client.infer(handle, n=numbers(1000)).outputs
+    assert np.frombuffer(output.data, np.float32).tolist() == [1000]
+    failed = refused(grpc.StatusCode.ABORTED, "NETWORK_FAILED")
+    with Bystander(server.channel) as bystander, failed:
+        client.infer(handle, n=numbers(1 << 30))
+    assert bystander.longest < 2
+    assert resident() - before < 256 << 20
+    (output,) = client.infer(handle, n=numbers(7)).outputs
+    assert np.frombuffer(output.data, np.float32).tolist() == [7]
+    client.close()
+
+
+def runners(server: Running) -> set[int]:
+    """Return the process ids of workers that run programs."""
+    assert server.server.pools is not None
+    pool = server.server.pools.runners
+    return {worker.pid for worker in getattr(pool, "_leased")}  # noqa: B009
+
+
+def await_end(pid: int) -> bool:
+    """Wait until a process has ended; tell whether it has."""
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def begin_endless(server: Running, client: Client, timeout: float) -> tuple[int, Call]:
+    """Begin a run that takes minutes; return its worker, and the call."""
+    before = runners(server)
+    handle = client.ready(endless())
+    (pid,) = runners(server) - before
+    call = infer(client, handle, timeout, x=np.ones((400, 400), np.float32))
+    time.sleep(0.5)
+    assert not call.done()
+    return pid, call
+
+
+def test_a_deadline_ends_a_run(server: Running) -> None:
+    """A host node that nobody waits for is killed, and the session goes on."""
+    client = Client(server.channel)
+    pid, call = begin_endless(server, client, timeout=1.5)
+    with pytest.raises(grpc.RpcError) as error:
+        call.result()
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await_end(pid)
+    handle = client.ready(mixed())
+    (output,) = client.infer(handle, x=np.ones((1, 4), np.float32)).outputs
+    assert output.shape == [1, 3]
+    client.close()
+
+
+def test_the_end_of_a_session_ends_its_run(server: Running) -> None:
+    """DeleteSession kills a host node that runs, and disturbs no other session."""
+    client, bystander = Client(server.channel), Client(server.channel)
+    handle = bystander.ready(mixed())
+    pid, call = begin_endless(server, client, timeout=60)
+    client.close()
+    with refused(grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND"):
+        call.result(timeout=5)
+    assert await_end(pid)
+    assert bystander.infer(handle, x=np.ones((1, 4), np.float32)).outputs
+    bystander.close()
+
+
+def test_a_published_model_has_a_worker_that_ends_with_it(server: Running) -> None:
+    """A model with host nodes serves everybody from one worker, until it is unloaded."""
+    stub, before = GRPCInferenceServiceStub(server.channel), runners(server)
+    request = oip.RepositoryModelLoadRequest(model_name="mixed")
+    request.parameters["config"].string_param = "{}"
+    request.parameters["file:1/model.onnx"].bytes_param = mixed().SerializeToString()
+    stub.RepositoryModelLoad(request, timeout=60)
+    (pid,) = runners(server) - before
+    infer_request = oip.ModelInferRequest(model_name="mixed")
+    infer_request.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    infer_request.raw_input_contents.append(np.ones((1, 4), np.float32).tobytes())
+    (raw,) = stub.ModelInfer(infer_request, timeout=60).raw_output_contents
+    here = OnnxPlan(mixed().SerializeToString(), Guest(find_machine("telum2"))).executor({})
+    assert raw == here.run({"x": np.ones((1, 4), np.float32)}).outputs["y"].tobytes()
+    stub.RepositoryModelUnload(oip.RepositoryModelUnloadRequest(model_name="mixed"))
+    assert await_end(pid)
+
+
+def test_reports_are_made_by_a_worker(server: Running) -> None:
+    """Accuracy and edge sizes are those of this process; a sample without an input is refused."""
+    client = Client(server.channel)
+    handle = client.ready(mixed())
+    names = {"session": client.session, "network": handle}
+    without = Running(replace(CONFIG, limits=ROOM, sandbox="off"))
+    try:
+        other = Client(without.channel)
+        there = {"session": other.session, "network": other.ready(mixed())}
+        for method, fields in (
+            ("MeasureAccuracy", {"made_up": 3, "seed": 5, "html": True}),
+            ("ProbeNetwork", {"sizes": [1, 2]}),
+        ):
+            request = getattr(pb, f"{method}Request")
+            got = getattr(client.stub, method)(request(**names, **fields))
+            assert got == getattr(other.stub, method)(request(**there, **fields))
+    finally:
+        without.stop()
+    lacking = pb.MeasureAccuracyRequest(
+        session=client.session, network=handle, samples=[pb.Sample()]
+    )
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"):
+        client.stub.MeasureAccuracy(lacking)
+    client.close()
+
+
+class TakenOver(Owner):
+    """A worker that answers whatever `change` makes of the true answer."""
+
+    def __init__(self, change: Callable[[Message], Message]) -> None:
+        self._change, self._runner = change, Runner()
+        self.closed = 0
+
+    def run(
+        self,
+        job: Message,
+        limits: JobLimits,
+        *,
+        reserve: Callable[[int], None],
+        check: Callable[[], None],
+    ) -> Message:
+        """Return a changed answer."""
+        del limits, reserve, check
+        answer = self._runner(job)
+        return answer if b'"load"' in job.text else self._change(answer)
+
+    def close(self) -> None:
+        """Count how often the server ended the worker."""
+        self.closed += 1
+
+
+def _with(text: bytes) -> Callable[[Message], Message]:
+    return lambda message: Message(b"\x00" + text, message.arrays)
+
+
+CHANGES: dict[str, Callable[[Message], Message]] = {
+    "silence": lambda _: Message(b""),
+    "garbage": lambda message: Message(b"\x00" + b"\xff" * 99, message.arrays),
+    "deep": lambda message: Message(b"\x00" + b"[" * 100_000, message.arrays),
+    "failure of no form": lambda _: Message(b"\x02{}"),
+    "another program": lambda _: Message(b"\x03"),
+    "no outputs": lambda message: Message(message.text),
+    "other shapes": lambda message: Message(
+        message.text, tuple(array.reshape(-1) for array in message.arrays)
+    ),
+    "other types": lambda message: Message(
+        message.text, tuple(array.astype(np.float64) for array in message.arrays)
+    ),
+    "counts that are none": _with(b'{"violations": [], "nans": ["1"], "texts": {}}'),
+    "text that is none": _with(b'{"violations": [], "nans": [0], "texts": {"0": [9]}}'),
+    "calls that are none": _with(
+        b'{"violations": [{"node": 0, "verb": "tanh", "status": 1, "function": null,'
+        b' "operands": null}], "nans": [0], "texts": {}}'
+    ),
+    "a node that is none": _with(
+        b'{"violations": [{"node": 99, "verb": "relu", "status": 1, "function": null,'
+        b' "operands": null}], "nans": [0], "texts": {}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_worker_that_was_taken_over(name: str) -> None:
+    """Whatever is answered, the run fails and the worker is ended."""
+    program = OnnxPlan(mixed().SerializeToString(), Guest(GUEST)).executor({}).program
+    owner = TakenOver(CHANGES[name])
+    bad = Workers(owner, owner, allow, lambda: 1 << 30)
+    executor = WorkerExecutor(program, Guest(GUEST), SHORTCUTS, bad)
+    with pytest.raises(StepFailed) as failed:
+        executor.run({"x": np.ones((1, 4), np.float32)})
+    assert len(failed.value.reason) <= 1000
+    assert owner.closed
+
+
+def test_no_changed_byte_is_an_error_of_ours() -> None:
+    """A result with any changed byte is taken, or fails the run, and nothing else."""
+    rng, failures = np.random.default_rng(5), 0
+    program = OnnxPlan(mixed().SerializeToString(), Guest(GUEST)).executor({}).program
+
+    def change(message: Message) -> Message:
+        text = bytearray(message.text)
+        text[int(rng.integers(len(text)))] = int(rng.integers(256))
+        return Message(bytes(text), message.arrays)
+
+    owner = TakenOver(change)
+    bad = Workers(owner, owner, allow, lambda: 1 << 30)
+    executor = WorkerExecutor(program, Guest(GUEST), SHORTCUTS, bad)
+    for _ in range(500):
+        try:
+            executor.run({"x": np.full((1, 4), np.nan, np.float32)})
+        except (StepFailed, ModelRefused):
+            failures += 1
+    assert failures > 100

@@ -3,8 +3,8 @@
 
     python sbom.py WHEEL...     the files that were installed, for their hashes
 
-It has the Python packages with their licences, hashes and dependencies, and where the system is
-Debian's, its packages. The same environment gives the same text.
+It has the Python packages with their licences, hashes and dependencies, what their wheels bring
+along, and where the system is Debian's, its packages. The same environment gives the same text.
 """
 
 import hashlib
@@ -15,7 +15,8 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from email.message import Message
-from importlib.metadata import Distribution, distributions
+from fnmatch import fnmatch
+from importlib.metadata import Distribution, PackagePath, distributions
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -23,7 +24,16 @@ Json: TypeAlias = Mapping[str, object]
 _PRODUCT = "nnpa"
 _STATUS = Path("/var/lib/dpkg/status")
 _RELEASE = Path("/etc/os-release")
+_DOCUMENTS = Path("/usr/share/doc")
 _MAX_NAME = 64  # characters of a licence's name; longer texts are licences themselves
+_NOTICE = re.compile(r"licen[cs]e|notice|copying", re.I)
+# A paragraph on bundled files in a wheel's notices, in the form of Debian's copyright files.
+_BUNDLED = re.compile(
+    r"^Name: (?P<name>.+)\nFiles: (?P<files>.+)\n(?:(?!Name: ).*\n)*?License: (?P<licence>.+)$",
+    re.MULTILINE,
+)
+_OF_PARTS = ("type", "name", "version", "licenses", "purl")  # what is copied of a wheel's own bill
+_NOTED: list[Json] = [{"license": {"name": "see the wheel's notices"}}]
 
 
 def normalized(name: str) -> str:
@@ -62,6 +72,53 @@ def reference(package: Distribution) -> str:
     return f"pkg:pypi/{normalized(package.name)}@{package.version}"
 
 
+def notices(package: Distribution) -> list[PackagePath]:
+    """Return the files of a package that have licences and notices."""
+    return [
+        file
+        for file in package.files or ()
+        if _NOTICE.search(file.name) and not file.suffix.startswith(".py") and _is_there(file)
+    ]
+
+
+def _is_there(file: PackagePath) -> bool:
+    return Path(str(file.locate())).is_file()
+
+
+def bundled(package: Distribution) -> list[Json]:
+    """Return what a wheel brings along: by its own bills of materials, or by its notices."""
+    parts: dict[str, Json] = {}
+    for file in package.files or ():
+        if file.parent.name == "sboms" and file.suffix == ".json" and _is_there(file):
+            for part in json.loads(file.read_text())["components"]:
+                if normalized(part["name"]) != normalized(package.name):
+                    facts = {key: part[key] for key in _OF_PARTS if key in part}
+                    name = f"{part['name']}@{part.get('version', '')}"
+                    parts[name] = {"licenses": _NOTED, **facts}
+    parts = parts or _noted(package)
+    owner = reference(package)
+    return [{**part, "bom-ref": f"{owner}#{key}"} for key, part in sorted(parts.items())]
+
+
+def _noted(package: Distribution) -> dict[str, Json]:
+    """Return what a wheel's notices list, and libraries of others that they do not."""
+    text = "\n".join(file.read_text() for file in notices(package))
+    paragraphs = [match.groupdict() for match in _BUNDLED.finditer(text)]
+    parts: dict[str, Json] = {
+        entry["name"]: {
+            "type": "library",
+            "name": entry["name"],
+            "licenses": [{"license": {"name": entry["licence"]}}],
+        }
+        for entry in paragraphs
+    }
+    for file in package.files or ():
+        is_foreign = file.parts[0].endswith(".libs") and _is_there(file)
+        if is_foreign and not any(fnmatch(str(file), f"{entry['files']}*") for entry in paragraphs):
+            parts[file.name] = {"type": "file", "name": file.name, "licenses": _NOTED}
+    return parts
+
+
 def component(package: Distribution, wheels: Mapping[str, str]) -> Json:
     """Return a Python package as a component."""
     is_product = normalized(package.name) == _PRODUCT
@@ -76,6 +133,12 @@ def component(package: Distribution, wheels: Mapping[str, str]) -> Json:
     digest = wheels.get(normalized(package.name))
     if digest is not None:
         described["hashes"] = [{"alg": "SHA-256", "content": digest}]
+    files = sorted(map(str, notices(package)))
+    if files:
+        described["properties"] = [{"name": "nnpa:notices", "value": file} for file in files]
+    parts = bundled(package)
+    if parts:
+        described["components"] = parts
     return described
 
 
@@ -88,6 +151,16 @@ def depends_on(package: Distribution, references: Mapping[str, str]) -> list[str
         if name is not None and not is_extra:
             names.add(normalized(name[0]))
     return sorted(references[name] for name in names & references.keys())
+
+
+def debian_licences(name: str) -> list[Json]:
+    """Return the licences that a Debian package's copyright file names, where programs read it."""
+    file = _DOCUMENTS / name / "copyright"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    names: list[str] = []
+    if text.startswith("Format:"):
+        names = sorted({line.strip() for line in re.findall(r"^License:(.*\S)", text, re.M)})
+    return [{"license": {"name": name}} for name in names or [f"see {file}"]]
 
 
 def system_packages() -> Iterator[Json]:
@@ -108,7 +181,7 @@ def system_packages() -> Iterator[Json]:
             "bom-ref": purl,
             "name": name,
             "version": version,
-            "licenses": [{"license": {"name": f"see /usr/share/doc/{name}/copyright"}}],
+            "licenses": debian_licences(name),
             "purl": purl,
         }
 

@@ -5,13 +5,14 @@ Every value stored as DLFLOAT16 is rounded once, to nearest, ties away from zero
 is a table over all 65 536 codes: the double precision value of the formula, rounded once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from nnpa_emulator.blocks import Block, blocks_of, regions_of
 from nnpa_emulator.dlfloat import MAGNITUDE, MAX, NINF, SIGN, Codes, from_fp32, from_fp64, to_fp32
 from nnpa_emulator.kernels import elementwise, scan
 from nnpa_emulator.machine import FunctionCode
@@ -186,7 +187,29 @@ def unary_table(
 def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
     source, target = codes.view(np.uint16), out.view(np.uint16)
-    return bool(elementwise.lookup(table, source, target, region_of(desc)) == NINF)
+    largest = max(
+        elementwise.lookup(table, source[first:], target[first:], part)
+        for first, part in regions_of(region_of(desc))
+    )
+    return bool(largest == NINF)
+
+
+def combine(number: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
+    """Apply an operation of two tensors by its number; tell whether the result has any NINF."""
+    left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
+    largest = max(
+        elementwise.binary(number, left[first:], right[first:], target[first:], part, False)
+        for first, part in regions_of(region_of(desc))
+    )
+    return bool(largest == NINF)
+
+
+def parts(first: Ztensor, second: Ztensor) -> Iterator[tuple[Block, Codes, Codes]]:
+    """Cut tensors of the same dimensions into blocks; yield each, and the cells of both."""
+    shape = geometry(first.transformed_desc)
+    left, right = first.sticks.view(np.uint16), second.sticks.view(np.uint16)
+    for block in blocks_of(shape.dims, shape.pages):
+        yield block, block.sticks(left), block.sticks(right)
 
 
 def jitter(tensor: Ztensor, ulps: int, seed: int, sequence: int) -> None:

@@ -80,6 +80,20 @@ class Layer:
         """Whether hn_output has a place for every timestep."""
         return self.tensors["hn_output"].transformed_desc.dim4 == self.timesteps
 
+    def with_outputs_as_written(self) -> "Layer":
+        """Return the layer with outputs described by its inputs, as the instructions get them.
+
+        The library reads of them only the buffers, and dim4 of hn_output.
+        """
+        width = 2 * padded(self.hidden) if self.direction == BIDIR else self.hidden
+        tensors = dict(self.tensors)
+        for name in self.outputs.values():
+            every_step = name == "hn_output" and self.every_step
+            desc = _work_desc(self.timesteps if every_step else 1, 1, self.batch, width)
+            output = tensors[name]
+            tensors[name] = Ztensor(output.pre_transformed_desc, desc, buffer=output.buffer)
+        return Layer(self.gates, self.direction, tensors)
+
 
 def verify(layer: Layer) -> None:
     """Check as the library does with precheck; the numbers are those of the docstrings."""
@@ -243,10 +257,8 @@ def slice_of(layer: Layer, name: str, half: int) -> Ztensor:
 def _side(layer: Layer, name: str) -> Ztensor:
     """Return an output as one activation sees it: one timestep, one direction."""
     tensor = layer.tensors[name]
-    desc, hidden = tensor.transformed_desc, layer.hidden
-    both = layer.direction == BIDIR and desc.dim1 == 2 * padded(hidden)
-    desc_of_half = _slice_desc(desc, hidden if both else desc.dim1)
-    return Ztensor(tensor.pre_transformed_desc, desc_of_half, buffer=tensor.buffer)
+    desc = _work_desc(1, 1, layer.batch, layer.hidden)
+    return Ztensor(tensor.pre_transformed_desc, desc, buffer=tensor.buffer)
 
 
 # What the operands of each instruction are called here.
@@ -297,27 +309,10 @@ class Direction:
         if self.call.checked:
             return
         self._check("activation", ACTIVATIONS[self.layer.gates], operands)
-        self._require_halves()
         layer = self.layer
         require_storage(layer.state, operands["state"])
         for name in layer.outputs.values():
             require_storage(name, layer.tensors[name])
-
-    def _require_halves(self) -> None:
-        """End the program where an output of BIDIR has no room for the backward half.
-
-        The machine would write behind it: no operand of an activation shows how wide outputs are.
-        """
-        width = 2 * padded(self.layer.hidden)
-        if self.layer.direction != BIDIR:
-            return
-        for name in self.layer.outputs.values():
-            size, field = self.layer.tensors[name].transformed_desc.dim1, "transformed_desc.dim1"
-            if size != width:
-                shape, limit = Status.ZDNN_INVALID_SHAPE, f"{width} (both halves of h0)"
-                raise ProgramCheck(
-                    "data", Refusal(shape, f"{name}.{field}", str(size), limit, "c9")
-                )
 
     def _check(self, name: str, definition: Operation, arguments: Arguments) -> None:
         """Check one instruction; a refusal names this function's operands."""

@@ -8,8 +8,7 @@ Source: zDNN API Reference 1.2.0, "Stickified tensors" and the transform functio
 behaviour (offsets, flags).
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator import dlfloat
+from nnpa_emulator.blocks import Block, blocks_of, images_of
 from nnpa_emulator.dlfloat import Codes, Flags
 from nnpa_emulator.kernels import convert, integers, planar, sticks, tables
 from nnpa_emulator.ztensor import (
@@ -88,7 +88,8 @@ class Geometry:
 def geometry(desc: TensorDesc) -> Geometry:
     """Lay out a transformed descriptor; any type other than the integers has two-byte cells."""
     cell_bytes = _cell_dtype(desc).itemsize
-    rows = 2 if _is_weights(desc) else 1
+    is_of_weights = desc.format == DataFormats.ZDNN_FORMAT_4DWEIGHTS
+    rows = 2 if is_of_weights and desc.type == DataTypes.ZDNN_BINARY_INT8 else 1
     cell_bytes *= rows
     cells = STICK // cell_bytes
     d4, d3, d2, d1 = desc.dims
@@ -142,9 +143,9 @@ def stickify(
     if desc.type in _CELL_DTYPES:
         write_cells(array, desc, buffer, fresh=fresh)
         return Conversion(Flags.NONE, False)
-    line = flat(array, dims)
-    fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
-    return _stickify_floats(line, buffer.view(np.uint16), geometry(desc), saturate, fresh, fill)
+    return _stickify_floats(
+        flat(array, dims), buffer.view(np.uint16), geometry(desc), saturate, fresh, nchw
+    )
 
 
 def stickify_gate(
@@ -163,8 +164,7 @@ def stickify_gate(
     halves = 2 if desc.layout in _HALVES else 1
     shape = Geometry((1, halves, rows // halves, columns), (0, height, height // halves), 64, 2)
     cells = buffer.view(np.uint16)[first * sticks.PAGE_CELLS :]
-    line, fill = flat(array, shape.dims), sticks.stickify_fp32
-    return _stickify_floats(line, cells, shape, saturate, True, fill)
+    return _stickify_floats(flat(array, shape.dims), cells, shape, saturate, True, False)
 
 
 def unstickify(
@@ -185,7 +185,7 @@ def unstickify(
     if desc.type in _CELL_DTYPES:
         array, met = read_cells(buffer, desc), Conversion(Flags.NONE, False)
     elif kind == DataTypes.FP32:
-        array, any_ninf = (_read_nchw if nchw else read_fp32)(buffer, desc, target)
+        array, any_ninf = _read_floats(buffer, desc, target, nchw)
         return array, Conversion(Flags.INVALID if any_ninf else Flags.NONE, any_ninf)
     else:
         array, met = _unstickify_16(buffer.view(np.uint16), desc, kind)
@@ -211,9 +211,12 @@ def quantize(
     shape = geometry(desc)
     values, cells = flat(array, desc.dims), buffer.view(np.int8)
     limits = np.array([clip_min, clip_max], np.float32)
-    nonfinite = integers.stickify_quantized(
-        values, cells, shape.dims, shape.pages, reduced, limits, fresh
-    )
+    nonfinite = False
+    for block in blocks_of(shape.dims, shape.pages):
+        source, target = values[block.elements], block.sticks(cells)
+        nonfinite |= integers.stickify_quantized(
+            source, target, *block.place, reduced, limits, fresh
+        )
     flags = dlfloat.flags_from_fp32(values) & ~Flags.UNDERFLOW if nonfinite else Flags.NONE
     return Conversion(flags, nonfinite)
 
@@ -225,7 +228,9 @@ def read_cells(buffer: Buffer, desc: TensorDesc) -> Array:
     array = np.empty(desc.dims, dtype)
     raw = np.dtype(f"u{dtype.itemsize}")
     read = integers.unstickify_weights if shape.rows == 2 else sticks.unstickify_copy
-    read(buffer.view(raw), array.view(raw).reshape(-1), shape.dims, shape.pages)
+    cells, line = buffer.view(raw), array.view(raw).reshape(-1)
+    for block in _blocks(shape):
+        read(block.sticks(cells), line[block.elements], *block.place)
     return array
 
 
@@ -235,18 +240,19 @@ def write_cells(array: Array, desc: TensorDesc, buffer: Buffer, *, fresh: bool =
     dtype = _cell_dtype(desc)
     raw = np.dtype(f"u{dtype.itemsize}")
     line = flat(array, desc.dims).astype(dtype, copy=False).view(raw)
-    if shape.rows == 2:
-        if not fresh:
-            clear(buffer, desc)
-        integers.stickify_weights(line, buffer.view(raw), shape.dims, shape.pages)
-    else:
-        sticks.stickify_copy(line, buffer.view(raw), shape.dims, shape.pages, fresh)
+    if shape.rows == 2 and not fresh:
+        clear(buffer, desc)
+    for block in _blocks(shape):
+        source, target = line[block.elements], block.sticks(buffer.view(raw))
+        if shape.rows == 2:
+            integers.stickify_weights(source, target, *block.place)
+        else:
+            sticks.stickify_copy(source, target, *block.place, fresh)
 
 
-def _floats(dims: tuple[int, ...], target: Buffer | None) -> npt.NDArray[np.float32]:
-    if target is None or target.nbytes != 4 * math.prod(dims):
-        return np.empty(dims, np.float32)
-    return target.view(np.float32).reshape(dims)
+def _blocks(shape: Geometry) -> Iterable[Block]:
+    """Cut a tensor; of weights, whose sticks have two rows, only dim4."""
+    return (images_of if shape.rows == 2 else blocks_of)(shape.dims, shape.pages)
 
 
 def read_fp32(
@@ -256,22 +262,24 @@ def read_fp32(
 
     NINF decodes to NaN. The array is made in `target`, if that has its size.
     """
-    shape = geometry(desc)
-    array = _floats(desc.dims, target)
-    largest = sticks.unstickify_fp32(
-        buffer.view(np.uint16), array.view(np.uint32).reshape(-1), shape.dims, shape.pages
-    )
-    return array, largest == dlfloat.NINF
+    return _read_floats(buffer, desc, target, False)
 
 
-def _read_nchw(
-    buffer: Buffer, desc: TensorDesc, target: Buffer | None
+def _read_floats(
+    buffer: Buffer, desc: TensorDesc, target: Buffer | None, nchw: bool
 ) -> tuple[npt.NDArray[np.float32], bool]:
-    """Decode as `read_fp32` does, into (dim4, dim1, dim3, dim2)."""
+    """Decode as `read_fp32` does, into (dim4, dim1, dim3, dim2) if `nchw`."""
     shape, (d4, d3, d2, d1) = geometry(desc), desc.dims
-    array = _floats((d4, d1, d3, d2), target)
-    line = array.view(np.uint32).reshape(-1)
-    largest = planar.unstickify_nchw(buffer.view(np.uint16), line, shape.dims, shape.pages)
+    sizes, blocks = ((d4, d1, d3, d2), images_of) if nchw else (desc.dims, blocks_of)
+    if target is None or target.nbytes != 4 * d4 * d3 * d2 * d1:
+        array = np.empty(sizes, np.float32)
+    else:
+        array = target.view(np.float32).reshape(sizes)
+    cells, words, largest = buffer.view(np.uint16), array.view(np.uint32).reshape(-1), 0
+    read = planar.unstickify_nchw if nchw else sticks.unstickify_fp32
+    for block in blocks(shape.dims, shape.pages):
+        met = read(block.sticks(cells), words[block.elements], *block.place)
+        largest = max(largest, int(met))
     return array, largest == dlfloat.NINF
 
 
@@ -321,39 +329,52 @@ def padding(desc: TensorDesc) -> npt.NDArray[np.bool_]:
 
 
 def _stickify_floats(
-    line: Array,
-    cells: Codes,
-    shape: Geometry,
-    saturate: bool,
-    fresh: bool,
-    fill: Fill,
+    line: Array, cells: Codes, shape: Geometry, saturate: bool, fresh: bool, nchw: bool
 ) -> Conversion:
-    """Convert a flat float array into DLFLOAT16 sticks by its dtype; `fill` is for FP32."""
+    """Convert a flat float array into DLFLOAT16 sticks by its dtype; FP32 may be in NCHW order."""
     if line.dtype != np.float32:
-        kind = DataTypes.FP16 if line.dtype == np.float16 else DataTypes.BFLOAT
-        table = tables.from_bits(kind, saturate and kind == DataTypes.BFLOAT)
-        bits = sticks.stickify_table(
-            line.view(np.uint16), table, cells, shape.dims, shape.pages, fresh
-        )
-        return Conversion(Flags(int(bits) & 0xF), bool(bits & tables.NINF_BIT))
+        return _stickify_16(line.view(np.uint16), line.dtype, cells, shape, saturate, fresh)
     limit = convert.MAX32 if saturate else convert.LINE_HIGH32
-    largest, smallest = fill(line.view(np.uint32), cells, shape.dims, shape.pages, limit, fresh)
+    fill: Fill = planar.stickify_nchw if nchw else sticks.stickify_fp32
+    words, largest, smallest = line.view(np.uint32), 0, 0xFFFFFFFF
+    for block in (images_of if nchw else blocks_of)(shape.dims, shape.pages):
+        source, target = words[block.elements], block.sticks(cells)
+        high, low = fill(source, target, *block.place, limit, fresh)
+        largest, smallest = max(largest, int(high)), min(smallest, int(low))
     if largest >= INFINITY:
         return Conversion(dlfloat.flags_from_fp32(line), True)
     underflow = smallest < _UNDERFLOW - 1
     return Conversion(
-        Flags.UNDERFLOW if underflow else Flags.NONE, bool(not saturate and largest >= OVERFLOW)
+        Flags.UNDERFLOW if underflow else Flags.NONE, not saturate and largest >= OVERFLOW
     )
+
+
+def _stickify_16(
+    line: Codes,
+    dtype: np.dtype[np.generic],
+    cells: Codes,
+    shape: Geometry,
+    saturate: bool,
+    fresh: bool,
+) -> Conversion:
+    """Convert FP16 or BFLOAT into DLFLOAT16 sticks by table."""
+    kind = DataTypes.FP16 if dtype == np.float16 else DataTypes.BFLOAT
+    table, bits = tables.from_bits(kind, saturate and kind == DataTypes.BFLOAT), 0
+    for block in blocks_of(shape.dims, shape.pages):
+        source, target = line[block.elements], block.sticks(cells)
+        bits |= int(sticks.stickify_table(source, table, target, *block.place, fresh))
+    return Conversion(Flags(bits & 0xF), bool(bits & tables.NINF_BIT))
 
 
 def _unstickify_16(cells: Codes, desc: TensorDesc, kind: int) -> tuple[Array, Conversion]:
     """Convert DLFLOAT16 sticks to FP16 or BFLOAT by table."""
     shape = geometry(desc)
     array = np.empty(desc.dims, np.uint16)
-    bits = sticks.unstickify_table(
-        cells, tables.to_bits(kind), array.reshape(-1), shape.dims, shape.pages
-    )
-    met = Conversion(Flags(int(bits) & 0xF), bool(bits & tables.NINF_BIT))
+    line, table, bits = array.reshape(-1), tables.to_bits(kind), 0
+    for block in blocks_of(shape.dims, shape.pages):
+        source, target = block.sticks(cells), line[block.elements]
+        bits |= int(sticks.unstickify_table(source, table, target, *block.place))
+    met = Conversion(Flags(bits & 0xF), bool(bits & tables.NINF_BIT))
     return array.view(np.float16 if kind == DataTypes.FP16 else BFLOAT16), met
 
 
@@ -369,13 +390,6 @@ def flat(array: Array, dims: tuple[int, int, int, int]) -> Array:
 def _ceil(count: int, size: int) -> int:
     """Divide, rounding up."""
     return (count + size - 1) // size
-
-
-def _is_weights(desc: TensorDesc) -> bool:
-    """Tell whether sticks interleave the bytes of two rows."""
-    return (
-        desc.format == DataFormats.ZDNN_FORMAT_4DWEIGHTS and desc.type == DataTypes.ZDNN_BINARY_INT8
-    )
 
 
 def _cell_dtype(desc: TensorDesc) -> np.dtype[np.generic]:

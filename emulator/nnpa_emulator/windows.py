@@ -7,13 +7,17 @@ Source: zDNN API Reference 1.2.0, "AvgPool2D Parameter Restrictions" and "Convol
 Requirements"; the order of checks is the zDNN library's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnpa_emulator import stick
+from nnpa_emulator.blocks import PAGE_CELLS, cut
+from nnpa_emulator.dlfloat import NINF
+from nnpa_emulator.kernels.pooling import Window
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.ztensor import Ztensor
+from nnpa_emulator.ztensor import CELLS_PER_STICK, Ztensor
 
 VALID_PADDING, SAME_PADDING = 0, 1
 
@@ -107,3 +111,30 @@ def unaliased(tensor: Ztensor, output: Ztensor) -> Ztensor:
     if not np.may_share_memory(tensor.sticks, output.sticks):
         return tensor
     return replace(tensor, buffer=tensor.sticks.copy())
+
+
+def slide(
+    kernel: Callable[..., np.uint16],
+    sticks: stick.Buffer,
+    target: stick.Buffer,
+    read: stick.Geometry,
+    written: stick.Geometry,
+    window: Window,
+) -> bool:
+    """Run a kernel of pooling over all windows, in blocks; tell whether a result is NINF."""
+    codes, out = sticks.view(np.uint16), target.view(np.uint16)
+    (_, high, wide, _), (d4, d3, d2, d1) = read.dims, written.dims
+    height, width, step, _, above, left = window
+    counts, cost = (d4, written.columns, d3), CELLS_PER_STICK * (height * wide + width * d2)
+    largest = 0
+    for (e4, images), (column, columns), (o3, lines) in cut(counts, cost):
+        cells = min(d1 - CELLS_PER_STICK * column, CELLS_PER_STICK * columns)
+        first = e4 * read.pages[0] + column * read.pages[1]
+        page = e4 * written.pages[0] + column * written.pages[1] + o3 * written.pages[2]
+        met = kernel(
+            codes[first * PAGE_CELLS :], out[page * PAGE_CELLS :],
+            (images, high, wide, cells), read.pages, (images, lines, d2, cells), written.pages,
+            (*window[:4], above - o3 * step, left),
+        )  # fmt: skip
+        largest = max(largest, int(met))
+    return largest == NINF

@@ -78,6 +78,15 @@ def _number(enum: Enum, constant: Constant) -> str:
     return f"0x{constant.number:08X}" if is_status else str(constant.number)
 
 
+# What says how the outputs of a recurrent layer lie in memory.
+_LAYER = """    let layer = Layer {
+        input,
+        h0,
+        direction,
+    };
+"""
+
+
 def _rust_type(parameter: Parameter) -> str:
     if parameter.kind is Kind.ZTENSOR:
         return f"*{'mut' if parameter.output else 'const'} Ztensor"
@@ -86,11 +95,13 @@ def _rust_type(parameter: Parameter) -> str:
     return _RUST_TYPES[parameter.kind].format(_bits(parameter))
 
 
-def _rust_field(parameter: Parameter) -> str:
+def _rust_field(verb: Verb, parameter: Parameter) -> str:
     """Return a parameter as a field of its message."""
     name = parameter.name
     if parameter.options.beyond_c:
         return f"{name}: None,"
+    if parameter.output and verb.family == "recurrent":
+        return f'{name}: operands.layer_output("{name}", {name}, &layer),'
     if parameter.output:
         return f'{name}: operands.output("{name}", {name}),'
     if parameter.kind is Kind.ZTENSOR:
@@ -112,18 +123,20 @@ def rust(verb: Verb) -> str:
     line = f"{start}{', '.join(declared)}{end}"
     if len(line) > WIDTH:
         line = start + "\n" + "".join(f"    {text},\n" for text in declared) + end
-    fields = "".join(f"            {_rust_field(parameter)}\n" for parameter in verb.parameters)
+    fields = "".join(
+        f"            {_rust_field(verb, parameter)}\n" for parameter in verb.parameters
+    )
     lent = f"Lent::{verb.area}({verb.area})" if verb.area else "Lent::default()"
     arguments = [f'"zdnn_{verb.name}"', lent, "&build"]
     call = f"    unsafe {{ status_of({', '.join(arguments)}) }}"
     if len(", ".join(arguments)) > RUST_CALL_WIDTH:
         lines = "".join(f"            {text},\n" for text in arguments)
         call = f"    unsafe {{\n        status_of(\n{lines}        )\n    }}"
-    message = verb.message
+    message, layer = verb.message, _LAYER if verb.family == "recurrent" else ""
     return f"""/// {verb.doc[0].partition(": ")[0]}: {verb.summary[:1].lower() + verb.summary[1:]}
 #[unsafe(no_mangle)]
 {line}
-    let build = |operands: &mut Operands<'_>| unsafe {{
+{layer}    let build = |operands: &mut Operands<'_>| unsafe {{
         Arm::{message}(wire::{message} {{
 {fields}        }})
     }};

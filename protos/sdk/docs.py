@@ -50,9 +50,16 @@ def python_call(verb: Verb) -> str:
     return f"zdnn.{verb.name}({', '.join(arguments)})"
 
 
+_AREA_REMARKS = {
+    "": "",
+    "save_area": "save_area: alignment only",
+    "work_area": "work_area: alignment; on ZDNN_OK its first page is written",
+}
+
+
 def c_remark(verb: Verb) -> str:
     """Return what a C library does beside sending the message."""
-    remarks = [verb.options.c_remark, f"{verb.area}: alignment only" if verb.area else ""]
+    remarks = [verb.options.c_remark, _AREA_REMARKS[verb.area]]
     remarks += [f"{field.name} is not sent" for field in verb.parameters if field.options.beyond_c]
     return "; ".join(remark for remark in remarks if remark)
 

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,8 +39,9 @@ from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
+from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
-from nnpa_server.rpc.signals import Signals, end_in_time, end_now
+from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
 from nnpa_server.rpc.unix_frames import SUFFIX, PlainListener
 from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sessions.cancellation import Metadata
@@ -77,6 +79,7 @@ class Server:
         self.metrics = Metrics() if config.metrics else None
         self.store = Store(config.limits, config.max_session_calls, process.give_back, self.metrics)
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
+        self.newcomers = Newcomers(config.max_accepted)
         self.interceptor = Interceptor(
             config.max_streams,
             config.max_conversations,
@@ -89,6 +92,7 @@ class Server:
                 config.max_unfinished, _MIN_WAIT, config.message_timeout, process.give_back
             ),
             PublicCalls(config.message_timeout, process.give_back),
+            self.newcomers.let_in,
         )
         self.health = health.HealthServicer(experimental_non_blocking=False)
         self._health_server: grpc.Server | None = None
@@ -186,6 +190,7 @@ class Server:
             self.inference_address = self._listen_for_inference()
         if self.config.health_listen:
             self.health_address = self._listen_for_health()
+        self.newcomers.watch(*addresses, self.inference_address, self.health_address)
         if "lazy-services" not in self.config.shortcuts:
             self._construct_services()
         self._grpc.start()
@@ -247,9 +252,7 @@ class Server:
             calls.pool, interceptors=[calls], options=options
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        address = self.config.health_listen
-
-        bound = listen(server, address, self.config)
+        bound = listen(server, self.config.health_listen, self.config)
         server.start()
         return bound
 
@@ -306,8 +309,10 @@ class Server:
         Sessions that are still open are logged, and freed.
         """
         self.refuse_calls()
+        until = time.monotonic() + self.config.drain_timeout
         finished = self.interceptor.wait_for_calls(self.config.drain_timeout)
         self.interceptor.hang_up()
+        wait_for_quiet(self.interceptor.last_busy, until)
         self.traces.close()
         if self.pools is not None:
             self.pools.close()
@@ -319,10 +324,10 @@ class Server:
         if self._health_server is not None:
             self._health_server.stop(0)
         self.interceptor.close()
+        self.newcomers.close()
         _log.info("left in the store: %s", self.store.counts())
         self.store.close()
-        models = self.models.peek()
-        if models is not None and models.regions is not None:
+        if (models := self.models.peek()) is not None and models.regions is not None:
             models.regions.close()
         if self.saved is not None:
             self.saved.close()
@@ -360,7 +365,7 @@ def serve(config: Config) -> int:
         print(f"nnpa-server: {error}", file=sys.stderr)
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():
-        core_log.follow(_unheard if server.metrics is None else server.metrics.refused)
+        core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
     if server.inference_address:
@@ -377,7 +382,7 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    end_in_time(signals, config.drain_timeout)
+    end_in_time(signals, config.drain_timeout, server.interceptor.write_access_log)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               _summary(server.interceptor.counts))  # fmt: skip
@@ -386,15 +391,10 @@ def serve(config: Config) -> int:
     return 0
 
 
-def _unheard(_reason: str) -> None:
-    """Count nothing: there are no metrics."""
-
-
 def _summary(counts: Counter[tuple[str, str]]) -> str:
     """Say how many calls ended how, for the last line of the log."""
     by_status: Counter[str] = Counter()
     for (_, status), count in counts.items():
         by_status[status] += count
-    return (
-        " ".join(f"{status}={count}" for status, count in sorted(by_status.items())) or "no calls"
-    )
+    texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
+    return " ".join(texts) or "no calls"

@@ -123,9 +123,12 @@ class Config:
 
     @property
     def max_accepted(self) -> int:
-        """Most connections that each of gRPC's servers accepts: half of the descriptors."""
+        """Most connections of each of gRPC's servers: a quarter of the descriptors.
+
+        For moments they are twice as many, until newcomers that are too many are shut down.
+        """
         servers = 1 + bool(self.inference_listen) + bool(self.health_listen)
-        return min(self.max_connections, max(1, self._spare_descriptors // 2 // servers))
+        return min(self.max_connections, max(1, self._spare_descriptors // 4 // servers))
 
     @property
     def max_plain_sockets(self) -> int:

@@ -186,6 +186,12 @@ def start_logging(level: str, *, as_json: bool) -> None:
     sys.stderr = _Stderr(queue)
 
 
+def flush() -> None:
+    """Wait a moment until every record's line is written."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 class AccessLog:
     """Lines of the logger nnpa.access, each queued with its time; `close` ends it."""
 

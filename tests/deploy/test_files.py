@@ -131,19 +131,3 @@ def test_nobody_runs_as_root() -> None:
     ]
     assert container()["securityContext"]["readOnlyRootFilesystem"] is True
     assert all(service["read_only"] for service in compose()["services"].values())
-
-
-def test_defences_name_tests_that_exist() -> None:
-    """Each test that the table of defences names is a test of this repository."""
-    table = (DEPLOY / "README.md").read_text(encoding="utf-8").partition("Defended, each")[2]
-    files: dict[str, str] = {}
-    for path in (DEPLOY.parent / "tests").rglob("test_*.py"):
-        files[path.name] = files.get(path.name, "") + path.read_text(encoding="utf-8")
-    references = re.findall(r"`(?:tests/server/)?(test_\w+\.py)?(?:::(test_\w+))?`", table)
-    assert len(references) > 20
-    file = ""
-    for file_name, function in references:
-        file = file_name or file
-        if file_name or function:
-            assert file in files, file
-            assert f"def {function}" in files[file], function

@@ -4,9 +4,10 @@
 import hashlib
 import re
 import tomllib
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distribution, distributions
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from packaging.requirements import Requirement
@@ -94,6 +95,7 @@ def test_the_bill_of_materials_lists_this_environment() -> None:
     parts = [bill["metadata"]["component"], *bill["components"]]
     python = [part for part in parts if str(part.get("purl")).startswith("pkg:pypi/")]
     assert {part["name"]: part["version"] for part in python} == packages
+    parts += [inner for part in python for inner in part.get("components", ())]
     assert all(part["licenses"] for part in parts)
     assert all(part["hashes"] == [{"alg": "SHA-256", "content": "0" * 64}] for part in python)
     references = [part["bom-ref"] for part in parts]
@@ -104,3 +106,69 @@ def test_the_bill_of_materials_lists_this_environment() -> None:
     numba = next(entry for entry in bill["dependencies"] if "/numba@" in entry["ref"])
     assert any("/llvmlite@" in name for name in numba["dependsOn"])
     assert sbom.bill(wheels) == bill
+
+
+def test_what_wheels_bring_along_is_listed() -> None:
+    """Libraries inside a wheel are named with the licences that the wheel states for them."""
+    inside = {part["name"]: part["licenses"] for part in sbom.bundled(distribution("numpy"))}
+    assert inside["OpenBLAS"] == [{"license": {"name": "BSD-3-Clause"}}]
+    inside = {part["name"]: part["licenses"] for part in sbom.bundled(distribution("onnx"))}
+    assert inside["protobuf"] == [{"license": {"id": "BSD-3-Clause"}}]
+    notices = map(str, sbom.notices(distribution("onnxruntime")))
+    assert "onnxruntime/ThirdPartyNotices.txt" in notices
+
+
+class Wheel(Distribution):
+    """A package of files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read_text(self, filename: str) -> str | None:
+        """Return the text of a file of metadata."""
+        path = self._folder / "wheel.dist-info" / filename
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def locate_file(self, path: str | PathLike[str]) -> Path:
+        """Return where a file of the package is."""
+        return self._folder / path
+
+
+def test_libraries_that_no_notice_names(tmp_path: Path) -> None:
+    """A library beside a wheel's own files is listed, whether the notices tell of it or not."""
+    contents = {
+        "wheel.dist-info/METADATA": "Name: wheel\nVersion: 1\n",
+        "wheel.dist-info/LICENSE": "Name: A\nFiles: wheel.libs/liba*.so\nText\nLicense: MIT\n",
+        "wheel.libs/liba-1.so.2": "",
+        "wheel.libs/libb.so": "",
+    }
+    names = [*contents, "wheel.dist-info/RECORD", "wheel.libs/removed.so"]
+    contents["wheel.dist-info/RECORD"] = "".join(f"{name},,\n" for name in names)
+    for name, text in contents.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    noted = [{"license": {"name": "see the wheel's notices"}}]
+    assert [(part["name"], part["licenses"]) for part in sbom.bundled(Wheel(tmp_path))] == [
+        ("A", [{"license": {"name": "MIT"}}]),
+        ("libb.so", noted),
+    ]
+
+
+def test_licences_of_debians_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copyright file that programs can read gives names; of any other its place is told."""
+    texts = {
+        "readable": "Format: 1.0\n\nFiles: *\nLicense: GPL-2+\n text\n\nLicense: Expat\n text\n",
+        "prose": "This package was put together by hand.\nLicense: see below\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "copyright").write_text(text)
+    monkeypatch.setattr(sbom, "_DOCUMENTS", tmp_path)
+
+    def names(package: str) -> list[str]:
+        return [entry["license"]["name"] for entry in cast("Any", sbom.debian_licences(package))]
+
+    assert names("readable") == ["Expat", "GPL-2+"]
+    assert names("prose") == [f"see {tmp_path}/prose/copyright"]
+    assert names("missing") == [f"see {tmp_path}/missing/copyright"]

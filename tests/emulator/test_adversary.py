@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor, run
+from nnpa_emulator.prepared import prepare
 from nnpa_emulator.status import Malformed, ProgramCheck, Status
 from nnpa_emulator.ztensor import DataFormats, DataTypes, TensorDesc, getsize_ztensor
 
@@ -80,18 +81,64 @@ def _layer(direction: int, **changed: Ztensor) -> dict[str, Any]:
 
 @pytest.mark.parametrize("output", ["hn_output", "cf_output"])
 def test_an_output_without_a_backward_half_ends_the_program(output: str) -> None:
-    """Without precheck an output of BIDIR as wide as h0 has no room behind, and nobody writes."""
+    """A buffer of BIDIR as wide as h0 has no room for both halves, and nobody writes behind it."""
     narrow = _tensor(1, 1, 40, 4)
     with pytest.raises(ProgramCheck) as caught:
         run(guest(), "lstm", _layer(2, **{output: narrow}))
-    assert caught.value.kind == "data"
-    assert caught.value.refusal.field == f"{output}.transformed_desc.dim1"
-    assert caught.value.refusal.constraint == "lstm_c9"
+    assert caught.value.kind == "access"
+    assert caught.value.refusal.field == f"{output}.buffer"
+    assert caught.value.refusal.constraint == "pipeline_c11"
 
 
 def test_both_halves_fit_where_there_are_two() -> None:
     """The same call with outputs as wide as both halves computes."""
     assert run(guest(), "lstm", _layer(2)).status == Status.ZDNN_OK
+
+
+def _spoilt(output: Ztensor) -> Ztensor:
+    """Return an output of the same buffer, described by rubbish but for its dim4."""
+    dim4 = output.transformed_desc.dim4
+    desc = TensorDesc(77, 77, 77, dim4, HUGE, 0, HUGE)
+    return Ztensor(desc, desc, output.buffer_size, output.buffer)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("direction", [0, 1, 2])
+def test_outputs_of_layers_are_their_buffers(name: str, direction: int) -> None:
+    """Without precheck outputs may be described by anything: the same bytes are written."""
+    arguments = _layer(direction)
+    if name == "gru":
+        d = 2 if direction == 2 else 1
+        del arguments["c0"], arguments["cf_output"]
+        arguments |= {
+            "weights": _tensor(d, 1, 3, 192), "hidden_weights": _tensor(d, 1, 4, 192),
+            "biases": _tensor(d, 1, 1, 192), "hidden_biases": _tensor(d, 1, 1, 192),
+        }  # fmt: skip
+    arguments["biases"].sticks.view(np.uint16)[:] = 0x3A00
+    outputs = [key for key in ("hn_output", "cf_output") if key in arguments]
+    assert run(guest(), name, arguments).status == Status.ZDNN_OK
+    right = {key: arguments[key].sticks.copy() for key in outputs}
+    assert all(sticks.any() for sticks in right.values())
+    spoilt = {key: _spoilt(arguments[key]) for key in outputs}
+    for key in outputs:
+        arguments[key].sticks[:] = 0
+    assert run(guest(), name, arguments | spoilt).status == Status.ZDNN_OK
+    assert all(spoilt[key].is_transformed for key in outputs)
+    assert all(np.array_equal(spoilt[key].sticks, right[key]) for key in outputs)
+
+
+def test_a_repeated_layer_finds_its_outputs_too_small() -> None:
+    """A prepared call is repeated with a buffer that suits the description, not what is written."""
+    program, narrow = guest(), _tensor(1, 1, 40, 4)
+    roomy = _tensor(1, 1, 40, 4, pages=4)
+    roomy.transformed_desc = narrow.transformed_desc
+    arguments = _layer(2, hn_output=roomy)
+    assert run(program, "lstm", arguments).status == Status.ZDNN_OK
+    prepared = prepare(program, "lstm", arguments)
+    assert prepared is not None
+    with pytest.raises(ProgramCheck) as caught:
+        prepared(program, arguments | {"hn_output": narrow})
+    assert caught.value.kind == "access"
 
 
 @pytest.mark.parametrize("wrong", ["small", "empty"])

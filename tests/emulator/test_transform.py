@@ -168,6 +168,30 @@ def test_every_concatenation(rnn: int, previous: int, usage: int, kind: int) -> 
     assert outcome.status == Status.ZDNN_INVALID_LAYOUT, "concatenated tensors do not come back"
 
 
+@pytest.mark.parametrize("rows", [9, 11, 32])
+def test_rows_of_concatenated_weights_are_the_users(rows: int) -> None:
+    """Sticks are those of the pre-transformed rows, whatever dim2 the transformed ones have."""
+    user = structs.init_pre_transformed_desc(L.ZDNN_3DS, FP32, 2, rows, 65)
+    right = fresh(user, structs.generate_transformed_desc_concatenated(user, structs.USAGE_WEIGHTS))
+    desc = right.transformed_desc
+    other = fresh(user, desc.with_dims((desc.dim4, desc.dim3, 10, desc.dim1)))
+    arrays = [sample((2, rows, 65), FP32, gate) for gate in range(4)]
+    assert transform(guest(), right, *arrays).status == OK
+    assert transform(guest(), other, *arrays).status == OK
+    assert np.array_equal(other.sticks, right.sticks)
+
+
+@pytest.mark.parametrize("dims", [(2, 33, 65), (2, 10, 129), (2, 0, 65), (2, 10, 0)])
+def test_weights_beyond_their_sticks_are_malformed(dims: tuple[int, int, int]) -> None:
+    """Users' rows and columns that need more sticks than there are, or none, are refused."""
+    user = structs.init_pre_transformed_desc(L.ZDNN_3DS, FP32, 2, 10, 65)
+    desc = structs.generate_transformed_desc_concatenated(user, structs.USAGE_WEIGHTS)
+    one = fresh(structs.init_pre_transformed_desc(L.ZDNN_3DS, FP32, *dims), desc)
+    arrays = [np.ones(dims, np.float32) for _ in range(4)]
+    with pytest.raises(Malformed, match=r"transformed_desc\.dims"):
+        transform(guest(), one, *arrays)
+
+
 def _gates(machine: str, columns: int, bad: dict[int, float]) -> tuple[Outcome, Ztensor]:
     user = structs.init_pre_transformed_desc(L.ZDNN_2DS, FP32, 2, columns)
     one = fresh(user, structs.generate_transformed_desc_concatenated(user, structs.USAGE_BIASES))

@@ -102,6 +102,13 @@ def test_cpp(compiler: str, standard: str) -> None:
     )
 
 
+def test_formats_of_integers() -> None:
+    """The header brings <inttypes.h>, as the original does: programs print sizes by PRIu64."""
+    text = '#include "zdnn.h"\nconst char *format = "%" PRIu64 " %" PRIx32;\n'
+    _compile("gcc", "c11", text)
+    _compile("g++", "c++17", text)
+
+
 def test_nothing_but_the_names() -> None:
     """The header declares these functions, enumerators and macros, and no others."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.S)

@@ -75,6 +75,13 @@ def binary(op: str, shape: Shape = (1, 1024)) -> bytes:
     return model([(op, ["x", "y"], ["z"])], {"x": port, "y": port}, {"z": port})
 
 
+def chain(op: str, length: int) -> bytes:
+    """Return a model of so many nodes, each of which is `op` of the last tensor and itself."""
+    nodes = [(op, [f"x{n}" if n else "x"] * 2, [f"x{n + 1}"]) for n in range(length)]
+    port = (FLOAT, (1, 4))
+    return model(nodes, {"x": port}, {f"x{length}": port})
+
+
 def identity(name: str) -> bytes:
     """Return `y = x` of an element type of the protocol, one free dim and one of 3."""
     port = (TYPES[name][0], ("n", 3))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTERM ends a server within --drain-timeout and a second, whatever its clients do."""
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from nnpa.zdnn.v1 import trace_pb2
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 
 from tests.server.plain import Plain
-from tests.server.process import PLAIN, ServerProcess, serving
+from tests.server.process import PATIENCE, PLAIN, ServerProcess, serving
 from tests.server.test_admission import (
     EXECUTE_STREAM,
     GET_SESSION,
@@ -24,7 +25,7 @@ from tests.server.test_admission import (
     nothing_sent,
 )
 from tests.server.test_large_operations import SQUARE, make_matrix
-from tests.server.wire import Client, begun, load
+from tests.server.wire import Client, begun, load, op, read_error
 
 DRAIN = 1.0
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -133,3 +134,31 @@ def test_silent_clients_of_every_listener(tmp_path: Path) -> None:
             time.sleep(0.2)
             assert seconds_to_end(server) < DRAIN + 1
             assert all(call.exception() is not None for call in calls)
+
+
+def test_calls_between_two_lists_hear_of_the_end(tmp_path: Path) -> None:
+    """Clients that call every few milliseconds hear SERVER_DRAINING; none is cancelled."""
+    ends: list[str] = []
+
+    def talk(client: Client, pause: float) -> None:
+        while True:
+            try:
+                client.run(op("init"))
+            except grpc.RpcError as error:
+                ends.append(read_error(error).reason or str(error))
+                return
+            time.sleep(pause)
+
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as server, ExitStack() as opened:
+        clients = [Client(opened.enter_context(connected(server.address))) for _ in range(12)]
+        threads = [
+            threading.Thread(target=talk, args=(client, 0.005 * number))
+            for number, client in enumerate(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert seconds_to_end(server) < DRAIN + 1
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert ends == ["SERVER_DRAINING"] * len(clients)

@@ -23,8 +23,9 @@ from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 from nnpa_server.open_inference import loading, models
 from nnpa_server.open_inference.saved_models import SavedModel, SavedModels
+from nnpa_server.sandbox import confinement
 
-from tests.server.onnx_models import Caller, binary, code_of, offering, refusal, request
+from tests.server.onnx_models import Caller, binary, chain, code_of, offering, refusal, request
 from tests.server.process import ServerProcess, serving, wait_until
 from tests.server.test_tokens import ALICE, BOB, GONE, bearer, entry, hang_up
 from tests.server.wire import refused
@@ -182,7 +183,7 @@ def kill_while_publishing(tmp_path: Path, kills: int, seed: int) -> int:
     names = [name for publisher in publishers for name in publisher.allowed]
     delays = random.Random(seed)
     for _ in range(kills + 1):
-        flags = (*ANY_PORT, "--state", f"{tmp_path}/state")
+        flags = (*ANY_PORT, "--state", f"{tmp_path}/state", "--sandbox", "off")  # many changes
         with serving(tmp_path, *flags) as server:
             caller = Caller(server.address)
             wait_ready(caller)
@@ -288,7 +289,7 @@ def test_the_start_waits_for_no_model_without_end(
 
     monkeypatch.setattr(models, "compile_onnx", compile_slowly)
     monkeypatch.setattr(loading, "SAVED_LOAD_TIMEOUT", 0.5)
-    with offering(state=tmp_path / "state") as (_, caller):
+    with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         wait_ready(caller)
         wait_until(lambda: caller.states() == {"a_slow": "LOADING", "b_quick": "READY"})
         assert "saved model a_slow still loads after 0.5 s" in caplog.text
@@ -296,6 +297,51 @@ def test_the_start_waits_for_no_model_without_end(
         go_on.set()
         wait_until(lambda: caller.states()["a_slow"] == "READY")
         assert operator_of(caller, "a_slow") == "Add"
+
+
+def test_the_start_waits_for_all_models_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many saved models take long, the server is ready in time, and they come later."""
+    go_on, compile_model = threading.Event(), loading.compile_onnx
+    put(tmp_path, *(SavedModel(name, "", "{}", {"1": MODELS["Add"]}) for name in "abc"))
+
+    def compile_slowly(*arguments: Any, **options: Any) -> Any:
+        assert go_on.wait(60)
+        return compile_model(*arguments, **options)
+
+    monkeypatch.setattr(models, "compile_onnx", compile_slowly)
+    monkeypatch.setattr(loading, "SAVED_LOADS_TIMEOUT", 0.5)
+    with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
+        wait_ready(caller)
+        assert "saved models still load after 0.5 s" in caplog.text
+        assert caller.states() == {"a": "LOADING"}
+        go_on.set()
+        wait_until(lambda: caller.states() == dict.fromkeys("abc", "READY"))
+
+
+@pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
+def test_a_saved_model_ends_with_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved model that its worker compiles for too long is left out; the next one loads."""
+    put(
+        tmp_path,
+        SavedModel("a_slow", "", "{}", {"1": chain("Add", 30_000)}),
+        SavedModel("b_quick", "", "{}", {"1": MODELS["Mul"]}),
+    )
+    require_time = vars(loading)["_require_time"]
+
+    def require_less_time(name: str, deadline: float) -> None:
+        require_time(name, deadline - (298.0 if name == "a_slow" else 0.0))
+
+    monkeypatch.setattr(loading, "_require_time", require_less_time)
+    with offering(state=tmp_path / "state") as (_, caller):
+        wait_ready(caller)
+        assert caller.states() == {"a_slow": "UNAVAILABLE", "b_quick": "READY"}
+        message = request("a_slow", x=ROW)
+        text = refusal("MODEL_UNAVAILABLE", caller.stub.ModelInfer, message)
+        assert "to load it takes more than 300 s" in text
 
 
 @pytest.mark.parametrize("change", ["load", "unload"])
@@ -313,7 +359,7 @@ def test_a_client_need_not_wait_for_a_saved_model(
         return compile_model(data, *arguments, **options)
 
     monkeypatch.setattr(models, "compile_onnx", compile_slowly)
-    with offering(state=tmp_path / "state") as (_, caller):
+    with offering(state=tmp_path / "state", sandbox="off") as (_, caller):
         assert loads.wait(60)
         if change == "load":
             caller.load("mine", MODELS["Mul"])

@@ -9,6 +9,7 @@
 #ifndef ZDNN_H
 #define ZDNN_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -14,8 +14,8 @@ of -0.026 on hardware. Not public either: what relu does with NINF and with -0 (
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator import arith, dlfloat, stick
-from nnpa_emulator.arith import unary_table
+from nnpa_emulator import arith, dlfloat
+from nnpa_emulator.arith import parts, unary_table
 from nnpa_emulator.checks import require_same
 from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import response
@@ -188,10 +188,11 @@ def _softmax_responses(
 
 
 def _softmax(input: Ztensor, count: int, act_func: int, output: Ztensor) -> bool:
-    shape = stick.geometry(input.transformed_desc)
-    codes, out = input.sticks.view(np.uint16), output.sticks.view(np.uint16)
     log = act_func == SOFTMAX_ACT_LOG
-    largest = kernels.softmax(codes, out, shape.dims, shape.pages, count, log)
+    largest = max(
+        kernels.softmax(codes, out, *block.place, count, log)
+        for block, codes, out in parts(input, output)
+    )
     return bool(largest == dlfloat.NINF)
 
 

@@ -23,7 +23,7 @@ from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import DEFAULT_ULPS, Descriptors, operation
-from nnpa_emulator.reference.elementwise import FORMULAS, Formula, region_of
+from nnpa_emulator.reference.elementwise import FORMULAS, Formula
 from nnpa_emulator.status import Refused, Status
 from nnpa_emulator.ztensor import Ztensor
 
@@ -58,9 +58,8 @@ def _binary(
 
     def decorate(formula: Formula) -> Formula:
         def combine(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
-            a, b = input_a.sticks.view(np.uint16), input_b.sticks.view(np.uint16)
-            out, region = output.sticks.view(np.uint16), region_of(output.transformed_desc)
-            return bool(elementwise.binary(number, a, b, out, region, False) == dlfloat.NINF)
+            sticks = input_a.sticks, input_b.sticks, output.sticks
+            return arith.combine(number, *sticks, output.transformed_desc)
 
         FORMULAS[number] = formula
         combine.__name__, combine.__doc__ = formula.__name__, formula.__doc__

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, stick
+from nnpa_emulator.arith import parts
+from nnpa_emulator.blocks import images_of
 from nnpa_emulator.checks import require_dim, require_dims, require_fields, require_in
 from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
@@ -26,6 +28,7 @@ from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
+from nnpa_emulator.windows import slide
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
 MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
@@ -34,15 +37,8 @@ _POSITIONS = (REDUCE_OP_MINIMUM_IDX, REDUCE_OP_MAXIMUM_IDX)
 _GREATEST = (REDUCE_OP_MAXIMUM, REDUCE_OP_MAXIMUM_IDX)
 MAX_MEAN = 1024  # height and width of meanreduce2d: zDNN API Reference 1.2.0
 WIDE_ULPS = 64  # what IBM's own tests allow batchnorm and meanreduce2d
-_REDUCED: OperandRule = {
-    DataFormats.ZDNN_FORMAT_4DFEATURE: frozenset(
-        (DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32)
-    ),
-}
-
-
-def _codes(tensor: Ztensor) -> dlfloat.Codes:
-    return tensor.sticks.view(np.uint16)
+_TYPES = frozenset((DataTypes.ZDNN_DLFLOAT16, DataTypes.ZDNN_BINARY_INT32))
+_REDUCED: OperandRule = {DataFormats.ZDNN_FORMAT_4DFEATURE: _TYPES}
 
 
 def _like_input_a(input_a: Ztensor, **_arguments: object) -> tuple[Descriptors, ...]:
@@ -81,11 +77,12 @@ def batchnorm(input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, output: Zten
     Types and formats of input_b and input_c are left to the machine. Scratch: both in FP32.
     Source: zDNN API Reference 1.2.0, zdnn_batchnorm.
     """
-    shape = stick.geometry(input_a.transformed_desc)
     factors = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
     added = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
-    places = (shape.dims, shape.pages, factors, added)
-    largest = kernels.scale(_codes(input_a), _codes(output), *places)
+    largest = max(
+        kernels.scale(codes, out, *block.place, factors, added)
+        for block, codes, out in parts(input_a, output)
+    )
     return bool(largest == dlfloat.NINF)
 
 
@@ -134,9 +131,7 @@ def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
     """
     source, target = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
     window = (source.dims[1], source.dims[2], 1, 1, 0, 0)
-    places = (source.dims, source.pages, target.dims, target.pages)
-    largest = pooling.average(_codes(input), _codes(output), *places, window)
-    return bool(largest == dlfloat.NINF)
+    return slide(pooling.average, input.sticks, output.sticks, source, target, window)
 
 
 def _verify_norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:
@@ -170,9 +165,10 @@ def norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> bool:
     A tensor's type is tested before its format. Scratch: the results in double precision.
     Source: zDNN API Reference 1.2.0, zdnn_norm; the order of checks is the zDNN library's.
     """
-    shape = stick.geometry(input_a.transformed_desc)
-    results = np.empty(shape.dims[0] * shape.dims[2], np.float64)
-    kernels.distances(_codes(input_a), _codes(input_b), shape.dims, shape.pages, results)
+    desc = input_a.transformed_desc
+    results = np.empty(desc.dim4 * desc.dim2, np.float64)
+    for block, left, right in parts(input_a, input_b):
+        kernels.distances(left, right, *block.place, results[block.vectors])
     return stick.write_fp32(results, output.transformed_desc, output.sticks)
 
 
@@ -228,8 +224,9 @@ def moments(
     """
     shape = stick.geometry(input.transformed_desc)
     results = np.empty((shape.dims[0], 2), np.float64)
-    bessel = int(bessel_correction_type)
-    kernels.moments(_codes(input), shape.dims, shape.pages, bessel, results.reshape(-1))
+    bessel, codes = int(bessel_correction_type), input.sticks.view(np.uint16)
+    for block in images_of(shape.dims, shape.pages):
+        kernels.moments(block.sticks(codes), *block.place, bessel, results[block.images].ravel())
     mean, variance = results.T.copy()
     violated = stick.write_fp32(mean, output_a.transformed_desc, output_a.sticks)
     return stick.write_fp32(variance, output_b.transformed_desc, output_b.sticks) or violated
@@ -306,13 +303,15 @@ def layernorm(
     Source: zDNN API Reference 1.2.0, zdnn_layernorm (whose first step has the sign reversed).
     """
     beta, gamma, epsilon = _scalars(beta_value, gamma_value, epsilon_value)
-    shape = stick.geometry(input_a.transformed_desc)
     means = stick.read_fp32(input_b.sticks, input_b.transformed_desc)[0].reshape(-1)
     variances = stick.read_fp32(input_c.sticks, input_c.transformed_desc)[0].reshape(-1)
     total = variances.astype(np.float64) + epsilon
     root = np.sqrt(total, out=np.full_like(total, np.nan), where=total > 0)
-    places = (shape.dims, shape.pages, means.astype(np.float64), gamma / root, beta)
-    largest = kernels.standardise(_codes(input_a), _codes(output), *places)
+    mean, scale = means.astype(np.float64), gamma / root
+    largest = max(
+        kernels.standardise(codes, out, *block.place, mean[block.images], scale[block.images], beta)
+        for block, codes, out in parts(input_a, output)
+    )
     return bool(largest == dlfloat.NINF)
 
 
@@ -389,11 +388,13 @@ def reduce(input: Ztensor, op_type: int, output: Ztensor) -> bool:
     Scratch: value and position of every vector, and one vector of two-byte keys.
     Source: zDNN API Reference 1.2.0, zdnn_reduce (which lists one of the four operations twice).
     """
-    shape = stick.geometry(input.transformed_desc)
-    count = shape.dims[0] * shape.dims[1] * shape.dims[2]
-    codes, positions = np.empty(count, np.uint16), np.empty(count, np.int32)
-    places = (shape.dims, shape.pages, op_type in _GREATEST, codes, positions)
-    largest = kernels.extremes(_codes(input), *places)
+    d4, d3, d2, _ = input.transformed_desc.dims
+    codes, positions = np.empty(d4 * d3 * d2, np.uint16), np.empty(d4 * d3 * d2, np.int32)
+    largest = 0
+    for block, source, _ in parts(input, input):
+        results = codes[block.vectors], positions[block.vectors]
+        met = kernels.extremes(source, *block.place, op_type in _GREATEST, *results)
+        largest = max(largest, int(met))
     cells = positions if op_type in _POSITIONS else codes
     stick.write_cells(cells, output.transformed_desc, output.sticks)
     return bool(largest == dlfloat.NINF)

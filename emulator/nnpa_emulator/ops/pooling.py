@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnpa_emulator import dlfloat, stick
+from nnpa_emulator import stick
 from nnpa_emulator.checks import require_dim, require_fields
 from nnpa_emulator.fields import bits_field
 from nnpa_emulator.instruction import FieldRule, response
@@ -31,6 +31,7 @@ from nnpa_emulator.windows import (
     before,
     count,
     require_windows,
+    slide,
     unaliased,
 )
 from nnpa_emulator.ztensor import Ztensor
@@ -147,12 +148,9 @@ def _pool(
     _, high, wide, _ = source.dims
     above = before(high, windows[0], strides[0], padding)
     left = before(wide, windows[1], strides[1], padding)
-    codes = unaliased(input, output).sticks.view(np.uint16)
-    out = output.sticks.view(np.uint16)
+    codes = unaliased(input, output).sticks
     window = (*windows, *strides, above, left)
-    places = (target.dims, target.pages)
-    largest = kernel(codes, out, source.dims, source.pages, *places, window)
-    return bool(largest == dlfloat.NINF)
+    return slide(kernel, codes, output.sticks, source, target, window)
 
 
 @operation(

@@ -13,13 +13,15 @@ each timestep MATMUL_OP (h * hidden_weights + hidden_biases) and LSTMACT or GRUA
 block format 0. Values are rounded at these points and at h and c, nowhere else.
 A status other than ZDNN_OK of any of them ends the call, also a range violation: outputs keep what
 was written and their is_transformed.
+Without precheck nothing is read of outputs but their buffers, and whether dim4 of hn_output is that
+of input: their other dims, types and formats may be anything.
 
 Fidelity: as `matmul` for the products; the interior of the activation functions is not public and
 is exact to 1e-10 here, h from the unrounded c.
 """
 
 from nnpa_emulator.arith import explain_violation
-from nnpa_emulator.instruction import Argument
+from nnpa_emulator.instruction import Argument, require_storage
 from nnpa_emulator.kernels import layers
 from nnpa_emulator.kernels.recurrent import Place
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
@@ -164,9 +166,13 @@ def _violation(code: FunctionCode, direction: Direction, *names: str) -> Outcome
 
 def _run(call: Call, layer: Layer) -> Outcome:
     """Take a call through its checks and both directions, in the library's order of events."""
-    guest = call.guest
+    guest, described = call.guest, layer.tensors
     if not call.checked:
         _require(guest, layer)
+    layer = layer.with_outputs_as_written()
+    if call.checked:
+        for name in layer.outputs.values():
+            require_storage(name, layer.tensors[name])
     for half in _HALVES[layer.direction]:
         side = half if layer.direction == BIDIR else 0
         tensors = {name: slice_of(layer, name, side) for name in SLICED if name in layer.tensors}
@@ -179,7 +185,7 @@ def _run(call: Call, layer: Layer) -> Outcome:
         if outcome is not None:
             return outcome
     for name in layer.outputs.values():
-        layer.tensors[name].is_transformed = True
+        described[name].is_transformed = True
     return OK
 
 

@@ -48,6 +48,7 @@ from nnpa_emulator.ztensor import (
     TensorDesc,
     Ztensor,
     padded,
+    stick_bytes,
 )
 
 _BIDIR_LAYOUTS = frozenset((DataLayouts.ZDNN_BIDIR_FICO, DataLayouts.ZDNN_BIDIR_ZRH))
@@ -67,7 +68,8 @@ def transform_ztensor(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
     4. The ztensor is not transformed, else ZDNN_INVALID_STATE.
     5. Concatenated only: behind a bidirectional layer dim2 is even, else ZDNN_INVALID_SHAPE; the
        pre-transformed layout is 3DS or 2DS, else ZDNN_INVALID_LAYOUT; it has as many slices as
-       the transformed dim4, else ZDNN_INVALID_SHAPE.
+       the transformed dim4, else ZDNN_INVALID_SHAPE. Rows and columns are those of the
+       pre-transformed dims; nothing compares the transformed ones with them.
 
     Infinity and NaN: ZDNN_CONVERT_FAILURE in software, ZDNN_ELEMENT_RANGE_VIOLATION in hardware.
     4DS data is read in the order of the transformed dims.
@@ -134,8 +136,8 @@ def _require_float_descs(ztensor: Ztensor) -> None:
 
 def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
     """Convert the gates of every slice; each (slice, gate) is a tensor of its own."""
-    slices, rows, columns = _gate_shape(ztensor)
-    desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
+    (slices, rows, columns), desc = _gate_shape(ztensor)
+    pre = ztensor.pre_transformed_desc
     arrays = view_arrays(data, LAYOUT_GATES[desc.layout], slices * rows * columns, pre.type)
     hardware = desc.layout not in _BIDIR_LAYOUTS and runs_in_hardware(
         call, ztensor, (1, rows, columns)
@@ -165,8 +167,11 @@ def _transform_gates(call: Call, ztensor: Ztensor, data: UserData) -> Outcome:
     return judge(ztensor, hardware, Conversion(flags, violated), violation)
 
 
-def _gate_shape(ztensor: Ztensor) -> tuple[int, int, int]:
-    """Return (slices, rows, columns) of one gate's array after the concatenated checks."""
+def _gate_shape(ztensor: Ztensor) -> tuple[tuple[int, int, int], TensorDesc]:
+    """Return (slices, rows, columns) of one gate's array after the concatenated checks.
+
+    With it comes what describes the sticks that are written.
+    """
     desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
     name = "pre_transformed_desc"
     shape, layout = Status.ZDNN_INVALID_SHAPE, Status.ZDNN_INVALID_LAYOUT
@@ -183,11 +188,12 @@ def _gate_shape(ztensor: Ztensor) -> tuple[int, int, int]:
     halves = desc.layout in _BIDIR_LAYOUTS
     height = 2 * padded(rows // 2) if halves else rows
     width = LAYOUT_GATES[desc.layout] * padded(pre.dim1)
-    if (desc.dim3, desc.dim2, desc.dim1) != (1, height, width):
+    written = desc.with_dims((slices, 1, height, width))
+    if not 0 < stick_bytes(written) <= stick_bytes(desc):
         # The C library would follow such descriptors out of the buffer.
-        dims = (slices, 1, height, width)
-        raise Malformed("transformed_desc.dims", desc.dims, f"{dims} for {name} {pre.layout_dims}")
-    return slices, rows, pre.dim1
+        limit = f"the size of {written.dims} for {name} {pre.layout_dims}"
+        raise Malformed("transformed_desc.dims", desc.dims, limit)
+    return (slices, rows, pre.dim1), written
 
 
 @function()

@@ -19,7 +19,7 @@ from nnpa_emulator.status import CheckKind, is_warning, status_name
 from nnpa_server.errors import ConnectionLost
 from nnpa_server.faults import effects
 from nnpa_server.faults.rules import MAX_SECONDS, Rule
-from nnpa_server.logs import as_text
+from nnpa_server.logs import as_text, flush
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session, session_tag
 
@@ -297,6 +297,7 @@ class Faults:
         text = as_text(facts)
         whole = {"session": self._tag, **facts}
         _log.warning("%s", as_text(whole), extra={"facts": whole})
+        flush()  # a test reads the log when the call has ended
         if self._context is not None and self._recorded_in_call < _MAX_RECORDED_IN_CALL:
             self._recorded_in_call += 1
             before = tuple(self._context.trailing_metadata() or ())

@@ -45,8 +45,10 @@ Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 _log = logging.getLogger("nnpa.models")
 _MAX_LOADS = 8  # loads of clients at a time
 _MAX_OWN_LOADS = 4  # of them those of one token
-SAVED_LOAD_TIMEOUT = 60.0
-"""Seconds that the start waits for a saved model."""
+SAVED_LOAD_TIMEOUT, SAVED_LOADS_TIMEOUT = 60.0, 300.0
+"""Seconds that the start waits for a saved model, and for all of them."""
+SAVED_LOAD_DEADLINE = 300.0
+"""Seconds after which the load of a saved model ends, where a worker can be killed."""
 _SEED = 0
 _FREE_DIM = 1  # what a dim of any size is in the warm-up
 
@@ -96,6 +98,14 @@ class Loader:
 
         What takes too long goes on by itself.
         """
+        thread = threading.Thread(target=self._load_all_saved, daemon=True)
+        thread.start()
+        thread.join(SAVED_LOADS_TIMEOUT)
+        if thread.is_alive():
+            text = "saved models still load after %g s: the start does not wait for them"
+            _log.warning(text, SAVED_LOADS_TIMEOUT)
+
+    def _load_all_saved(self) -> None:
         operators = self.note_folder()
         for name in [] if self._saved is None else self._saved.names():
             if name in operators:
@@ -109,6 +119,8 @@ class Loader:
                 _log.warning(text, name, SAVED_LOAD_TIMEOUT)
 
     def _load_saved(self, name: str) -> None:
+        """Load a saved model, in a thread of its own."""
+        set_check(partial(_require_time, name, time.monotonic() + SAVED_LOAD_DEADLINE))
         try:
             source_of = partial(self._saved_source, name, "")
             self._load(Change(name, self._owner(name) or ""), source_of, at_start=True)
@@ -278,6 +290,13 @@ class Loader:
                 if is_removed:
                     self._repository.note(name, State.UNAVAILABLE, "unloaded")
         audit.model_changed("model_unloaded", name, caller().name)
+
+
+def _require_time(name: str, deadline: float) -> None:
+    """Refuse to load a model any longer."""
+    if time.monotonic() > deadline:
+        text = f"model {name}: to load it takes more than {SAVED_LOAD_DEADLINE:g} s"
+        raise CallRefused(wire.ERROR_REASON_MODEL_UNAVAILABLE, text, model=name)
 
 
 def _why(error: Exception) -> str:

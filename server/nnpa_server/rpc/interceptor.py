@@ -69,7 +69,7 @@ class Interceptor(ServerInterceptor):
 
     Conversations are none of these; there are at most `max_conversations`. Calls that succeed in
     less than `slow` seconds have no line in the log. `waits` bounds calls whose message has not
-    come, `public` calls that need no token.
+    come, `public` calls that need no token. `let_in` hears of whom calls are let in.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Interceptor(ServerInterceptor):
         slow: float = 0.0,
         waits: MessageWaits | None = None,
         public: PublicCalls | None = None,
+        let_in: Callable[[str], object] = str,
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._access = AccessLog()
@@ -92,6 +93,7 @@ class Interceptor(ServerInterceptor):
         self._slow = slow
         self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
         self._public = PublicCalls(_WAITS[1]) if public is None else public
+        self._let_in = let_in
         self._handlers: dict[str, Handler] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -126,12 +128,19 @@ class Interceptor(ServerInterceptor):
                 self._ended.wait(timeout / 10)
 
     def last_busy(self) -> float:
-        """Return when a call last ran, in seconds of the monotonic clock: now, if one does."""
+        """Return when a call last ran, or was refused by the drain: now, if one runs.
+
+        In seconds of the monotonic clock.
+        """
         with self._lock:
             return time.monotonic() if self._busy() else self._last_left
 
     def _busy(self) -> int:
         return self._running - self._streams.count_idle() - len(self._waits)
+
+    def write_access_log(self) -> None:
+        """Write the lines of calls that have ended."""
+        self._access.write()
 
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
@@ -305,6 +314,7 @@ class Interceptor(ServerInterceptor):
         if self._tokens is not None:
             call.token = self._tokens.find(metadata)
             set_caller(call.token)
+        self._let_in(call.context.peer())
         with self._lock:
             if self._draining:
                 raise _draining()
@@ -338,10 +348,11 @@ class Interceptor(ServerInterceptor):
             call.context.abort_with_status(refused.status(*trailing_metadata(call)))
 
     def _leave(self, call: Call) -> None:
+        if call.entered or self._draining:
+            self._last_left = time.monotonic()
         if call.entered:
             with self._lock:
                 self._running -= 1
-                self._last_left = time.monotonic()
                 if call.streaming:
                     self._streams.discard(call)
                 if self._draining:

@@ -27,7 +27,7 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
-        ("grpc.max_allowed_incoming_connections", config.max_accepted),
+        ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", 60_000),

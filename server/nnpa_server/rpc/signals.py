@@ -15,9 +15,14 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
+from nnpa_server.logs import flush
+
 _OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
+_QUIET = 0.1  # seconds without a call, after which clients have heard that the server drains
+_QUIET_TIMEOUT = 0.5  # seconds that calls are still refused when none runs any more
 _log = logging.getLogger("nnpa.server")
 
 
@@ -67,10 +72,18 @@ class Signals:
         threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def end_in_time(signals: Signals, drain_timeout: float) -> None:
+def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
+    """Wait until no call has come for a moment: gRPC cancels calls that come while it stops."""
+    until = min(until, time.monotonic() + _QUIET_TIMEOUT)
+    while (left := min(until, last_busy() + _QUIET) - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[], object]) -> None:
     """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
 
-    Should a thread keep the interpreter's lock so long, C ends the process.
+    `last_words` writes what is not in the log yet. Should a thread keep the interpreter's lock so
+    long, C ends the process.
     """
     until = time.monotonic() + drain_timeout + _OVERTIME
 
@@ -78,6 +91,7 @@ def end_in_time(signals: Signals, drain_timeout: float) -> None:
         while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
             pass
         _log.warning("ended at once, calls were cut off")
+        last_words()
         end_now()
 
     threading.Thread(target=watch, name="end", daemon=True).start()
@@ -87,6 +101,5 @@ def end_in_time(signals: Signals, drain_timeout: float) -> None:
 
 def end_now() -> None:
     """End the process without waiting for threads."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
+    flush()
     os._exit(0)

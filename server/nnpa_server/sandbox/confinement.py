@@ -32,10 +32,10 @@ class NotConfined(RuntimeError):
 
 def missing() -> tuple[str, ...]:
     """Return the names of what this kernel lacks to confine a process."""
-    known = architecture()
-    if known is None:
+    processor = architecture()
+    if processor is None:
         return (LANDLOCK, SECCOMP)
-    lacks = {LANDLOCK: not landlock.version(known), SECCOMP: not seccomp.is_supported()}
+    lacks = {LANDLOCK: not landlock.version(processor), SECCOMP: not seccomp.is_supported()}
     return tuple(name for name, is_missing in lacks.items() if is_missing)
 
 
@@ -63,17 +63,17 @@ def confine() -> tuple[str, ...]:
     control_process(PR_SET_DUMPABLE, 0)
     control_process(PR_SET_NO_NEW_PRIVS, 1)
     lacking = missing()
-    known = architecture()
-    if known is None:
+    processor = architecture()
+    if processor is None:
         return lacking
-    _drop_capabilities(known)
+    _drop_capabilities(processor)
     if LANDLOCK not in lacking:
-        landlock.restrict(known)
+        landlock.restrict(processor)
     if SECCOMP not in lacking:
-        seccomp.install(known)
+        seccomp.install(processor)
     return lacking
 
 
-def _drop_capabilities(known: Architecture) -> None:
+def _drop_capabilities(processor: Architecture) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    syscall(known.numbers["capset"], header, (ctypes.c_uint32 * 6)())
+    syscall(processor.numbers["capset"], header, (ctypes.c_uint32 * 6)())

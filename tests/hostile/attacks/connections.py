@@ -318,14 +318,22 @@ def silent_connections(scene: Scene) -> None:
     silent = _silent_connections(scene)
     latest: list[str] = []
     for _ in range(5):
-        guest = scene.caller(BYSTANDER)
-        latest.append(guest.call(HEALTH + "Check", b"", timeout=2.0).name)
-        guest.close()
+        latest.append(_served_in_time(scene))
         scene.stay(1.0)
     scene.saw(f"health over new connections: {' '.join(latest)}")
     scene.require(set(latest) == {"OK"}, "a new connection was not served within 2 s")
     for sock in silent:
         sock.close()
+
+
+def _served_in_time(scene: Scene) -> str:
+    """Return how a newcomer's first call ends, who tries again for 2 s as gRPC's channels do."""
+    deadline, name = time.monotonic() + 2.0, ""
+    while name != "OK" and (left := deadline - time.monotonic()) > 0:
+        guest = scene.caller(BYSTANDER)
+        name = guest.call(HEALTH + "Check", b"", timeout=left).name
+        guest.close()
+    return name
 
 
 def _silent_connections(scene: Scene) -> list[socket.socket]:

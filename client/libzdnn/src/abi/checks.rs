@@ -4,7 +4,7 @@
 
 use crate::abi::machine::Query;
 use crate::abi::status::{self, Status};
-use crate::abi::sticks::{gates, padded, stick_bytes};
+use crate::abi::sticks::{gates, padded, rank, stick_bytes};
 use crate::abi::{Desc, Ztensor, format, kind, layout};
 
 /// The arrays that a transform reads once its checks have passed.
@@ -122,8 +122,9 @@ fn single_array(desc: &Desc, pre: &Desc) -> Reading {
     }
 }
 
-/// Returns the arrays of gates; none where the descriptors contradict each other.
-fn gate_arrays(desc: &Desc, pre: &Desc) -> Option<Reading> {
+/// Returns the arrays of gates; none where a check refuses, or where the user's rows and columns
+/// need more sticks than there are. Rows and columns of the sticks are not looked at.
+fn gate_arrays(desc: &Desc, pre: &Desc, query: &Query) -> Option<Reading> {
     let halves = matches!(desc.layout, layout::BIDIR_FICO | layout::BIDIR_ZRH);
     let (slices, rows) = match pre.layout {
         layout::THREE_DS => (pre.dim3, pre.dim2),
@@ -139,9 +140,13 @@ fn gate_arrays(desc: &Desc, pre: &Desc) -> Option<Reading> {
         rows
     };
     let arrays = gates(desc.layout);
-    let width = padded(pre.dim1).wrapping_mul(u32::try_from(arrays).ok()?);
+    let width = padded(pre.dim1).checked_mul(u32::try_from(arrays).ok()?)?;
+    let written = desc.with_dims([slices, 1, height, width]);
     let bytes_each = product(&[slices, rows, pre.dim1]).wrapping_mul(kind::bytes(pre.kind));
-    (desc.dims() == [slices, 1, height, width]).then_some(Reading { arrays, bytes_each })
+    let fits = slices == desc.dim4
+        && dims_fit(&written, query).is_ok()
+        && stick_bytes(&written) <= stick_bytes(desc);
+    fits.then_some(Reading { arrays, bytes_each })
 }
 
 /// Returns what zdnn_transform_ztensor reads; none where a check that precedes reading refuses.
@@ -155,7 +160,7 @@ pub unsafe fn transform_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
     match (passed, gates(desc.layout)) {
         (false, _) => None,
         (true, 0) => Some(single_array(&desc, &pre)),
-        (true, _) => gate_arrays(&desc, &pre),
+        (true, _) => gate_arrays(&desc, &pre, query),
     }
 }
 
@@ -181,4 +186,61 @@ pub unsafe fn quantized_reads(ztensor: &Ztensor, query: &Query) -> Option<Readin
         && dims_fit(&desc, query).is_ok()
         && (software || query.has_parmblk_format(1));
     passed.then(|| single_array(&desc, &pre))
+}
+
+/// Returns whether zdnn_transform_origtensor reads the sticks of a tensor.
+///
+/// # Safety
+/// As `transform_reads`.
+pub unsafe fn origtensor_reads(ztensor: &Ztensor, query: &Query) -> bool {
+    unsafe { reads_back(ztensor, ztensor.pre_transformed().kind, query) }
+}
+
+/// Returns whether a transform back to `kind` reads the sticks of a tensor.
+unsafe fn reads_back(ztensor: &Ztensor, kind: u32, query: &Query) -> bool {
+    let (desc, pre) = unsafe { (ztensor.transformed(), ztensor.pre_transformed()) };
+    let types = match desc.kind {
+        kind::DLFLOAT16 => kind::FLOATS.contains(&kind),
+        kind::BINARY_INT32 => kind == kind::INT32,
+        _ => false,
+    };
+    let descriptors = desc.format == format::FEATURE
+        && desc.layout == layout::NHWC
+        && types
+        && is_plain_layout(pre.layout);
+    descriptors
+        && dims_fit(&desc, query).is_ok()
+        && !ztensor.is_misaligned()
+        && ztensor.is_transformed != 0
+}
+
+/// Returns whether zdnn_reshape_ztensor reads the sticks of `src`: to copy them, or to transform
+/// them to FP32 and again.
+///
+/// # Safety
+/// As `transform_reads`.
+pub unsafe fn reshape_reads(src: &Ztensor, dest: &Ztensor, query: &Query) -> bool {
+    let (from, to) = unsafe { (src.transformed(), dest.transformed()) };
+    let elements = |pre: Desc| product(&pre.dims()[4 - rank(pre.layout)..]);
+    let counts = unsafe { [src, dest].map(|side| elements(side.pre_transformed())) };
+    counts[0] == counts[1]
+        && from.layout == to.layout
+        && matches!(from.layout, layout::NHWC | layout::HWCK)
+        && src.is_transformed != 0
+        && dest.is_transformed == 0
+        && (from.dims() == to.dims()
+            || from.dim1 == to.dim1
+            || unsafe { reads_back(src, kind::FP32, query) })
+}
+
+/// Returns whether zdnn_getrange_ztensor reads the sticks of a tensor.
+///
+/// # Safety
+/// As `transform_reads`.
+pub unsafe fn getrange_reads(ztensor: &Ztensor) -> bool {
+    let desc = unsafe { ztensor.transformed() };
+    ztensor.is_transformed != 0
+        && desc.layout == layout::NHWC
+        && desc.format == format::FEATURE
+        && desc.kind == kind::DLFLOAT16
 }

@@ -58,6 +58,17 @@ impl Desc {
         [self.dim4, self.dim3, self.dim2, self.dim1]
     }
 
+    /// The same descriptor with other dimensions, outermost first.
+    pub fn with_dims(&self, [dim4, dim3, dim2, dim1]: [u32; 4]) -> Self {
+        Self {
+            dim4,
+            dim3,
+            dim2,
+            dim1,
+            ..*self
+        }
+    }
+
     /// The message: a number above 2^31-1 goes as the int32 with the same bits.
     pub fn message(&self) -> wire::TensorDesc {
         wire::TensorDesc {

@@ -19,6 +19,14 @@ pub fn rank(layout: u32) -> usize {
     }
 }
 
+/// Returns the dimensions of a user's descriptor, outermost first; 0 for those that its layout does
+/// not have, which a program may leave unset.
+pub fn user_dims(pre: &Desc) -> [u32; 4] {
+    let mut dims = pre.dims();
+    dims[..4 - rank(pre.layout)].fill(0);
+    dims
+}
+
 /// Returns the gates of a concatenated layout, 0 for the others.
 pub fn gates(layout: u32) -> usize {
     match layout {

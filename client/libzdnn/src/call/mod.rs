@@ -9,20 +9,24 @@ pub mod session;
 pub mod shortcuts;
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 
-use crate::abi::is_misaligned;
 use crate::abi::status::{self, Status};
+use crate::abi::{PAGE, is_misaligned};
 use crate::call::operand::Operands;
 use crate::call::session::Session;
 use crate::process::{diagnostics, environment};
 use crate::rpc::failure::Failure;
 use crate::wire::{self, OperationResult, operation::Operation as Arm};
 
-/// Alignment of memory that a program lends, beside buffers.
+/// What the first page of a work area holds after a call: on the machine, intermediate sticks.
+const WORK_AREA_BYTE: u8 = 0x5A;
+
+/// Memory that a program lends, beside buffers.
 #[derive(Clone, Copy, Default)]
 pub struct Lent {
-    pub save_area_misaligned: bool,
-    pub work_area_misaligned: bool,
+    save_area_misaligned: bool,
+    work_area: Option<NonNull<c_void>>,
 }
 
 impl Lent {
@@ -34,12 +38,32 @@ impl Lent {
         }
     }
 
-    /// Looks at the alignment of a work area, or NULL.
-    pub fn work_area(address: *const c_void) -> Self {
+    /// Takes a work area, or NULL.
+    pub fn work_area(address: *mut c_void) -> Self {
         Self {
-            work_area_misaligned: is_misaligned(address),
+            work_area: NonNull::new(address),
             ..Self::default()
         }
+    }
+
+    fn is_work_area_misaligned(self) -> bool {
+        let area = self.work_area;
+        area.is_some_and(|area| is_misaligned(area.as_ptr()))
+    }
+
+    /// Writes the first page of a work area, as the library does: programs look whether it did.
+    unsafe fn write_work_area(self) {
+        if let Some(area) = self.work_area {
+            unsafe { area.cast::<u8>().write_bytes(WORK_AREA_BYTE, PAGE) };
+        }
+    }
+}
+
+/// Returns whether an operation needs its work area: products of what is pre-computed do not.
+fn needs_work_area(arm: &Arm) -> bool {
+    match arm {
+        Arm::QuantizedMatmulOp(product) => product.pre_computed != Some(true),
+        _ => true,
     }
 }
 
@@ -49,7 +73,7 @@ pub fn operation(arm: Arm, operands: &Operands<'_>, lent: Lent) -> wire::Operati
         operation: Some(arm),
         buffer_misaligned: operands.misaligned,
         save_area_misaligned: lent.save_area_misaligned,
-        work_area_misaligned: lent.work_area_misaligned,
+        work_area_misaligned: lent.is_work_area_misaligned(),
         shared_data: operands.shared_data.clone(),
         site: operands
             .watch
@@ -90,11 +114,16 @@ unsafe fn once(
 ) -> Result<OperationResult, Failure> {
     let mut operands = Operands::new(session);
     let arm = build(&mut operands);
+    let needs_work_area = needs_work_area(&arm);
     let answer = match operands.failure.take() {
         Some(failure) => Err(failure),
         None => session.server.execute(operation(arm, &operands, lent)),
     };
-    unsafe { operands.store(answer) }
+    let result = unsafe { operands.store(answer) }?;
+    if needs_work_area && result.zdnn_status == status::OK {
+        unsafe { lent.write_work_area() };
+    }
+    Ok(result)
 }
 
 /// Makes a call and prints what the library prints.

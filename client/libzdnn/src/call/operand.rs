@@ -2,8 +2,8 @@
 //! The operands of one call: structures of the program as messages, and results back in its memory.
 
 use crate::abi::memory::{byte_order, memory};
-use crate::abi::sticks::stick_bytes;
-use crate::abi::{Desc, Ztensor, checks};
+use crate::abi::sticks::{padded, stick_bytes, user_dims};
+use crate::abi::{Desc, Ztensor, checks, format, kind, layout};
 use crate::call::sanitizer::{self, Watch};
 use crate::call::session::Session;
 use crate::call::shortcuts;
@@ -12,13 +12,54 @@ use crate::transfer::{Input, Output, StickTransfer};
 use crate::wire::tensor_ref::Tensor;
 use crate::wire::{self, OperationResult, Provenance, TensorRef};
 
+/// A layer of both directions, `lstm_gru_direction`.
+const BIDIR: u32 = 2;
+
 /// What an operation says of an operand.
 #[derive(Clone, Copy, Default)]
-struct Use {
+pub struct Use {
     /// Whether it reads the pre-transformed descriptor.
-    reads_pre: bool,
-    /// Whether the operand must be a tensor of the session.
-    stored: bool,
+    pub reads_pre: bool,
+    /// Whether the operand must be a tensor of the session: answers or arrays come in chunks.
+    pub stored: bool,
+    /// Whether the call is refused before it reads sticks: zeros travel in their place.
+    pub is_refused: bool,
+}
+
+impl Use {
+    /// Of a function that reads the pre-transformed descriptor.
+    pub const WHOLE: Self = Self {
+        reads_pre: true,
+        stored: false,
+        is_refused: false,
+    };
+}
+
+/// What the outputs of a recurrent layer follow from.
+pub struct Layer {
+    pub input: *const Ztensor,
+    pub h0: *const Ztensor,
+    pub direction: u32,
+}
+
+impl Layer {
+    /// Returns the sticks of an output: of all timesteps where its dim4 says so, else of the last.
+    unsafe fn output(&self, desc: &Desc) -> Desc {
+        let (input, h0) = unsafe { ((*self.input).transformed(), (*self.h0).transformed()) };
+        let is_of_all = desc.dim4 == input.dim4;
+        Desc {
+            layout: layout::NHWC,
+            format: format::FEATURE,
+            kind: kind::DLFLOAT16,
+            dim4: if is_of_all { input.dim4 } else { 1 },
+            dim3: 1,
+            dim2: input.dim2,
+            dim1: match self.direction {
+                BIDIR => padded(h0.dim1).wrapping_mul(2),
+                _ => h0.dim1,
+            },
+        }
+    }
 }
 
 /// The operands of one call, collected while its message is built.
@@ -32,11 +73,22 @@ pub struct Operands<'a> {
     pub watch: Option<Watch>,
     /// Where arrays of the program lie in shared memory.
     pub shared_data: Vec<wire::Extent>,
+    /// Zeros in the place of sticks that may not be read.
+    blanks: Vec<Vec<u8>>,
+}
+
+/// Returns the message of a user's descriptor, without what zdnn_init_pre_transformed_desc leaves
+/// unset.
+fn user_message(pre: &Desc) -> wire::TensorDesc {
+    wire::TensorDesc {
+        format: None,
+        ..pre.with_dims(user_dims(pre)).message()
+    }
 }
 
 fn structure(ztensor: &Ztensor, desc: &Desc, pre: Option<Desc>) -> wire::Ztensor {
     wire::Ztensor {
-        pre_transformed_desc: pre.map(|desc| desc.message()),
+        pre_transformed_desc: pre.map(|pre| user_message(&pre)),
         transformed_desc: Some(desc.message()),
         buffer_size: Some(ztensor.buffer_size),
         null_buffer: ztensor.buffer.is_null(),
@@ -59,6 +111,7 @@ impl<'a> Operands<'a> {
             transfer: shortcuts::transfer(&session.server, memory, cache),
             outputs: Vec::new(),
             shared_data: Vec::new(),
+            blanks: Vec::new(),
             watch: Watch::begin(),
         }
     }
@@ -72,25 +125,11 @@ impl<'a> Operands<'a> {
         unsafe { self.read(ztensor, Use::default()) }
     }
 
-    /// Returns an input of a function that reads the pre-transformed descriptor.
+    /// Returns an input that an operation uses in this way.
     ///
     /// # Safety
     /// As `input`.
-    pub unsafe fn whole_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
-        let (reads_pre, stored) = (true, false);
-        unsafe { self.read(ztensor, Use { reads_pre, stored }) }
-    }
-
-    /// Returns an input that is a tensor of the session, for answers that come in chunks.
-    ///
-    /// # Safety
-    /// As `input`.
-    pub unsafe fn stored_input(&mut self, ztensor: *const Ztensor) -> Option<TensorRef> {
-        let (reads_pre, stored) = (true, true);
-        unsafe { self.read(ztensor, Use { reads_pre, stored }) }
-    }
-
-    unsafe fn read(&mut self, ztensor: *const Ztensor, usage: Use) -> Option<TensorRef> {
+    pub unsafe fn read(&mut self, ztensor: *const Ztensor, usage: Use) -> Option<TensorRef> {
         let ztensor = unsafe { &*ztensor };
         let (desc, message) = unsafe { self.describe(ztensor, usage) };
         let size = stick_bytes(&desc);
@@ -98,7 +137,7 @@ impl<'a> Operands<'a> {
         let is_readable = checks::dims_fit(&desc, &self.session.query).is_ok();
         let tensor = if is_readable && !ztensor.buffer.is_null() {
             let input = Input {
-                sticks: unsafe { memory(ztensor.buffer, size) },
+                sticks: unsafe { self.sticks(ztensor, size, usage) },
                 kind: desc.kind,
                 stored: usage.stored,
             };
@@ -107,6 +146,17 @@ impl<'a> Operands<'a> {
             Ok(Tensor::InlineZtensor(message))
         };
         self.reference(tensor, provenance)
+    }
+
+    /// Views the sticks of an input; as many zeros where none may be read.
+    unsafe fn sticks<'b>(&mut self, ztensor: &Ztensor, size: u64, usage: Use) -> &'b [u8] {
+        let mut address = ztensor.buffer.cast_const();
+        if usage.is_refused {
+            let blank = vec![0; usize::try_from(size).unwrap_or(0)];
+            address = blank.as_ptr().cast();
+            self.blanks.push(blank);
+        }
+        unsafe { memory(address, size) }
     }
 
     /// Copies the structure as it stands at this call.
@@ -154,39 +204,50 @@ impl<'a> Operands<'a> {
         unsafe { self.write(name, ztensor, Use::default()) }
     }
 
-    /// Returns an output of a function that reads the pre-transformed descriptor.
+    /// Returns an output of a recurrent layer. The library reads its buffer, and of `hn_output`
+    /// whether dim4 is that of `input`; with precheck all but dim4 of `cf_output`.
+    ///
+    /// # Safety
+    /// As `input`, also for the inputs of the layer.
+    pub unsafe fn layer_output(
+        &mut self,
+        name: &'static str,
+        target: *mut Ztensor,
+        layer: &Layer,
+    ) -> Option<TensorRef> {
+        let mut desc = unsafe { (*target).transformed() };
+        if name == "cf_output" {
+            desc.dim4 = 1;
+        }
+        if !self.session.prechecks {
+            desc = unsafe { layer.output(&desc) };
+        }
+        let mut ztensor = unsafe { target.read() };
+        ztensor.transformed_desc = &raw mut desc;
+        unsafe { self.write_as(name, target, &ztensor, Use::default()) }
+    }
+
+    /// Returns an output that an operation uses in this way.
     ///
     /// # Safety
     /// As `input`.
-    pub unsafe fn whole_output(
-        &mut self,
-        name: &'static str,
-        ztensor: *mut Ztensor,
-    ) -> Option<TensorRef> {
-        let (reads_pre, stored) = (true, false);
-        unsafe { self.write(name, ztensor, Use { reads_pre, stored }) }
-    }
-
-    /// Returns an output that is a tensor of the session, for arrays that go in chunks.
-    ///
-    /// # Safety
-    /// As `input`.
-    pub unsafe fn stored_output(
-        &mut self,
-        name: &'static str,
-        ztensor: *mut Ztensor,
-    ) -> Option<TensorRef> {
-        let (reads_pre, stored) = (true, true);
-        unsafe { self.write(name, ztensor, Use { reads_pre, stored }) }
-    }
-
-    unsafe fn write(
+    pub unsafe fn write(
         &mut self,
         name: &'static str,
         target: *mut Ztensor,
         usage: Use,
     ) -> Option<TensorRef> {
-        let ztensor = unsafe { &*target };
+        unsafe { self.write_as(name, target, &*target, usage) }
+    }
+
+    /// Returns an output whose structure is that of `ztensor`.
+    unsafe fn write_as(
+        &mut self,
+        name: &'static str,
+        target: *mut Ztensor,
+        ztensor: &Ztensor,
+        usage: Use,
+    ) -> Option<TensorRef> {
         let (desc, mut message) = unsafe { self.describe(ztensor, usage) };
         let output = Output {
             name,

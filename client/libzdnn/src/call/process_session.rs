@@ -8,6 +8,7 @@ use std::thread;
 use crate::call::session::Session;
 use crate::process::environment::{self, Settings};
 use crate::process::fork::PerProcess;
+use crate::process::heap;
 use crate::rpc::channel::END_TIMEOUT;
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
@@ -98,9 +99,10 @@ pub fn requery(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The loader's constructor: reads the environment, no more.
+/// The loader's constructor: prepares for forks and reads the environment, no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn nnpa_load() {
+    heap::register_fork_handlers();
     environment::settings();
 }
 

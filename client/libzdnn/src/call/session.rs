@@ -42,6 +42,8 @@ pub struct Session {
     pub memory: Option<Arc<SharedMemory>>,
     /// Whether the server injects faults; local functions that can fail then ask it.
     pub has_faults: bool,
+    /// Whether the library checks operations before the machine does.
+    pub prechecks: bool,
     pub connection: Arc<Connection>,
     stream: Option<Arc<StreamChannel>>,
     endpoint: Endpoint,
@@ -173,6 +175,7 @@ impl Session {
             cache: shortcuts::cache(&shortcuts, &limits).map(Arc::new),
             memory: memory.map(Arc::new),
             has_faults: !session.fault_rules.is_empty(),
+            prechecks: session.precheck,
             connection: Arc::clone(connection),
             stream,
             endpoint: settings.endpoint.clone(),
@@ -243,6 +246,7 @@ impl Session {
             server: session_channel(&self.connection, self.stream.as_ref(), session),
             query: Query::of(session.machine.as_ref()),
             has_faults: !session.fault_rules.is_empty(),
+            prechecks: session.precheck,
             ..self.clone()
         }
     }

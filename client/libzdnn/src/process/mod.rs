@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What belongs to the process: its environment, its streams of text, and what a fork leaves.
+//! What belongs to the process: its environment, its streams of text, its heap, and what a fork leaves.
 
 pub mod diagnostics;
 pub mod environment;
 pub mod fault_rules;
 pub mod fork;
+pub mod heap;
 pub mod shortcuts;

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use crate::abi::Ztensor;
 use crate::abi::status::Status;
-use crate::call::operand::Operands;
+use crate::call::operand::{Layer, Operands};
 use crate::call::{Lent, status_of};
 use crate::wire::{self, operation::Operation as Arm};
 
@@ -594,6 +594,11 @@ pub unsafe extern "C" fn zdnn_lstm(
     hn_output: *mut Ztensor,
     cf_output: *mut Ztensor,
 ) -> Status {
+    let layer = Layer {
+        input,
+        h0,
+        direction,
+    };
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Lstm(wire::Lstm {
             input: operands.input(input),
@@ -604,8 +609,8 @@ pub unsafe extern "C" fn zdnn_lstm(
             hidden_weights: operands.input(hidden_weights),
             hidden_biases: operands.input(hidden_biases),
             direction: Some(direction.cast_signed()),
-            hn_output: operands.output("hn_output", hn_output),
-            cf_output: operands.output("cf_output", cf_output),
+            hn_output: operands.layer_output("hn_output", hn_output, &layer),
+            cf_output: operands.layer_output("cf_output", cf_output, &layer),
             all_timesteps: None,
         })
     };
@@ -625,6 +630,11 @@ pub unsafe extern "C" fn zdnn_gru(
     work_area: *mut c_void,
     hn_output: *mut Ztensor,
 ) -> Status {
+    let layer = Layer {
+        input,
+        h0,
+        direction,
+    };
     let build = |operands: &mut Operands<'_>| unsafe {
         Arm::Gru(wire::Gru {
             input: operands.input(input),
@@ -634,7 +644,7 @@ pub unsafe extern "C" fn zdnn_gru(
             hidden_weights: operands.input(hidden_weights),
             hidden_biases: operands.input(hidden_biases),
             direction: Some(direction.cast_signed()),
-            hn_output: operands.output("hn_output", hn_output),
+            hn_output: operands.layer_output("hn_output", hn_output, &layer),
             all_timesteps: None,
         })
     };

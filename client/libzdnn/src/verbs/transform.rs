@@ -11,7 +11,7 @@ use crate::abi::memory::{lent, memory, swap_to_little_endian};
 use crate::abi::status::Status;
 use crate::abi::sticks::{rank, stick_bytes};
 use crate::abi::{Ztensor, kind, layout};
-use crate::call::operand::Operands;
+use crate::call::operand::{Operands, Use};
 use crate::call::session::Session;
 use crate::call::{self, Lent, operation};
 use crate::process::diagnostics;
@@ -70,7 +70,7 @@ impl Transform<'_> {
         let answer = if !arrays.is_empty() && !is_shared && total.max(sticks) > limit {
             unsafe { self.streamed(session, &mut operands, &arrays, width) }
         } else {
-            let ztensor = unsafe { operands.whole_output("ztensor", self.ztensor) };
+            let ztensor = unsafe { operands.write("ztensor", self.ztensor, Use::WHOLE) };
             let sent = if is_shared { &[][..] } else { &arrays };
             let data = sent
                 .iter()
@@ -92,7 +92,11 @@ impl Transform<'_> {
         arrays: &[&[u8]],
         width: usize,
     ) -> Result<OperationResult, Failure> {
-        let ztensor = unsafe { operands.stored_output("ztensor", self.ztensor) };
+        let usage = Use {
+            stored: true,
+            ..Use::WHOLE
+        };
+        let ztensor = unsafe { operands.write("ztensor", self.ztensor, usage) };
         if let Some(failure) = operands.failure.take() {
             return Err(failure);
         }
@@ -215,10 +219,12 @@ unsafe fn origtensor(
     let fits = checks::dims_fit(&unsafe { (*ztensor).transformed() }, &session.query).is_ok();
     let is_shared = fits && operands.share_room(size);
     let large = fits && !is_shared && size > session.server.limits.max_inline_bytes;
-    let input = match large {
-        true => unsafe { operands.stored_input(ztensor) },
-        false => unsafe { operands.whole_input(ztensor) },
+    let usage = Use {
+        stored: large,
+        is_refused: !unsafe { checks::origtensor_reads(&*ztensor, &session.query) },
+        ..Use::WHOLE
     };
+    let input = unsafe { operands.read(ztensor, usage) };
     if let Some(failure) = operands.failure.take() {
         return Err(failure);
     }
@@ -267,8 +273,14 @@ pub unsafe extern "C" fn zdnn_transform_origtensor(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zdnn_reshape_ztensor(src: *const Ztensor, dest: *mut Ztensor) -> Status {
     let build = |operands: &mut Operands<'_>| {
-        let src = unsafe { operands.whole_input(src) };
-        let dest = unsafe { operands.whole_output("dest", dest) };
+        let query = &operands.session.query;
+        let is_refused = !unsafe { checks::reshape_reads(&*src, &*dest, query) };
+        let usage = Use {
+            is_refused,
+            ..Use::WHOLE
+        };
+        let src = unsafe { operands.read(src, usage) };
+        let dest = unsafe { operands.write("dest", dest, Use::WHOLE) };
         Arm::ReshapeZtensor(wire::ReshapeZtensor { src, dest })
     };
     match unsafe { call::answer(&build, Lent::default()) } {
@@ -288,7 +300,12 @@ pub unsafe extern "C" fn zdnn_getrange_ztensor(
     max: *mut f32,
 ) -> Status {
     let build = |operands: &mut Operands<'_>| {
-        let ztensor = unsafe { operands.input(ztensor) };
+        let is_refused = !unsafe { checks::getrange_reads(&*ztensor) };
+        let usage = Use {
+            is_refused,
+            ..Use::default()
+        };
+        let ztensor = unsafe { operands.read(ztensor, usage) };
         Arm::GetrangeZtensor(wire::GetrangeZtensor { ztensor })
     };
     match unsafe { call::answer(&build, Lent::default()) } {

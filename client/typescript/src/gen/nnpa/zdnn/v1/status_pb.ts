@@ -571,9 +571,10 @@ export enum ErrorReason {
 
   /**
    * RESOURCE_EXHAUSTED: as many streams are open on the server, or as many calls of the session
-   * wait for each other, or as many calls of MLI run, as may be; "field" is "max_streams",
-   * "max_conversations" (streams of lists or of inference requests: make unary calls instead),
-   * "max_session_calls" or "max_mli_calls". Retry with a pause.
+   * wait for each other, or as many calls of MLI or loads of models run, as may be; "field" is
+   * "max_streams", "max_conversations" (streams of lists or of inference requests: make unary calls
+   * instead), "max_session_calls", "max_mli_calls", "max_loads" or, of the caller's token,
+   * "max_own_loads". Retry with a pause.
    *
    * @generated from enum value: ERROR_REASON_CALL_QUOTA_EXCEEDED = 22;
    */

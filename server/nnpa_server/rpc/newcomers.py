@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of which no call was let in yet: they have some of a listener's room, no more.
+
+gRPC bounds all connections alike, and closes a silent one after seconds only. Here newcomers are
+bounded apart: of too many, those go first whose network has the most, and of one network those of
+which nothing came for the longest time. Who keeps thousands of connections open keeps nobody out.
+Sources: gRPC, "naming.md"; Linux, "struct tcp_info" in linux/tcp.h.
+"""
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+from urllib.parse import quote
+
+_FILES = "/dev/fd"
+_PERIOD = 0.1  # seconds between looks at the connections, at least
+_SHARE = 50  # times as long as a look takes
+_BRIEF = 0.02  # seconds, while they are too many
+_MAX_NAMES = 4096  # of connections that are remembered without a look at which are open
+_SILENCE = struct.Struct("=52xI")  # tcpi_last_data_recv: milliseconds since anything came
+
+
+class _Connection(NamedTuple):
+    """A connection: gRPC's name of its other end, that end's network, our port and descriptor.
+
+    The network is what one subscriber has: an address of IPv4, the first 64 bits of one of IPv6.
+    """
+
+    peer: str
+    network: bytes
+    port: int
+    file: int
+
+
+class Newcomers:
+    """At most half of a listener's `most` connections; `let_in` says that a connection is none.
+
+    Those that were let in have the rest, or all. gRPC accepts more meanwhile.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = max(1, most // 2)
+        self._ports: frozenset[int] = frozenset()
+        self._let_in: set[str] = set()  # gRPC's names of peers
+        self._stopped = threading.Event()
+
+    def let_in(self, peer: str) -> None:
+        """Note that a call was let in."""
+        self._let_in.add(peer)
+
+    def watch(self, *addresses: str) -> None:
+        """Bound the newcomers of listeners; those of Unix sockets are bounded by who may open."""
+        self._ports = frozenset(
+            int(address.rpartition(":")[2])
+            for address in addresses
+            if address and not address.startswith("unix:")
+        )
+        if self._ports and sys.platform == "linux":
+            threading.Thread(target=self._run, name="newcomers", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        pause = _PERIOD
+        while not self._stopped.wait(pause):
+            started, pause = time.monotonic(), _BRIEF
+            with suppress(OSError):
+                is_little = len(_files()) <= self._limit
+                if not (is_little and len(self._let_in) < _MAX_NAMES) and self._close_excess():
+                    continue
+            pause = max(_PERIOD, _SHARE * (time.monotonic() - started))
+
+    def _close_excess(self) -> bool:
+        """Shut down the newcomers that are too many; tell whether there were some."""
+        let_in = self._let_in.copy()
+        connections = {connection.peer: connection for connection in self._connections()}
+        self._let_in -= let_in - connections.keys()
+        excess: list[_Connection] = []
+        for port in self._ports:
+            peers = {peer for peer, end in connections.items() if end.port == port}
+            room = min(self._limit, self._most - len(peers & let_in))
+            excess += _excess([connections[peer] for peer in peers - let_in], max(0, room))
+        for newcomer in excess:
+            with suppress(OSError), socket.socket(fileno=os.dup(newcomer.file)) as connection:
+                is_same = _look(connection, newcomer.file) == newcomer  # and not yet another one
+                if is_same and newcomer.peer not in self._let_in:
+                    connection.shutdown(socket.SHUT_RDWR)
+        return bool(excess)
+
+    def _connections(self) -> Generator[_Connection]:
+        """Yield the connections of the listeners."""
+        for file in _files():
+            with suppress(OSError), _borrowed(file) as connection:
+                looked = _look(connection, file)
+                if looked.port in self._ports:
+                    yield looked
+
+
+def _files() -> list[int]:
+    return [int(name) for name in os.listdir(_FILES)]  # noqa: PTH208 - numbers, not paths
+
+
+@contextmanager
+def _borrowed(file: int) -> Generator[socket.socket]:
+    """Look at a descriptor as a socket, whatever it is and whoever closes it."""
+    borrowed = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, file)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+def _excess(newcomers: list[_Connection], limit: int) -> list[_Connection]:
+    """Return the newcomers that one listener has above the limit."""
+    if len(newcomers) <= limit:
+        return []
+    ranks, networks = dict[_Connection, int](), Counter[bytes]()
+    for newcomer in sorted(newcomers, key=_silence):
+        networks[newcomer.network] += 1
+        ranks[newcomer] = networks[newcomer.network]
+    return sorted(newcomers, key=ranks.__getitem__)[limit:]
+
+
+def _silence(newcomer: _Connection) -> int:
+    """Return for how many milliseconds nothing came."""
+    with suppress(OSError), _borrowed(newcomer.file) as connection:
+        facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
+        silence: int = _SILENCE.unpack(facts)[0]
+        return silence
+    return 0
+
+
+def _look(connection: socket.socket, file: int) -> _Connection:
+    """Return what is known of a connection; raise OSError where it is none of TCP."""
+    own, other = connection.getsockname(), connection.getpeername()
+    if not isinstance(other, tuple):
+        raise OSError("a Unix socket")
+    host, port, *rest = other
+    host = host.removeprefix("::ffff:")
+    if ":" not in host:
+        return _Connection(f"ipv4:{host}:{port}", socket.inet_aton(host), own[1], file)
+    scope = f"%{rest[1]}" if rest[1] else ""
+    name = quote(f"[{host}{scope}]", safe=":")
+    network = socket.inet_pton(socket.AF_INET6, host)[:8]
+    return _Connection(f"ipv6:{name}:{port}", network, own[1], file)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of which no call was let in: they keep nobody out, and end nobody's call."""
+
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+
+from tests.server.conftest import CONFIG, OPTIONS, Running
+from tests.server.process import PATIENCE, wait_until
+
+OWN_CONNECTION = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+PROMPT = 2.0  # seconds that a newcomer waits
+MOST = 40  # connections at a time, half of them of newcomers
+IPV6 = ("[::1]:0", "[::]:0")
+Start = Callable[..., Running]
+
+
+def has_ipv6() -> bool:
+    """Tell whether this machine can listen on ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as listening:
+            listening.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A function that starts a server of few connections."""
+    servers: list[Running] = []
+
+    def run(**settings: Any) -> Running:
+        servers.append(Running(replace(CONFIG, workers=4, max_connections=MOST, **settings)))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        server.stop()
+
+
+@contextmanager
+def connected(address: str) -> Generator[grpc.Channel]:
+    """Open a connection of its own."""
+    with grpc.insecure_channel(address, OWN_CONNECTION) as channel:
+        yield channel
+
+
+def silent(address: str, source: str = "") -> socket.socket:
+    """Open a connection on which nothing is sent."""
+    host, _, port = address.rpartition(":")
+    end = (host.strip("[]"), int(port))
+    return socket.create_connection(end, PATIENCE, (source, 0) if source else None)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Tell whether the server has closed a connection; gRPC speaks first."""
+    connection.settimeout(0.01)
+    try:
+        while connection.recv(1024):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def is_healthy(address: str) -> bool:
+    """Ask over a new connection."""
+    with connected(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=PROMPT)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", *(IPV6 if has_ipv6() else ())])
+def test_silent_connections_keep_nobody_out(start: Start, listen: str) -> None:
+    """There is room for newcomers while silent connections come, and calls go on."""
+    server = start(listen=(listen,))
+    address = server.address.replace("[::]", "127.0.0.1")
+    ended = threading.Event()
+
+    def nothing() -> Generator[pb.ExecuteRequest]:
+        ended.wait(PATIENCE)
+        yield from ()
+
+    with ExitStack() as opened:
+        user = opened.enter_context(connected(address))
+        stub: Any = AcceleratorServiceStub(user)
+        session = stub.CreateSession(pb.CreateSessionRequest(), timeout=PATIENCE).name
+        conversation = stub.ExecuteStream(nothing())
+        connections = [opened.enter_context(silent(address)) for _ in range(4 * MOST)]
+        wait_until(lambda: sum(map(is_closed, connections)) >= 4 * MOST - MOST // 2)
+        for _ in range(5):
+            assert is_healthy(address)
+            connections.append(opened.enter_context(silent(address)))
+        assert stub.GetSession(pb.GetSessionRequest(name=session), timeout=PROMPT).name == session
+        ended.set()
+        assert list(conversation) == []
+
+
+def test_the_network_with_the_most_newcomers_has_the_fewest_left(start: Start) -> None:
+    """Of too many newcomers those go first whose network has the most."""
+    server = start()
+    with ExitStack() as opened:
+        lone = opened.enter_context(silent(server.address, "127.0.0.2"))
+        connections = [opened.enter_context(silent(server.address)) for _ in range(2 * MOST)]
+        wait_until(lambda: sum(map(is_closed, connections)) > 2 * MOST - MOST // 2)
+        assert not is_closed(lone)

@@ -16,6 +16,7 @@ PERIOD = 0.2
 MAX_MEMORY = 6 << 30
 """Bytes at which a server is killed, so that an attack does not take the machine."""
 QUIET_SHARE = 0.1
+LOOK_SECONDS = 0.05
 T = TypeVar("T")
 
 
@@ -96,6 +97,24 @@ def busy_share(pid: int, seconds: float) -> float:
     after = _seconds_by_process(pid)
     used = sum(spent - before.get(number, 0.0) for number, spent in after.items())
     return used / (time.monotonic() - begin)
+
+
+def runnable(pid: int, seconds: float) -> float:
+    """Return how many threads of a family would run, on average, if they had a processor each."""
+    counts: list[int] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        counts.append(_sum(pid, _runnable_threads))
+        time.sleep(LOOK_SECONDS)
+    return sum(counts) / max(1, len(counts))
+
+
+def _runnable_threads(process: psutil.Process) -> int:
+    count = 0
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        with suppress(OSError):
+            count += (task / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R"
+    return count
 
 
 def wait_until_quiet(pid: int, timeout: float, share: float = QUIET_SHARE) -> bool:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.hostile.calls import INFERENCE
+from tests.hostile.calls import INFERENCE, NETWORK
 from tests.hostile.mutation import mutate
 from tests.hostile.recorded_calls import recorded_calls
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_TRIES = 80
-TURNS = {INFERENCE + "RepositoryModelLoad": 4}
+TURNS = {INFERENCE + "RepositoryModelLoad": 4, NETWORK + "CreateNetwork": 4}
 """Methods that are called every so many turns: each call takes a worker."""
 Breaks = Callable[["Case"], bool]
 

@@ -22,7 +22,8 @@ from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, Answer,
 from tests.hostile.methods import PLAIN_SOCKET
 from tests.hostile.plain_socket import PlainCall
 
-RENEW_EVERY = 300
+RENEW_EVERY = 500
+NETWORKS = 8
 TIMEOUT = 5.0
 OPEN_TIMEOUT = 0.15
 ENDLESS = (
@@ -46,6 +47,7 @@ class Fixture:
         self.object = Path(f"/dev/shm/{recorded.OBJECT[:10]}{secrets.token_hex(8)}")
         self.object.write_bytes(bytes(recorded.OBJECT_BYTES))
         self.session = self.spare = self.network = self.trace = ""
+        self._networks: list[str] = []
         self._tracing: Any = None
         self._calls = itertools.count(1)
 
@@ -123,11 +125,15 @@ class Fixture:
         self.register()
 
     def host(self) -> None:
-        """Host the network that calls are about."""
+        """Host the network that calls are about; several at once, as one worker compiles them."""
         try:
-            self.network = models.ready(self.caller, self.session, models.harmless())
+            if not self._networks:
+                for _ in range(NETWORKS):
+                    name = models.ready(self.caller, self.session, models.harmless())
+                    self._networks.append(name)
         except (AssertionError, models.RefusedError) as error:
             raise FixtureError(repr(error)[:300]) from error
+        self.network = self._networks.pop()
 
     def open_spare(self) -> None:
         """Open the session that calls delete: it has no network, which would take a worker."""
@@ -153,6 +159,7 @@ class Fixture:
         if self._tracing is not None:
             self._tracing.cancel()
         self.session = self.spare = ""
+        self._networks.clear()
         self._tracing = None
 
     def close(self) -> None:

@@ -29,8 +29,8 @@ TURNS_BETWEEN_RESTS = 40
 REST_SECONDS, QUIET_TIMEOUT = 2.0, 60.0
 FLAT_AFTER = 100_000
 MAX_GROWTH = 1.05
-MAX_MORE = {"threads": 112, "descriptors": 16, "shared": 0}
-"""What a server at rest may have more than at first: its pools of threads fill up."""
+MAX_MORE = {"threads": 112, "descriptors": 48, "shared": 0}
+"""What a server at rest may have more than at first: its pools fill up, and a worker waits."""
 MAX_FINDINGS = 50
 TRACEBACK = re.compile(rb"^Traceback ", re.MULTILINE)
 

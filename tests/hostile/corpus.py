@@ -14,7 +14,7 @@ from tests.hostile.recorded_calls import recorded_calls
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_TRIES = 80
-TURNS = {INFERENCE + "RepositoryModelLoad": 4, NETWORK + "CreateNetwork": 4}
+TURNS = {INFERENCE + "RepositoryModelLoad": 12, NETWORK + "CreateNetwork": 12}
 """Methods that are called every so many turns: each call takes a worker."""
 Breaks = Callable[["Case"], bool]
 

@@ -35,7 +35,7 @@ ENDLESS = (
 SETUP_TIMEOUT = 20.0
 DELETE = ACCELERATOR + "DeleteSession"
 UNLOAD = INFERENCE + "RepositoryModelUnload"
-REAL_UNLOADS = 4
+REAL_UNLOADS = 16
 """Of so many calls one unloads what inferences run: to load it again takes a worker."""
 
 

@@ -18,6 +18,7 @@ TURNS = {
     INFERENCE + "RepositoryModelLoad": 12,
     NETWORK + "CreateNetwork": 12,
     NETWORK + "ExportProgram": 6,
+    NETWORK + "MeasureAccuracy": 6,
     NETWORK + "ProbeNetwork": 6,
 }
 """Methods that are called every so many turns: most of their calls take a worker."""

@@ -3,6 +3,7 @@
 
 import itertools
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ DELETE = ACCELERATOR + "DeleteSession"
 UNLOAD = INFERENCE + "RepositoryModelUnload"
 REAL_UNLOADS = 16
 """Of so many calls one unloads what inferences run: to load it again takes a worker."""
+
+_loading = threading.Lock()
 
 
 class Fixture:
@@ -175,11 +178,12 @@ class Fixture:
         return answer
 
     def load_model(self) -> None:
-        """Load the model that inferences run, if it is not there."""
+        """Load the model that inferences run, if it is not there; one client does at a time."""
         request = oip.ModelReadyRequest(name=recorded.MODEL)
-        answer = self.caller.call(INFERENCE + "ModelReady", request, timeout=SETUP_TIMEOUT)
-        if not answer.is_ok or not answer.read(oip.ModelReadyResponse).ready:
-            models.load(self.caller, recorded.MODEL, models.harmless(), timeout=SETUP_TIMEOUT)
+        with _loading:
+            answer = self.caller.call(INFERENCE + "ModelReady", request, timeout=SETUP_TIMEOUT)
+            if not answer.is_ok or not answer.read(oip.ModelReadyResponse).ready:
+                models.load(self.caller, recorded.MODEL, models.harmless(), timeout=SETUP_TIMEOUT)
 
     def open_trace(self) -> None:
         """Open a trace for a call that ends it."""
@@ -189,9 +193,11 @@ class Fixture:
             self.trace = trace.RecordTraceResponse.FromString(next(self._tracing)).trace
 
     def _restore(self, path: str, answer: Answer) -> None:
-        """Undo what a call has changed for the calls that follow it."""
+        """Undo what a call has changed for the calls that follow it, other clients' too."""
         if answer.reason in ("SESSION_NOT_FOUND", "NETWORK_NOT_FOUND"):
             self._renew_if_lost()
+        if answer.reason in ("MODEL_UNAVAILABLE", "MODEL_NOT_FOUND"):
+            self.load_model()
         restore = _RESTORE.get(path)
         if restore is not None and answer.is_ok:
             with suppress(DecodeError, AssertionError):

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -385,16 +384,7 @@ def serve(config: Config) -> int:
     end_in_time(signals, config.drain_timeout, server.interceptor.write_access_log)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
-              _summary(server.interceptor.counts))  # fmt: skip
+              server.interceptor.reports.summary())  # fmt: skip
     if not finished:
         end_now()
     return 0
-
-
-def _summary(counts: Counter[tuple[str, str]]) -> str:
-    """Say how many calls ended how, for the last line of the log."""
-    by_status: Counter[str] = Counter()
-    for (_, status), count in counts.items():
-        by_status[status] += count
-    texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
-    return " ".join(texts) or "no calls"

@@ -144,7 +144,7 @@ def sized() -> Program:
     )
     arrays = {1: ArrayInfo(int64, (1,)), 2: ArrayInfo(FLOATS, (-1,)), 3: ArrayInfo(FLOATS, ())}
     ends = (Port("n", int64, (1,), ("",)),), (Port("y", FLOATS, ()),)
-    return Program("sized", "telum1", *ends, (1,), (3,), arrays, {}, {}, steps)
+    return Program("sized", "telum2", *ends, (1,), (3,), arrays, {}, {}, steps)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def facts(result: Result) -> tuple[object, ...]:
          else array.tobytes())
         for name, array in result.outputs.items()
     ]  # fmt: skip
-    return outputs, result.violations, dict(result.nans), dict(result.calls)
+    return outputs, repr(result.violations), dict(result.nans), dict(result.calls)
 
 
 @pytest.mark.parametrize("value", [0.5, -3.0, np.nan, np.inf, 3e38])
@@ -377,7 +377,7 @@ def test_a_deadline_ends_a_run(server: Running) -> None:
         call.result()
     assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert await_end(pid)
-    handle = client.ready(mixed())
+    handle = client.ready(mixed(), c_name="second")
     (output,) = client.infer(handle, x=np.ones((1, 4), np.float32)).outputs
     assert output.shape == [1, 3]
     client.close()

@@ -371,7 +371,7 @@ def test_owners_wait_for_workers_as_long_as_somebody_waits_for_them() -> None:
         with pytest.raises(InterruptedError):
             pool.lease(give_up)
         pool.give_back(first)
-        assert ask(pool.lease(give_up), "echo") == b"echo"
+        assert ask(pool.lease(), "echo") == b"echo"
     finally:
         pool.close()
 

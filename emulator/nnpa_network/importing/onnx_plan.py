@@ -90,6 +90,9 @@ class OnnxPlan:
         plan._programs, plan._lock = OrderedDict(), Lock()
         return plan
 
+    def retire(self) -> None:
+        """Do nothing: it has no processes."""
+
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> Executor:
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
         executor = self.model.executor(shapes)

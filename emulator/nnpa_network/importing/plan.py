@@ -79,6 +79,10 @@ class Plan(Protocol):
         """Return what runs inputs of these shapes; raise `ModelRefused`."""
         ...
 
+    def retire(self) -> None:
+        """Let go of processes of its own, where it has any, as soon as no run needs them."""
+        ...
+
 
 @contextmanager
 def requiring_fit() -> Generator[None]:
@@ -189,6 +193,9 @@ class ProgramPlan:
         """Return what runs; the program's inputs have the shapes that they have."""
         del shapes
         return self._executor
+
+    def retire(self) -> None:
+        """Do nothing: its processes, where it has any, are its owner's."""
 
 
 def _weight(name: str, constant: Array | Ztensor) -> Weight:

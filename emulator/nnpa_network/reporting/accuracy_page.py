@@ -4,6 +4,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import jinja2
 
@@ -53,8 +54,9 @@ class Bar:
     text: str
 
 
-def as_html(report: AccuracyReport) -> str:
-    """Return the page; names of the model are escaped."""
+@lru_cache(maxsize=1)
+def page_template() -> jinja2.Template:
+    """Return the page's template, which is read from its file once."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nnpa_network.reporting", "templates"),
         autoescape=True,
@@ -62,8 +64,13 @@ def as_html(report: AccuracyReport) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    return environment.get_template("accuracy.html")
+
+
+def as_html(report: AccuracyReport) -> str:
+    """Return the page; names of the model are escaped."""
     shown = [run for run in report.runs if run.saturate]
-    return environment.get_template("accuracy.html").render(
+    return page_template().render(
         report=report,
         figure=_figure,
         percent=_percent,

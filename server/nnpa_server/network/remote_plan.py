@@ -29,6 +29,7 @@ from nnpa_server.network.compiling import encode_job
 from nnpa_server.network.messages import read_shape
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
+from nnpa_server.network.programs import refusing_misfits
 from nnpa_server.network.running import ReportJob
 from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.workers import BROKEN, Workers, make_workers
@@ -100,6 +101,10 @@ class RemotePlan:
         plan._decoder = Decoder(self._decoder.constants)
         return plan
 
+    def retire(self) -> None:
+        """End the workers as soon as they are idle."""
+        self._workers.retire()
+
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""
         concrete = concrete_shapes(self.inputs, shapes)
@@ -138,7 +143,8 @@ class RemotePlan:
             self._require_same_ends(program)
         options = self.options
         load = program_loader(self._workers, options.shortcuts, options.max_bytes)
-        return load(program, self.guest)
+        with refusing_misfits():
+            return load(program, self.guest)
 
     def _require_same_ends(self, program: Program) -> None:
         """Refuse a program that is not of this model."""

@@ -23,7 +23,7 @@ from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.reporting.accuracy import as_json, as_text, measure
-from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.accuracy_page import as_html, page_template
 from nnpa_network.reporting.probe import probe
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.observed import NodeEvent
@@ -215,4 +215,5 @@ def start(shortcuts: str) -> Handler:
     else:
         use_reference()
     import_late_modules()
+    page_template()
     return Runner()

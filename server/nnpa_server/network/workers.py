@@ -75,7 +75,7 @@ class Workers:
         self.runner.close()
 
     def retire(self) -> None:
-        """End both workers soon; may be called while any object is freed."""
+        """End both workers as soon as they are idle; may be called while any object is freed."""
         self.compiler.retire()
         self.runner.retire()
 

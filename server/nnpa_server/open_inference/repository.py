@@ -234,6 +234,7 @@ _MAX_ABSENT = 1024  # names remembered of networks that are not offered
 def _end(models: Mapping[str, Model]) -> None:
     for model in models.values():
         model.state = State.UNAVAILABLE
+        model.plan.retire()
 
 
 def _unavailable(entry: Entry) -> CallRefused:

@@ -66,7 +66,8 @@ class Owner:
             self._pool.give_back(worker, self)
 
     def retire(self) -> None:
-        """End the worker soon; may be called while any object is freed."""
+        """End the worker as soon as it is idle; may be called while any object is freed."""
+        self._idle_seconds = 0.0
         self._pool.retire(self)
 
     def _lease(self, check: Callable[[], None]) -> WorkerProcess:

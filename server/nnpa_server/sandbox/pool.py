@@ -40,10 +40,6 @@ class Holder(Protocol):
         """End the worker where no job runs, nor has run for a while before `now`."""
         ...
 
-    def close(self) -> None:
-        """End the worker."""
-        ...
-
 
 class Pool:
     """Starts workers for one program, and keeps `warm` of them ready.
@@ -132,7 +128,7 @@ class Pool:
             min(holders, key=lambda holder: holder.idle_since).end_idle()
 
     def retire(self, holder: Holder) -> None:
-        """End an owner's worker soon; may be called while any object is freed."""
+        """Look soon whether an owner's worker is idle; may be called while any object is freed."""
         self._orders.put(_Order(retired=holder))
 
     def _take_spare(self) -> WorkerProcess | None:
@@ -250,7 +246,7 @@ class Pool:
 
     def _serve(self, order: "_Order") -> None:
         if order.retired is not None:
-            order.retired.close()
+            order.retired.end_idle()
             return
         if order.spare and len(self.spares) >= self._warm:
             return

@@ -34,7 +34,7 @@ from nnpa_server.sandbox.frames import (
 Handler: TypeAlias = Callable[[Message], Message]
 """Answers a job, whose arrays are valid until it returns; an exception fails the job."""
 _MAX_FAILURE = 500
-_NICENESS = 5  # calls that the server answers itself go first
+_NICENESS = 5  # what the server does itself goes first, and workers that start
 OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
 
 
@@ -119,10 +119,10 @@ def main(arguments: Sequence[str]) -> int:
     program, *numbers = arguments
     socket, arena, parent = map(int, numbers)
     die_with(parent)
-    os.nice(_NICENESS)
     channel = Channel(socket, arena)
     try:
         handle = load(program)
+        os.nice(_NICENESS)
         missing = confine()
     except Exception as error:
         channel.send(Frame(Kind.FAILED, failure_text(error), OTHER_FAILURE))

@@ -4,6 +4,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from nnpa_server.sandbox import confinement
 
 from tests.network.service_client import Client
-from tests.network.test_host_nodes_in_workers import Call, await_end, endless, infer
+from tests.network.test_host_nodes_in_workers import await_end, endless, infer
 from tests.network.test_sandboxed_models import bomb, slow
 from tests.server.process import serving, wait_until
 
+Call: TypeAlias = "grpc.Future[Any]"
 DRAIN = 1.0
 pytestmark = [
     pytest.mark.heavy,

@@ -135,10 +135,6 @@ class Interceptor(ServerInterceptor):
     def _busy(self) -> int:
         return self._running - self._streams.count_idle() - len(self._waits)
 
-    def write_access_log(self) -> None:
-        """Write the lines of calls that have ended."""
-        self._access.write()
-
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
         self._streams.close()

@@ -51,6 +51,10 @@ class Reports:
         texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
         return " ".join(texts) or "no calls"
 
+    def write(self) -> None:
+        """Write the lines of calls that have ended."""
+        self._queue.write()
+
     def close(self) -> None:
         """Write the last lines."""
         self._queue.close()

@@ -14,8 +14,14 @@ from tests.hostile.recorded_calls import recorded_calls
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_TRIES = 80
-TURNS = {INFERENCE + "RepositoryModelLoad": 12, NETWORK + "CreateNetwork": 12}
-"""Methods that are called every so many turns: each call takes a worker."""
+TURNS = {
+    INFERENCE + "RepositoryModelLoad": 12,
+    NETWORK + "CreateNetwork": 12,
+    NETWORK + "ExportProgram": 6,
+    NETWORK + "MeasureAccuracy": 6,
+    NETWORK + "ProbeNetwork": 6,
+}
+"""Methods that are called every so many turns: most of their calls take a worker."""
 Breaks = Callable[["Case"], bool]
 
 

@@ -240,6 +240,8 @@ def ready(caller: Caller, session: str, data: bytes, source: str = "onnx_bytes")
     """
     requests = create_requests(session, data, source)
     answer = caller.call(NETWORK + "CreateNetwork", *requests, timeout=20.0)
+    if not answer.messages:
+        raise RefusedError(answer)
     response = answer.read(pb.CreateNetworkResponse)
     if not response.network.name:
         raise RefusedError(replace(answer, details=response.error.text))

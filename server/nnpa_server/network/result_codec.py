@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from nnpa_emulator.arith import OperandViolation, RangeViolation, ViolatingElement
 from nnpa_emulator.function_codes import FunctionCode
+from nnpa_emulator.status import Status
 from nnpa_network.program import Array, Port, Program
 from nnpa_network.running.results import Result, Violation
 
@@ -126,7 +127,7 @@ def _violation(facts: ViolationFacts, n_nodes: int) -> Violation:
     if operands is not None:
         code = None if function is None else FunctionCode(function)
         ranged = RangeViolation(code, tuple(map(_operand, operands)))
-    return Violation(node, _text(facts["verb"]), _number(facts["status"]), ranged)
+    return Violation(node, _text(facts["verb"]), Status(_number(facts["status"])), ranged)
 
 
 def _operand(facts: OperandFacts) -> OperandViolation:

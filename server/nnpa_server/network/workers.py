@@ -31,6 +31,7 @@ _COMPILE_SECONDS, _RUN_SECONDS = 120, 3600
 _RUN_IDLE_SECONDS = 300.0
 _BASE_BYTES, _BYTES_PER_BYTE = 512 * MIB, 16  # to compile: for any model, by its file
 _SLACK_BYTES = 64 * MIB
+_RUNNER_BYTES = 128 * MIB  # that a worker with compiled kernels has before it runs anything
 _MAX_REASON = 1000
 
 
@@ -80,7 +81,7 @@ class Workers:
         self.runner.retire()
 
     def _run_limits(self) -> JobLimits:
-        memory = max(self.room(), _SLACK_BYTES)
+        memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)
 
     def _ask(self, owner: Owner, job: Message, limits: JobLimits) -> tuple[bytes, Message]:

@@ -233,7 +233,7 @@ def _crowd(
 def _must_stop(scene: Scene, begin: Callable[[], object], stop: Callable[[], object]) -> None:
     """What runs must have a thread that runs, and must not any more after it was stopped."""
     pid = scene.server.pid
-    idle = runnable(pid, 1.0)
+    idle = before = runnable(pid, 1.0)
     with suppress(Exception), scene.in_background(begin):
         scene.stay(1.5)
         before = runnable(pid, 0.5)

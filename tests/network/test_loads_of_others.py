@@ -44,13 +44,21 @@ def loading(name: str, data: bytes) -> oip.RepositoryModelLoadRequest:
 
 def begin_slow(server: Running, timeout: float) -> tuple[set[int], Call]:
     """Begin to load a model that takes long; return its worker, and the call."""
-    stub = GRPCInferenceServiceStub(server.channel)
+    stub, before = GRPCInferenceServiceStub(server.channel), leased(server)
     request = loading("slow", slow().SerializeToString())
     call = stub.RepositoryModelLoad.future(request, timeout=timeout)
     deadline = time.monotonic() + 20
-    while not leased(server) and time.monotonic() < deadline:
+    while not (pids := leased(server) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return leased(server), call
+    return pids, call
+
+
+def await_spare(server: Running) -> None:
+    """Wait until a worker waits for the next model."""
+    assert server.server.pools is not None
+    deadline = time.monotonic() + 30
+    while not server.server.pools.compilers.spares and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
@@ -69,7 +77,9 @@ def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
 def test_a_load_ends_with_its_client(server: Running) -> None:
     """A deadline kills the compiler; the name is free for the next load, and says why."""
     stub = GRPCInferenceServiceStub(server.channel)
-    pids, call = begin_slow(server, timeout=1.5)
+    stub.RepositoryModelLoad(loading("dense", small_models.dense().SerializeToString()), timeout=30)
+    await_spare(server)
+    pids, call = begin_slow(server, timeout=2.5)
     assert pids
     with pytest.raises(grpc.RpcError) as error:
         call.result()

@@ -17,7 +17,7 @@ from nnpa_server.sandbox import confinement
 
 from tests.network import small_models
 from tests.network.test_host_nodes_in_workers import await_end, endless, runners
-from tests.network.test_sandboxed_models import ROOM, await_none, leased, slow
+from tests.network.test_sandboxed_models import ROOM, await_none, await_spare, leased, slow
 from tests.server.conftest import CONFIG, Running
 
 pytestmark = pytest.mark.skipif(not confinement.is_linux(), reason="workers are Linux processes")
@@ -45,20 +45,13 @@ def loading(name: str, data: bytes) -> oip.RepositoryModelLoadRequest:
 def begin_slow(server: Running, timeout: float) -> tuple[set[int], Call]:
     """Begin to load a model that takes long; return its worker, and the call."""
     stub, before = GRPCInferenceServiceStub(server.channel), leased(server)
+    await_spare(server)
     request = loading("slow", slow().SerializeToString())
     call = stub.RepositoryModelLoad.future(request, timeout=timeout)
     deadline = time.monotonic() + 20
     while not (pids := leased(server) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     return pids, call
-
-
-def await_spare(server: Running) -> None:
-    """Wait until a worker waits for the next model."""
-    assert server.server.pools is not None
-    deadline = time.monotonic() + 30
-    while not server.server.pools.compilers.spares and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
@@ -77,9 +70,7 @@ def test_a_slow_load_keeps_nobody_waiting(server: Running) -> None:
 def test_a_load_ends_with_its_client(server: Running) -> None:
     """A deadline kills the compiler; the name is free for the next load, and says why."""
     stub = GRPCInferenceServiceStub(server.channel)
-    stub.RepositoryModelLoad(loading("dense", small_models.dense().SerializeToString()), timeout=30)
-    await_spare(server)
-    pids, call = begin_slow(server, timeout=2.5)
+    pids, call = begin_slow(server, timeout=1.5)
     assert pids
     with pytest.raises(grpc.RpcError) as error:
         call.result()

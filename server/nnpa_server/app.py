@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,6 +31,7 @@ from nnpa_server.accelerator import (
 )
 from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
+from nnpa_server.logs import flush
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
 from nnpa_server.rpc import core_log
@@ -66,7 +66,7 @@ _REFLECTED = (
     health.SERVICE_NAME,
     reflection.SERVICE_NAME,
 )
-_GRACE = 0.4  # seconds that calls refused or cut off while draining have for their last words
+_GRACE = 0.3  # seconds that calls refused or cut off while draining have for their last words
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
 
@@ -366,6 +366,7 @@ def serve(config: Config) -> int:
         return 1
     if server.metrics is not None or config.json_log or core_log.may_block():
         core_log.follow(server.metrics.refused if server.metrics else lambda _reason: None)
+    flush()  # who waits for the lines below may read the log then
     for address in addresses:
         print(f"nnpa-server listening on {address}", flush=True)
     if server.inference_address:
@@ -382,19 +383,10 @@ def serve(config: Config) -> int:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    end_in_time(signals, config.drain_timeout, server.interceptor.write_access_log)
+    end_in_time(signals, config.drain_timeout, server.interceptor.reports.write)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
-              _summary(server.interceptor.counts))  # fmt: skip
+              server.interceptor.reports.summary())  # fmt: skip
     if not finished:
         end_now()
     return 0
-
-
-def _summary(counts: Counter[tuple[str, str]]) -> str:
-    """Say how many calls ended how, for the last line of the log."""
-    by_status: Counter[str] = Counter()
-    for (_, status), count in counts.items():
-        by_status[status] += count
-    texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
-    return " ".join(texts) or "no calls"

@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import gc
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from nnpa.zdnn.v1.operation_pb2 import FreeZtensorBuffer, Operation
 from nnpa_client import Session, TransportError, ZdnnError, connect, zdnn
+from nnpa_client._shortcuts import shared_memory
 
 from tests.client.server_process import serving
 
@@ -191,6 +193,24 @@ def test_refused_session_leaves_nothing(target: str) -> None:
     with pytest.raises(TransportError):
         connect(target, library="9.9.9")
     assert (ours(), opened()) == before
+
+
+def test_a_server_that_asks_for_tokens_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object's name says whose token it is for; another token's holder gets none of it."""
+    tokens, names = tmp_path / "tokens.toml", list[str]()
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "bob")}
+    tokens.write_text("".join(f'[tokens.{name}]\nsha256 = "{digests[name]}"\n' for name in digests))
+    with serving([f"unix:{tmp_path}/s"], "--shared-memory", "--tokens", str(tokens)) as targets:
+        with connect(targets[0], token="alice") as session:
+            assert session.status().HasField("shared_memory")
+            a = session.ztensor(values(1024))
+            assert np.array_equal(zdnn.add(a, a).numpy(), 2 * values(1024))
+            names.append(session.status().shared_memory.name)
+        monkeypatch.setattr(shared_memory, "_owner", lambda _token: names[0].partition("nnpa")[0])
+        with connect(targets[0], token="bob") as session:
+            assert not session.status().HasField("shared_memory")
 
 
 def test_errors_are_those_of_arrays_that_travel(session: Session) -> None:

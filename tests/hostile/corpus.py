@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.hostile.calls import INFERENCE, NETWORK
 from tests.hostile.mutation import mutate
 from tests.hostile.recorded_calls import recorded_calls
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_TRIES = 80
+TURNS = {
+    INFERENCE + "RepositoryModelLoad": 12,
+    NETWORK + "CreateNetwork": 12,
+    NETWORK + "ExportProgram": 6,
+    NETWORK + "MeasureAccuracy": 6,
+    NETWORK + "ProbeNetwork": 6,
+}
+"""Methods that are called every so many turns: most of their calls take a worker."""
 Breaks = Callable[["Case"], bool]
 
 
@@ -33,10 +42,23 @@ class Case:
 
 def case(seed: int, number: int) -> Case:
     """Return a case by its number: methods take turns, the rest is drawn."""
-    recordings = recorded_calls()
-    path = list(recordings)[number % len(recordings)]
+    path, random = _draw(seed, number)
+    recording = random.choice(recorded_calls()[path])
+    return Case(path, mutate(random, recording), f"{seed}:{number}")
+
+
+def path_of(seed: int, number: int) -> str:
+    """Return the method of a case."""
+    return _draw(seed, number)[0]
+
+
+def _draw(seed: int, number: int) -> tuple[str, Random]:
+    paths = list(recorded_calls())
+    turn, at = divmod(number, len(paths))
     random = Random(f"{seed}:{number}")
-    return Case(path, mutate(random, random.choice(recordings[path])), f"{seed}:{number}")
+    if turn % TURNS.get(paths[at], 1) == 0:
+        return paths[at], random
+    return random.choice([path for path in paths if path not in TURNS]), random
 
 
 def kept_cases(folder: Path = CORPUS) -> Iterator[Case]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -21,9 +22,10 @@ from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, Answer,
 from tests.hostile.methods import PLAIN_SOCKET
 from tests.hostile.plain_socket import PlainCall
 
-RENEW_EVERY = 100
+RENEW_EVERY = 500
+NETWORKS = 8
 TIMEOUT = 5.0
-OPEN_TIMEOUT = 0.3
+OPEN_TIMEOUT = 0.15
 ENDLESS = (
     recorded.TRACING + "RecordTrace",
     NETWORK + "ObserveNetwork",
@@ -31,6 +33,10 @@ ENDLESS = (
 )
 """Methods whose answers have no end: a call waits for the first."""
 SETUP_TIMEOUT = 20.0
+DELETE = ACCELERATOR + "DeleteSession"
+UNLOAD = INFERENCE + "RepositoryModelUnload"
+REAL_UNLOADS = 16
+"""Of so many calls one unloads what inferences run: to load it again takes a worker."""
 
 
 class Fixture:
@@ -40,7 +46,8 @@ class Fixture:
         self.caller, self.socket = Caller(address), socket
         self.object = Path(f"/dev/shm/{recorded.OBJECT[:10]}{secrets.token_hex(8)}")
         self.object.write_bytes(bytes(recorded.OBJECT_BYTES))
-        self.session = self.network = self.trace = ""
+        self.session = self.spare = self.network = self.trace = ""
+        self._networks: list[str] = []
         self._tracing: Any = None
         self._calls = itertools.count(1)
 
@@ -51,7 +58,7 @@ class Fixture:
         """
         if not self.session:
             self.renew()
-        raws = tuple(map(self._named, messages))
+        raws = tuple(self._named(path, message) for message in messages)
         if path == PLAIN_SOCKET:
             answer = self._send_plainly(raws)
         elif path in ENDLESS:
@@ -63,12 +70,14 @@ class Fixture:
             self.renew()
         return answer
 
-    def _named(self, raw: bytes) -> bytes:
+    def _named(self, path: str, raw: bytes) -> bytes:
+        is_spared = path == UNLOAD and crc32(raw) % REAL_UNLOADS
         for placeholder, name in (
-            (recorded.SESSION, self.session),
+            (recorded.SESSION, self.spare if path == DELETE else self.session),
             (recorded.NETWORK_NAME, self.network),
             (recorded.TRACE, self.trace),
             (recorded.OBJECT, self.object.name),
+            (recorded.MODEL, recorded.UNLOADED if is_spared else recorded.MODEL),
         ):
             raw = raw.replace(placeholder.encode(), name.encode())
         return raw
@@ -108,20 +117,50 @@ class Fixture:
         ]
         request = zdnn.ExecuteRequest(session=self.session, operations=operations)
         self._setup(ACCELERATOR + "Execute", request)
-        self.network = models.ready(self.caller, self.session, models.harmless())
+        self.host()
+        self.open_spare()
         self.load_model()
+        self.note_unloaded()
         self.open_trace()
         self.register()
 
+    def host(self) -> None:
+        """Host the network that calls are about; several at once, as one worker compiles them."""
+        try:
+            if not self._networks:
+                for _ in range(NETWORKS):
+                    name = models.ready(self.caller, self.session, models.harmless())
+                    self._networks.append(name)
+        except (AssertionError, models.RefusedError) as error:
+            raise FixtureError(repr(error)[:300]) from error
+        self.network = self._networks.pop()
+
+    def open_spare(self) -> None:
+        """Open the session that calls delete: it has no network, which would take a worker."""
+        try:
+            self.spare = self.caller.session()
+        except grpc.RpcError as error:
+            raise FixtureError(repr(error)[:300]) from error
+
+    def note_unloaded(self) -> None:
+        """Have a name in the index whose model is unloaded."""
+        request = oip.RepositoryModelUnloadRequest(model_name=recorded.UNLOADED)
+        if not self.caller.call(UNLOAD, request, timeout=SETUP_TIMEOUT).is_ok:
+            models.load(self.caller, recorded.UNLOADED, models.harmless(), timeout=SETUP_TIMEOUT)
+            self.caller.call(UNLOAD, request, timeout=SETUP_TIMEOUT)
+
     def drop(self) -> None:
         """Delete the session, and all that belongs to it."""
+        for session in filter(None, (self.session, self.spare)):
+            request = zdnn.DeleteSessionRequest(name=session)
+            self.caller.call(DELETE, request, timeout=SETUP_TIMEOUT)
         if self.session:
-            request = zdnn.DeleteSessionRequest(name=self.session)
-            self.caller.call(ACCELERATOR + "DeleteSession", request, timeout=SETUP_TIMEOUT)
             self._unregister()
         if self._tracing is not None:
             self._tracing.cancel()
-        self.session, self._tracing = "", None
+        self.session = self.spare = ""
+        self._networks.clear()
+        self._tracing = None
 
     def close(self) -> None:
         """Leave nothing."""
@@ -166,7 +205,7 @@ class Fixture:
     def delete_created(self, answer: Answer) -> None:
         """Delete the session that an answer names."""
         request = zdnn.DeleteSessionRequest(name=answer.read(zdnn.Session).name)
-        self.caller.call(ACCELERATOR + "DeleteSession", request, timeout=SETUP_TIMEOUT)
+        self.caller.call(DELETE, request, timeout=SETUP_TIMEOUT)
 
     def destroy_created(self, answer: Answer) -> None:
         """Destroy the network that an answer names."""
@@ -180,7 +219,7 @@ class Fixture:
         name = answer.read(oip.RepositoryModelLoadResponse).model_name
         if name != recorded.MODEL:
             request = oip.RepositoryModelUnloadRequest(model_name=name)
-            self.caller.call(INFERENCE + "RepositoryModelUnload", request, timeout=SETUP_TIMEOUT)
+            self.caller.call(UNLOAD, request, timeout=SETUP_TIMEOUT)
 
     def register(self) -> None:
         """Have one region, which inferences read."""
@@ -201,11 +240,11 @@ class FixtureError(Exception):
 
 _RESTORE: Mapping[str, Callable[[Fixture, Answer], None]] = {
     ACCELERATOR + "CreateSession": Fixture.delete_created,
-    ACCELERATOR + "DeleteSession": lambda fixture, _: fixture.renew(),
+    DELETE: lambda fixture, _: fixture.open_spare(),
     NETWORK + "CreateNetwork": Fixture.destroy_created,
-    NETWORK + "DestroyNetwork": lambda fixture, _: fixture.renew(),
+    NETWORK + "DestroyNetwork": lambda fixture, _: fixture.host(),
     INFERENCE + "RepositoryModelLoad": Fixture.unload_others,
-    INFERENCE + "RepositoryModelUnload": lambda fixture, _: fixture.load_model(),
+    UNLOAD: lambda fixture, _: fixture.load_model(),
     INFERENCE + "SystemSharedMemoryRegister": lambda fixture, _: fixture.register(),
     INFERENCE + "SystemSharedMemoryUnregister": lambda fixture, _: fixture.register(),
     recorded.TRACING + "EndTrace": lambda fixture, _: fixture.open_trace(),

@@ -25,11 +25,12 @@ FLAGS = ("--max-sessions", "32", "--max-session-bytes", "64MiB", "--max-models",
 QUOTAS = 32 * 64 * MIB
 SPARE = 512 * MIB
 REST_EVERY = 5000
-REST_SECONDS, QUIET_TIMEOUT = 2.0, 60.0
+TURNS_BETWEEN_RESTS = 120
+REST_SECONDS, QUIET_TIMEOUT = 7.0, 60.0
 FLAT_AFTER = 100_000
 MAX_GROWTH = 1.05
-MAX_MORE = {"threads": 112, "descriptors": 16, "shared": 0}
-"""What a server at rest may have more than at first: its pools of threads fill up."""
+MAX_MORE = {"threads": 112, "descriptors": 48, "shared": 0}
+"""What a server at rest may have more than at first: its pools fill up, and a worker waits."""
 MAX_FINDINGS = 50
 TRACEBACK = re.compile(rb"^Traceback ", re.MULTILINE)
 
@@ -125,6 +126,8 @@ class Fuzzer:
 
     def run(self) -> None:
         """Fuzz until the bounds; what is found is in the progress."""
+        if self.is_over():
+            return
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-fuzz-")))
             self.server = server = stack.enter_context(Server(self.executable, folder, *self.flags))
@@ -171,14 +174,11 @@ class Fuzzer:
 
     def lacking(self) -> list[str]:
         """Return the methods that have not their calls yet."""
-        counts = self.progress.methods
-        if not self.bounds.calls:
-            return []
-        return [
-            path
-            for path in methods()
-            if path not in counts or counts[path].past < self.bounds.calls
-        ]
+        return list(filter(self._lacks, methods()))
+
+    def _lacks(self, path: str) -> bool:
+        count = self.progress.methods.get(path, MethodCount())
+        return count.past < self.bounds.calls
 
     def _send_some(self, fixtures: list[Fixture]) -> None:
         """Send cases from all threads until it is time to rest, or the end."""
@@ -186,18 +186,15 @@ class Fuzzer:
         if self.bounds.messages:
             until = min(until, self.bounds.messages)
         if self.bounds.calls:
-            until = min(until, self.progress.next + 10 * len(methods()))
+            until = min(until, self.progress.next + TURNS_BETWEEN_RESTS * len(methods()))
         deadline = time.monotonic() + (self.bounds.seconds - self.progress.seconds)
 
         def work(fixture: Fixture) -> None:
             while self.server.is_alive():
                 if self.bounds.seconds and time.monotonic() > deadline:
                     return
-                with self._lock:
-                    if self.progress.next >= until:
-                        return
-                    number = self.progress.next
-                    self.progress.next += 1
+                if (number := self._next(until)) is None:
+                    return
                 self._send(corpus.case(self.progress.seed, number), fixture)
 
         threads = [threading.Thread(target=work, args=(fixture,)) for fixture in fixtures]
@@ -205,6 +202,16 @@ class Fuzzer:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def _next(self, until: int) -> int | None:
+        """Take the next case, of a method that lacks calls; None when it is time to rest."""
+        progress = self.progress
+        with self._lock:
+            for number in range(progress.next, until):
+                progress.next = number + 1
+                if not self.bounds.calls or self._lacks(corpus.path_of(progress.seed, number)):
+                    return number
+        return None
 
     def _send(self, case: Case, fixture: Fixture) -> None:
         """Send one case, count it, and note what it broke."""

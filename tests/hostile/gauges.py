@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server and its children take: memory, processor time, threads, descriptors, objects."""
+"""What a server and its children take: memory, processors, threads, descriptors, objects."""
 
 import threading
 import time
@@ -16,6 +16,7 @@ PERIOD = 0.2
 MAX_MEMORY = 6 << 30
 """Bytes at which a server is killed, so that an attack does not take the machine."""
 QUIET_SHARE = 0.1
+LOOK_SECONDS = 0.05
 T = TypeVar("T")
 
 
@@ -76,33 +77,29 @@ class Gauges:
         return asdict(self)
 
 
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of a family, of the living and of children that were waited for."""
-    return sum(_seconds_by_process(pid).values())
+def runnable(pid: int, seconds: float) -> float:
+    """Return how many threads of a family would run, on average, if they had a processor each."""
+    counts: list[int] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        counts.append(_sum(pid, _runnable_threads))
+        time.sleep(LOOK_SECONDS)
+    return sum(counts) / max(1, len(counts))
 
 
-def _seconds_by_process(pid: int) -> dict[int, float]:
-    seconds: dict[int, float] = {}
-    for process in family(pid):
-        with suppress(psutil.Error):
-            seconds[process.pid] = sum(process.cpu_times()[:2])
-    return seconds
-
-
-def busy_share(pid: int, seconds: float) -> float:
-    """Return how many processors a family keeps busy for some seconds, on average."""
-    before, begin = _seconds_by_process(pid), time.monotonic()
-    time.sleep(seconds)
-    after = _seconds_by_process(pid)
-    used = sum(spent - before.get(number, 0.0) for number, spent in after.items())
-    return used / (time.monotonic() - begin)
+def _runnable_threads(process: psutil.Process) -> int:
+    count = 0
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        with suppress(OSError):
+            count += (task / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R"
+    return count
 
 
 def wait_until_quiet(pid: int, timeout: float, share: float = QUIET_SHARE) -> bool:
-    """Wait until a family keeps less than a share of a processor busy; tell whether it came."""
+    """Wait until fewer threads of a family run than a share of one; tell whether it came."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        if busy_share(pid, 1.0) < share:
+        if runnable(pid, 1.0) < share:
             return True
     return False
 

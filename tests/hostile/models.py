@@ -187,6 +187,19 @@ def long_chain(nodes: int) -> bytes:
     return model(chain, [("v0", FLOAT, (1, 4))], [(f"v{nodes}", FLOAT, (1, 4))])
 
 
+def slow_to_fold(nodes: int = 5000, size: int = 4 << 20) -> bytes:
+    """Return a model of sums over one constant, which take minutes to compute and no memory."""
+    zeros = helper.make_tensor("", FLOAT, (1,), [0.0])
+    nodes_of_sums = [node("ReduceLogSumExp", ["c"], [f"s{at}"], keepdims=0) for at in range(nodes)]
+    whole = [
+        constant("shape", ints(size)),
+        node("ConstantOfShape", ["shape"], ["c"], value=zeros),
+        *nodes_of_sums,
+        node("Sum", ["x", *(f"s{at}" for at in range(nodes))], ["y"]),
+    ]
+    return model(whole, [("x", FLOAT, (1, 4))], [("y", FLOAT, (1, 4))])
+
+
 def create_requests(
     session: str, data: bytes, source: str = "onnx_bytes", c_name: str = ""
 ) -> list[pb.CreateNetworkRequest]:
@@ -227,6 +240,8 @@ def ready(caller: Caller, session: str, data: bytes, source: str = "onnx_bytes")
     """
     requests = create_requests(session, data, source)
     answer = caller.call(NETWORK + "CreateNetwork", *requests, timeout=20.0)
+    if not answer.messages:
+        raise RefusedError(answer)
     response = answer.read(pb.CreateNetworkResponse)
     if not response.network.name:
         raise RefusedError(replace(answer, details=response.error.text))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_emulator import MACHINES, Guest
+from nnpa_emulator import MACHINES, Guest, blocks
+from nnpa_emulator.interruption import set_check
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.running import plain
 from nnpa_network.running.executor import Executor
@@ -100,6 +101,28 @@ def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
     result = executor.run(_feeds(executor, np.zeros((3, 4), np.float32)))
     assert verbs[4:] == ["div", "transform_origtensor"]
     assert len(result.violations) == 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_large_tensors_are_cut_by_warm_steps_too(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With bound steps as without, a run calls the check between blocks; its bits stay."""
+    executor, checks = _executor(name), list[bool]()
+    feeds = _feeds(executor, CLEAN + 7)
+    whole = executor.run(feeds)
+    monkeypatch.setattr(blocks, "ELEMENTS", 1)
+    executor, counts = _executor(name), list[int]()
+    set_check(lambda: checks.append(True))
+    try:
+        for _ in range(4):
+            assert _same(executor.run(feeds), whole)
+            counts.append(len(checks))
+            checks.clear()
+    finally:
+        set_check(None)
+    assert counts[0] > 0
+    assert counts == counts[:1] * 4
 
 
 def test_a_guest_that_moves_is_asked_again() -> None:

@@ -25,6 +25,10 @@ class Call:
         """Return what the client said: nothing."""
         return ()
 
+    def peer(self) -> str:
+        """Tell where the client is."""
+        return "unix:"
+
     def set_trailing_metadata(self, _trailing: object) -> None:
         """Send nothing."""
 
@@ -134,7 +138,7 @@ def test_what_meets_the_cut_off_does_not_run(comes: bool) -> None:
         list(handler(interceptor, ExecuteStream)(lists(), Call()))
     interceptor.close()
     assert len(ran) == 1
-    assert interceptor.counts["ExecuteStream", "CANCELLED"] == 1
+    assert interceptor.reports.counts["ExecuteStream", "CANCELLED"] == 1
 
 
 def test_lines_tell_sessions_and_ids(caplog: pytest.LogCaptureFixture) -> None:

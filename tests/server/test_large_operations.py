@@ -66,6 +66,19 @@ def test_a_deadline_ends_it(client: Client) -> None:
     client.delete()
 
 
+def test_a_deadline_ends_pooling(client: Client) -> None:
+    """So does what is no product: here large windows, one per element."""
+    client.run(*init(6, 1, 1024, 1024, 64), *init(7, 1, 1024, 1024, 64))
+    pooling = op(
+        "avgpool2d", input=6, padding_type=1, kernel_height=64, kernel_width=64,
+        stride_height=1, stride_width=1, output=7,
+    )  # fmt: skip
+    with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+        client.run(pooling, timeout=0.5)
+    assert seconds_of(lambda: client.run(op("init"))) < PROMPT
+    client.delete()
+
+
 def test_cancellation_ends_it(client: Client) -> None:
     """A client that goes away takes its operation with it."""
     call = begun(client, SQUARE)

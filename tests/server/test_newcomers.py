@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of which no call was let in: they keep nobody out, and end nobody's call."""
 
+import hashlib
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,10 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
 
-from tests.server.conftest import CONFIG, OPTIONS, Running
+from tests.server.conftest import CONFIG, Running
 from tests.server.process import PATIENCE, wait_until
+from tests.server.test_admission import connected, nothing_sent
 
-OWN_CONNECTION = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 PROMPT = 2.0  # seconds that a newcomer waits
 MOST = 40  # connections at a time, half of them of newcomers
 IPV6 = ("[::1]:0", "[::]:0")
@@ -46,13 +48,6 @@ def start() -> Iterator[Start]:
     yield run
     for server in servers:
         server.stop()
-
-
-@contextmanager
-def connected(address: str) -> Generator[grpc.Channel]:
-    """Open a connection of its own."""
-    with grpc.insecure_channel(address, OWN_CONNECTION) as channel:
-        yield channel
 
 
 def silent(address: str, source: str = "") -> socket.socket:
@@ -117,3 +112,26 @@ def test_the_network_with_the_most_newcomers_has_the_fewest_left(start: Start) -
         connections = [opened.enter_context(silent(server.address)) for _ in range(2 * MOST)]
         wait_until(lambda: sum(map(is_closed, connections)) > 2 * MOST - MOST // 2)
         assert not is_closed(lone)
+
+
+def test_a_call_without_a_token_needs_no_thread(
+    monkeypatch: pytest.MonkeyPatch, start: Start, tmp_path: Path
+) -> None:
+    """It is refused while every thread waits for a message of somebody who has shown a token."""
+    monkeypatch.setattr("nnpa_server.app._MIN_WAIT", PATIENCE)
+    tokens, digest = tmp_path / "tokens.toml", hashlib.sha256(b"secret").hexdigest()
+    tokens.write_text(f'[tokens.alice]\nsha256 = "{digest}"\n')
+    server = start(tokens=tokens)
+    config = server.server.config
+    threads = config.workers + config.max_conversations + config.max_unfinished
+    alice = (("authorization", "Bearer secret"),)
+    with nothing_sent() as nothing, connected(server.address) as busy:
+        method: Any = busy.stream_unary("/nnpa.zdnn.v1.AcceleratorService/GetSession")
+        calls = [method.future(nothing(), metadata=alice) for _ in range(2 * threads)]
+        with connected(server.address) as channel:
+            for kind in (channel.unary_unary, channel.unary_stream):
+                path = "GetSession" if kind == channel.unary_unary else "ReadTensor"
+                call: Any = kind(f"/nnpa.zdnn.v1.AcceleratorService/{path}")
+                with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+                    list(call(b"", timeout=PROMPT))
+        assert not any(call.done() for call in calls)

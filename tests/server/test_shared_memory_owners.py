@@ -176,6 +176,20 @@ def test_objects_are_the_tokens(make_object: MakeObject, holders: list[Holder]) 
     assert alice_b.shares(keys["alice.b"])
 
 
+def test_objects_are_theirs_who_know_the_token(
+    make_object: MakeObject, holders: list[Holder]
+) -> None:
+    """A hash of the token's hash, which the holder computes, stands for the token's name."""
+    alice, _, bob = holders
+    digest = hashlib.sha256(hashlib.sha256(b"alice").digest()).hexdigest()
+    key = make_object(f"{digest[:16]}.")
+    assert alice.shares(key)
+    assert not bob.shares(key)
+    refusal("FIELD_INVALID", bob.register, _region(key))
+    for prefix in (digest[:15], digest[:17], hashlib.sha256(b"alice").hexdigest()[:16]):
+        assert not alice.shares(make_object(f"{prefix}."))
+
+
 def test_regions_are_the_tokens(make_object: MakeObject, holders: list[Holder]) -> None:
     """On one socket each token has its own regions: to see, to name and to end."""
     alice, _, bob = holders

@@ -199,15 +199,26 @@ def kill_while_publishing(tmp_path: Path, kills: int, seed: int) -> int:
                 threading.Thread(target=publisher.run, args=(server.address,))
                 for publisher in publishers
             ]
+            enough = count_acknowledged(publishers) + delays.randrange(10)
             for thread in threads:
                 thread.start()
-            time.sleep(delays.uniform(0.0, 0.5))
+            wait_until(partial(_has_acknowledged, publishers, enough))
+            time.sleep(delays.uniform(0.0, 0.1))
             server.process.kill()
             server.wait()
             for thread in threads:
                 thread.join(60)
             caller.channel.close()
+    return count_acknowledged(publishers)
+
+
+def count_acknowledged(publishers: list[Publisher]) -> int:
+    """Return how many changes were acknowledged."""
     return sum(publisher.acknowledged for publisher in publishers)
+
+
+def _has_acknowledged(publishers: list[Publisher], changes: int) -> bool:
+    return count_acknowledged(publishers) >= changes
 
 
 def test_killed_servers_lose_nothing(tmp_path: Path) -> None:

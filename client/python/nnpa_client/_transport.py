@@ -154,8 +154,8 @@ class GrpcTransport:
             "connect": connect_timeout,
             "none": None,
         }
-        token = endpoint.token
-        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.token = endpoint.token
+        self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
         self.channel = open_channel(endpoint)
         self._callables: dict[object, Callable[..., Any]] = {}
 

@@ -12,18 +12,19 @@ A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared to
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 import onnx
-from nnpa_emulator import FUNCTIONS, Guest, Ztensor, widened
+from nnpa_emulator import FUNCTIONS, Guest, Ztensor, blocks, widened
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
-from nnpa_emulator.ztensor import DataLayouts, DataTypes
+from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
 from nnpa_network.running.loading import LoadedProgram
@@ -189,7 +190,8 @@ def _never(_run: Run) -> bool:
 def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> PreparedStep:
     tensor = run.tensors[target]
     desc = tensor.transformed_desc
-    if desc.layout not in _PLAIN_LAYOUTS or desc.type != DataTypes.ZDNN_DLFLOAT16:
+    plain = desc.layout in _PLAIN_LAYOUTS and desc.type == DataTypes.ZDNN_DLFLOAT16
+    if not plain or _is_large(desc):
         return _never
     buffer = tensor.sticks
     write = prepare_stickify(desc, buffer, saturate=saturate, nchw=_is_nchw(tensor))
@@ -210,7 +212,8 @@ def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> Prepar
     target, shape = step.result, result.shape
     desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
     plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
-    if not plain or pre.type != DataTypes.FP32 or pre.layout == DataLayouts.ZDNN_4DS:
+    plain = plain and pre.type == DataTypes.FP32 and pre.layout != DataLayouts.ZDNN_4DS
+    if not plain or _is_large(desc):
         return _never
     dtype = None if result.dtype == _FP32 else result.dtype
     read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor))
@@ -224,6 +227,11 @@ def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> Prepar
         return True
 
     return prepared
+
+
+def _is_large(desc: TensorDesc) -> bool:
+    """Tell whether the emulator's functions cut a tensor, so that a run can end between blocks."""
+    return prod(desc.dims) > blocks.ELEMENTS
 
 
 def _is_nchw(tensor: Ztensor) -> bool:
@@ -264,4 +272,6 @@ def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | N
     if number is None:
         return None
     a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
+    if _is_large(out.transformed_desc):
+        return None
     return prepare_binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)

@@ -9,11 +9,29 @@ its message is read, and can be cut off when the message does not come.
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 from nnpa_server.rpc.call import CallContext
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _PERIODS = 4  # looks at the calls that wait, in the least time that one may wait
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """Runs calls in the thread that submits them."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run a call; it raises nothing."""
+        done: Future[R] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+AT_ONCE = _AtOnce(1)
+"""Threads for calls that are refused: none, so that they cost others little and wait for nobody."""
 
 
 class MessageWaits:

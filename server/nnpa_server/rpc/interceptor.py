@@ -15,8 +15,8 @@ import random
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import grpc
@@ -29,8 +29,7 @@ from nnpa_server.errors import (
     from_exception,
     no_message,
 )
-from nnpa_server.logs import MAX_QUEUED, AccessLog
-from nnpa_server.rpc.admission import MessageWaits
+from nnpa_server.rpc.admission import AT_ONCE, MessageWaits
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
     REQUEST_ID,
@@ -49,14 +48,13 @@ from nnpa_server.rpc.methods import (
     make_handler,
 )
 from nnpa_server.rpc.public_calls import PublicCalls
+from nnpa_server.rpc.reports import Reports
 from nnpa_server.rpc.streams import Streams
 from nnpa_server.sessions.metrics import Metrics
 from nnpa_server.sessions.store import session_tag
 from nnpa_server.sessions.tokens import Tokens, set_caller
 
-_access = logging.getLogger("nnpa.access")
 _failures = logging.getLogger("nnpa.failure")
-_TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
 _OURS = ("/nnpa.", "/inference.")
 _ids = random.Random()  # seeded by the system once: asking it each time lets other threads in first
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -85,16 +83,15 @@ class Interceptor(ServerInterceptor):
         public: PublicCalls | None = None,
         let_in: Callable[[str], object] = str,
     ) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self._access = AccessLog()
+        self.reports = Reports(tokens is not None, metrics, slow)
         self._tokens = tokens
         self._metrics = metrics
         self._max_message = max_message
-        self._slow = slow
         self._waits = MessageWaits(max_streams, *_WAITS) if waits is None else waits
         self._public = PublicCalls(_WAITS[1]) if public is None else public
         self._let_in = let_in
         self._handlers: dict[str, Handler] = {}
+        self._refusing: dict[str, Handler] = {}  # those of calls that will be refused
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
         self._running = 0
@@ -138,16 +135,12 @@ class Interceptor(ServerInterceptor):
     def _busy(self) -> int:
         return self._running - self._streams.count_idle() - len(self._waits)
 
-    def write_access_log(self) -> None:
-        """Write the lines of calls that have ended."""
-        self._access.write()
-
     def close(self) -> None:
         """Stop looking for idle streams, and write the last lines of the access log."""
         self._streams.close()
         self._waits.close()
         self._public.close()
-        self._access.close()
+        self.reports.close()
 
     def intercept_service(
         self,
@@ -158,25 +151,44 @@ class Interceptor(ServerInterceptor):
         method = handler_call_details.method
         if not method.startswith(_OURS):
             return self._public.intercept_service(continuation, handler_call_details)
-        wrapped = self._handlers.get(method)
+        handlers = self._handlers if self._is_known(handler_call_details) else self._refusing
+        wrapped = handlers.get(method)
         if wrapped is None:
             handler = continuation(handler_call_details)
             if handler is None:
                 return None
-            wrapped = self._handlers[method] = self.around(method, handler)
+            wrapped = handlers[method] = self.around(
+                method, handler, AT_ONCE if handlers is self._refusing else None
+            )
         return wrapped
 
-    def around(self, method: str, handler: Handler) -> Handler:
-        """Return the handler of a method of ours, wrapped; it takes one message as a stream."""
+    def _is_known(self, details: grpc.HandlerCallDetails) -> bool:
+        """Tell whether a call shows a token, where one is asked for."""
+        if self._tokens is None:
+            return True
+        try:
+            return bool(self._tokens.find(details.invocation_metadata).name)
+        except CallRefused:
+            return False
+
+    def around(
+        self, method: str, handler: Handler, pool: ThreadPoolExecutor | None = None
+    ) -> Handler:
+        """Return the handler of a method of ours, wrapped; it takes one message as a stream.
+
+        It runs in the threads of `pool`, if there is one.
+        """
         reads, writes = handler.request_streaming, handler.response_streaming
         behaviour = getattr(handler, kind_of(reads, writes))
         parse, serialize = handler.request_deserializer, handler.response_serializer
         assert parse is not None
         assert serialize is not None
+        make = self._answering_stream if writes else self._answering_once
+        answer = make(behaviour, method, reads)
+        if pool is not None:
+            vars(answer)["experimental_thread_pool"] = pool  # where gRPC looks for it
         return make_handler(
-            self._answering_stream(behaviour, method, reads)
-            if writes
-            else self._answering_once(behaviour, method, reads),
+            answer,
             reading(parse, self._max_message, self._metrics),
             counting(serialize, self._metrics),
             streams_in=True,
@@ -229,7 +241,7 @@ class Interceptor(ServerInterceptor):
                     for response in responses:
                         call.operations += len(getattr(response, "results", ()))
                         if call.converses:  # each answer has its line
-                            self._report(call)
+                            self.reports.add(call)
                             call.operations, call.is_logged = 0, True
                         yield response
                         call.touched = time.monotonic()
@@ -359,44 +371,13 @@ class Interceptor(ServerInterceptor):
                     self._answering += call.context.add_callback(self._answered)
                     self._ended.notify_all()
         if not call.is_logged or call.status != grpc.StatusCode.OK.name:
-            self._report(call)
+            self.reports.add(call)
         call.refused = None  # its traceback has the frame that has the call
 
     def _answered(self) -> None:
         with self._lock:
             self._answering -= 1
             self._ended.notify_all()
-
-    def _report(self, call: Call) -> None:
-        seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
-        refused = call.refused
-        self.counts[call.method, call.status] += 1
-        if self._metrics is not None:
-            self._metrics.call(call.method, seconds)
-            if refused is not None:
-                self._metrics.refused(refused.name)
-            elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
-                self._metrics.refused(_TOO_LONG)
-        is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
-        if is_logged and _access.isEnabledFor(logging.INFO):
-            self._access.queue.append((time.time(), self._facts(call, seconds)))
-            if len(self._access.queue) > MAX_QUEUED:
-                self._access.write()
-
-    def _facts(self, call: Call, seconds: float) -> dict[str, object]:
-        facts: dict[str, object] = {
-            "method": call.method,
-            "session": call.session,
-            "operations": call.operations,
-            "status": call.status,
-            "ms": round(seconds * 1e3, 3),
-            "id": call.request_id,
-        }
-        if self._tokens is not None:
-            facts["token"] = "-" if call.token is None else call.token.name
-        if call.refused is not None:
-            facts["why"] = call.refused.message
-        return facts
 
 
 def _draining() -> CallRefused:

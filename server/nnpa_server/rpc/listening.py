@@ -13,6 +13,7 @@ import grpc
 from nnpa_server.config import OVERSIZE_BYTES, Config
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
+MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
 _HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 
 
@@ -28,6 +29,8 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", MAX_CONNECTION_CALLS),
         ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", 60_000),

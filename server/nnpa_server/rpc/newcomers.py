@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 _FILES = "/dev/fd"
 _PERIOD = 0.1  # seconds between looks at the connections, at least
-_SHARE = 50  # times as long as a look takes
-_BRIEF = 0.02  # seconds, while they are too many
+_BRIEF = 0.02  # seconds, while newcomers have half of what they may have, or more
+_CALM, _WATCHFUL, _FLOODED = 50, 4, 0  # times as long as a look takes, by what was seen
 _MAX_NAMES = 4096  # of connections that are remembered without a look at which are open
 _SILENCE = struct.Struct("=52xI")  # tcpi_last_data_recv: milliseconds since anything came
 
@@ -73,29 +73,31 @@ class Newcomers:
     def _run(self) -> None:
         pause = _PERIOD
         while not self._stopped.wait(pause):
-            started, pause = time.monotonic(), _BRIEF
+            started, share = time.thread_time(), _CALM
             with suppress(OSError):
-                is_little = len(_files()) <= self._limit
-                if not (is_little and len(self._let_in) < _MAX_NAMES) and self._close_excess():
-                    continue
-            pause = max(_PERIOD, _SHARE * (time.monotonic() - started))
+                if len(_files()) > self._limit // 2 or len(self._let_in) > _MAX_NAMES:
+                    share = self._close_excess()
+            least = _PERIOD if share == _CALM else _BRIEF
+            pause = max(least, share * (time.thread_time() - started))
 
-    def _close_excess(self) -> bool:
-        """Shut down the newcomers that are too many; tell whether there were some."""
+    def _close_excess(self) -> int:
+        """Shut down the newcomers that are too many; return how soon to look again."""
         let_in = self._let_in.copy()
         connections = {connection.peer: connection for connection in self._connections()}
         self._let_in -= let_in - connections.keys()
-        excess: list[_Connection] = []
+        excess, are_many = list[_Connection](), False
         for port in self._ports:
             peers = {peer for peer, end in connections.items() if end.port == port}
             room = min(self._limit, self._most - len(peers & let_in))
-            excess += _excess([connections[peer] for peer in peers - let_in], max(0, room))
+            newcomers = [connections[peer] for peer in peers - let_in]
+            are_many |= 2 * len(newcomers) >= self._limit
+            excess += _excess(newcomers, max(0, room))
         for newcomer in excess:
             with suppress(OSError), socket.socket(fileno=os.dup(newcomer.file)) as connection:
                 is_same = _look(connection, newcomer.file) == newcomer  # and not yet another one
                 if is_same and newcomer.peer not in self._let_in:
                     connection.shutdown(socket.SHUT_RDWR)
-        return bool(excess)
+        return _FLOODED if excess else _WATCHFUL if are_many else _CALM
 
     def _connections(self) -> Generator[_Connection]:
         """Yield the connections of the listeners."""

@@ -20,7 +20,8 @@ from types import FrameType
 
 from nnpa_server.logs import flush
 
-_OVERTIME = 0.7  # seconds beyond --drain-timeout until the process ends, whatever still runs
+_OVERTIME = 0.6  # seconds beyond --drain-timeout until the process ends, whatever still runs
+_LAST_WORDS = 0.35  # seconds that this may take, the log's included; then C ends it
 _QUIET = 0.1  # seconds without a call, after which clients have heard that the server drains
 _QUIET_TIMEOUT = 0.5  # seconds that calls are still refused when none runs any more
 _log = logging.getLogger("nnpa.server")
@@ -96,7 +97,8 @@ def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[],
 
     threading.Thread(target=watch, name="end", daemon=True).start()
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    faulthandler.dump_traceback_later(drain_timeout + _OVERTIME + 0.2, exit=True, file=nowhere)
+    timeout = drain_timeout + _OVERTIME + _LAST_WORDS
+    faulthandler.dump_traceback_later(timeout, exit=True, file=nowhere)
 
 
 def end_now() -> None:

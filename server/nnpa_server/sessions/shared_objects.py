@@ -4,7 +4,7 @@
 A caller gets what it could open itself, were it any of those who may connect: only over a Unix
 socket, which nobody elsewhere reaches, and only objects whose mode allows whomever the socket's
 mode lets connect. (gRPC tells no user of a connection.) Where tokens are asked for, an object
-belongs to the token whose name and a dot its own name begins with.
+belongs to the token with whose name, or with a hash of which, and a dot its own name begins.
 Sources: shm_overview(7): objects are files in /dev/shm; unix(7): who may write to a socket may
 connect to it.
 """
@@ -69,8 +69,11 @@ class ObjectAccess:
 
     def is_of_caller(self, name: str) -> bool:
         """Tell whether an object of this name is the caller's."""
-        token = caller().name
-        return not token or (name.startswith(f"{token}.") and "." not in name[len(token) + 1 :])
+        token = caller()
+        return not token.name or any(
+            name.startswith(f"{owner}.") and "." not in name[len(owner) + 1 :]
+            for owner in (token.name, token.object_owner)
+        )
 
     def allows(self, file: int, peer: str) -> bool:
         """Tell whether all who may connect as `peer` did could open an object themselves."""

@@ -45,6 +45,7 @@ _HEADER, _SCHEME = "authorization", "bearer "
 _COUNTS = ("max_sessions", "max_session_tensors", "max_models")
 _SIZES = ("max_session_bytes", "max_session_cache", "max_state_bytes")
 _OF_MODELS = ("max_models", "max_state_bytes")
+_OWNER_DIGITS = 16
 _MAX_SHOWN = 80  # characters of a value in an error
 
 
@@ -66,6 +67,11 @@ class Token:
     expires: float
     quotas: Mapping[str, int]
     is_admin: bool = False
+
+    @property
+    def object_owner(self) -> str:
+        """What whoever knows the token, and not its name, calls the owner of its objects."""
+        return hashlib.sha256(self.digest).hexdigest()[:_OWNER_DIGITS]
 
     def limits(self, most: Limits) -> Limits:
         """Return what a session of this holder may use, where the server gives at most `most`."""

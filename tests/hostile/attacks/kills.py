@@ -22,7 +22,7 @@ RESULTS = {
     operator: array.tobytes()
     for operator, array in zip(OPERATORS, (np.maximum(ROW, 0), -ROW, np.abs(ROW)), strict=True)
 }
-READY_TIMEOUT = 20.0
+READY_TIMEOUT, LOAD_TIMEOUT, PUBLISH_TIMEOUT = 60.0, 10.0, 20.0
 
 
 @dataclass
@@ -39,6 +39,7 @@ class _Publisher(threading.Thread):
     def __init__(self, server: Server, kept: _Kept, chooser: random.Random) -> None:
         super().__init__(daemon=True)
         self._server, self._kept, self._chooser = server, kept, chooser
+        self.published = threading.Event()
 
     def run(self) -> None:
         """Load until a call fails."""
@@ -46,10 +47,11 @@ class _Publisher(threading.Thread):
         while True:
             name, operator = self._chooser.choice(NAMES), self._chooser.choice(OPERATORS)
             kept.operators.setdefault(name, set()).add(operator)
-            if not models.load(caller, name, models.harmless(operator), timeout=5.0).is_ok:
+            if not models.load(caller, name, models.harmless(operator), timeout=LOAD_TIMEOUT).is_ok:
                 break
             kept.operators[name] = {operator}
             kept.published.add(name)
+            self.published.set()
         caller.close()
 
 
@@ -97,8 +99,10 @@ def kill_while_publishing(scene: Scene) -> None:
         _require_kept(scene, caller, kept)
         publisher = _Publisher(server, kept, chooser)
         publisher.start()
-        scene.stay(chooser.uniform(0.1, 1.5))
+        publisher.published.wait(PUBLISH_TIMEOUT)
+        scene.stay(chooser.uniform(0.0, 2.0))
         server.kill()
         publisher.join()
         caller.close()
     scene.saw(f"{KILLS} kills, {len(kept.published)} models")
+    scene.require(bool(kept.published), "no model was published before the kills")

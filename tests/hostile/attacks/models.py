@@ -3,8 +3,11 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +16,14 @@ from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
 
 from tests.hostile import models
 from tests.hostile.calls import ACCELERATOR, NETWORK, Answer, Caller
-from tests.hostile.gauges import busy_share
+from tests.hostile.gauges import runnable
 from tests.hostile.lists import large_product
-from tests.hostile.scene import Scene, row
+from tests.hostile.scene import BYSTANDER, Scene, row
 
 COMPILE_SECONDS, RUN_SECONDS = 8.0, 8.0
-BUSY_SHARE = 0.5
-STOP_SECONDS = 2.0
+BUSY_THREADS = 0.5
+BEGIN_SECONDS, STOP_SECONDS = 8.0, 8.0
+"""A worker that is started to spare runs for some seconds, too; what is stopped, for a minute."""
 LOAD_SECONDS = 10.0
 
 
@@ -75,6 +79,26 @@ def long_chain(scene: Scene) -> None:
 def many_functions(scene: Scene) -> None:
     """The same in a file of a few hundred bytes."""
     _bring(scene, models.laughing_functions(17))
+
+
+@row("1g", "three sessions and eight loads bring the model of row 1a at once")
+def many_bombs(scene: Scene) -> None:
+    """What models take is bounded for all of them together."""
+    callers = [scene.caller() for _ in range(11)]
+    data = models.inference_bomb()
+
+    def bring(number: int) -> Answer:
+        caller = callers[number]
+        if number < 3:  # the bystander has the fourth session
+            return models.create(caller, caller.session(), data, timeout=COMPILE_SECONDS)
+        return models.load(caller, f"bomb{number}", data, timeout=COMPILE_SECONDS)
+
+    with ThreadPoolExecutor(len(callers)) as pool:
+        answers = list(pool.map(bring, range(len(callers))))
+    for name, count in Counter(answer.name for answer in answers).items():
+        scene.saw(f"{name}: {count}")
+    for caller in callers:
+        caller.close()
 
 
 def _run(scene: Scene, data: bytes, **arrays: npt.NDArray[np.generic]) -> None:
@@ -161,17 +185,73 @@ def slow_load(scene: Scene) -> None:
     quick.close()
 
 
+@row(
+    "8b",
+    "slow models in 20 sessions of one token, before another token's model",
+    "--max-sessions",
+    "24",
+    "--max-session-bytes",
+    "42MiB",
+    tokens=True,
+)
+def slow_sessions(scene: Scene) -> None:
+    """One token does not take what compiles the models of all."""
+    _crowd(scene, partial(models.create, data=models.slow_to_fold(), timeout=60.0))
+
+
+@row("8c", "slow loads of one token, before another token's model", tokens=True)
+def slow_loads(scene: Scene) -> None:
+    """Nor by publishing."""
+
+    def load(caller: Caller, number: str) -> Answer:
+        name = f"slow{number.rpartition('/')[2]}"
+        return models.load(caller, name, models.slow_to_fold(), timeout=60.0)
+
+    _crowd(scene, load, has_sessions=False)
+
+
+def _crowd(
+    scene: Scene, begin: Callable[[Caller, str], Answer], *, has_sessions: bool = True
+) -> None:
+    """Begin 20 calls with one token; another's network and published model come in time."""
+    slow, quick = scene.caller(), scene.caller(BYSTANDER)
+    session = quick.session()
+    for number in range(20):
+        name = slow.session() if has_sessions else str(number)
+        threading.Thread(target=begin, args=(slow, name), daemon=True).start()
+    scene.stay(2.0)
+    network = models.create(quick, session, models.harmless(), timeout=LOAD_SECONDS)
+    loaded = models.load(quick, "quick", models.harmless(), timeout=LOAD_SECONDS)
+    for word, answer in (("hosted", network), ("published", loaded)):
+        scene.saw(f"a small model: {answer.name} after {answer.seconds:.1f} s")
+        is_there = answer.is_ok and (word == "published" or not answer.details)
+        scene.require(is_there, f"a small model was not {word}: {answer.name} {answer.details}")
+    for caller in (slow, quick):
+        caller.close()
+
+
 def _must_stop(scene: Scene, begin: Callable[[], object], stop: Callable[[], object]) -> None:
-    """What runs must keep a processor busy, and must not any more after it was stopped."""
+    """What runs must have a thread that runs, and must not any more after it was stopped."""
+    pid = scene.server.pid
+    idle = before = runnable(pid, 1.0)
     with suppress(Exception), scene.in_background(begin):
         scene.stay(1.5)
-    before = busy_share(scene.server.pid, 0.5)
+        before = runnable(pid, 0.5)
+        deadline = time.monotonic() + BEGIN_SECONDS
+        while before < idle + BUSY_THREADS and time.monotonic() < deadline:
+            before = runnable(pid, 0.5)
     stop()
-    scene.stay(STOP_SECONDS)
-    after = busy_share(scene.server.pid, 1.0)
-    scene.saw(f"processors busy: {before:.1f}, {STOP_SECONDS:g} s after the stop {after:.1f}")
-    scene.require(before > BUSY_SHARE, "nothing ran that could be stopped")
-    scene.require(after < BUSY_SHARE, f"still {after:.1f} processors {STOP_SECONDS:g} s later")
+    stopped = time.monotonic()
+    after = runnable(pid, 1.0)
+    while after > idle + BUSY_THREADS and time.monotonic() < stopped + STOP_SECONDS:
+        after = runnable(pid, 1.0)
+    seconds = time.monotonic() - stopped
+    scene.saw(
+        f"threads that run: idle {idle:.1f}, then {before:.1f}, "
+        f"{seconds:.0f} s after the stop {after:.1f}"
+    )
+    scene.require(before > idle + BUSY_THREADS, "nothing ran that could be stopped")
+    scene.require(after <= idle + BUSY_THREADS, f"still {after:.1f} threads {seconds:.0f} s later")
 
 
 def _host_run(caller: Caller, session: str) -> Callable[[float], Answer]:
@@ -226,5 +306,25 @@ def list_after_delete(scene: Scene) -> None:
 def compilation_after_client(scene: Scene) -> None:
     """A model that is compiled for nobody is not compiled."""
     caller = scene.caller()
-    session, data = caller.session(), models.long_chain(99_000)
+    session, data = caller.session(), models.slow_to_fold()
     _must_stop(scene, lambda: models.create(caller, session, data, timeout=60.0), caller.close)
+
+
+@row("9f", "loading of a model runs on after its client has left")
+def load_after_client(scene: Scene) -> None:
+    """Nor is one that is to be published."""
+    caller, data = scene.caller(), models.slow_to_fold()
+    _must_stop(scene, lambda: models.load(caller, "slow", data, timeout=60.0), caller.close)
+
+
+@row("9g", "compilation of a model runs on after DeleteSession")
+def compilation_after_delete(scene: Scene) -> None:
+    """Deleting a session ends what compiles for it."""
+    caller, second = scene.caller(), scene.caller()
+    session, data = caller.session(), models.slow_to_fold()
+    request = zdnn.DeleteSessionRequest(name=session)
+    _must_stop(
+        scene,
+        lambda: models.create(caller, session, data, timeout=60.0),
+        lambda: second.call(ACCELERATOR + "DeleteSession", request),
+    )

@@ -49,7 +49,7 @@ def with_shortcuts(grpc: GrpcTransport, plain: bool | Sequence[str]) -> Transpor
     if "out-of-band-arrays" not in names:
         transport = OutOfBandArrays(transport)
     if "shared-memory" not in names and grpc.target.startswith("unix:"):
-        transport = SharedMemoryTransport(transport)
+        transport = SharedMemoryTransport(transport, grpc.token)
     return transport
 
 

@@ -6,6 +6,7 @@ Source: shm_overview(7): objects of POSIX shared memory are files in /dev/shm.
 """
 
 import contextlib
+import hashlib
 import os
 import tempfile
 import weakref
@@ -35,14 +36,19 @@ _OBJECTS = "/dev/shm"
 _SIZE = 1 << 26  # bytes of an object
 _MAX_KEPT = 1 << 24  # bytes of its storage that stay between calls
 _ALIGNMENT = 4096
+_OWNER_DIGITS = 16
 
 
 class MemoryObject:
-    """An object of this user's; extents are allocated from its beginning until `release`."""
+    """An object of this user's; extents are allocated from its beginning until `release`.
 
-    def __init__(self) -> None:
+    Its name says whose `token` it is for, if there is one; see `SharedMemory` of the protocol.
+    """
+
+    def __init__(self, token: str = "") -> None:
         """Make an object; raise OSError where the host has no such thing."""
-        self._file, path = tempfile.mkstemp(prefix=f"nnpa-{os.getpid()}-", dir=_OBJECTS)
+        prefix = f"{_owner(token)}nnpa-{os.getpid()}-"
+        self._file, path = tempfile.mkstemp(prefix=prefix, dir=_OBJECTS)
         self._path, self._next = Path(path), 0
         self._close = weakref.finalize(self, os.close, self._file)
         try:
@@ -107,11 +113,20 @@ class MemoryObject:
         self._next = 0
 
 
+def _owner(token: str) -> str:
+    """Return what an object's name begins with where the server asks for tokens."""
+    if not token:
+        return ""
+    digest = hashlib.sha256(token.strip().encode()).digest()
+    return f"{hashlib.sha256(digest).hexdigest()[:_OWNER_DIGITS]}."
+
+
 class SharedMemoryTransport(TransportWrapper):
     """A transport whose first session shares memory, if host and server have it."""
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, token: str = "") -> None:
         super().__init__(inner)
+        self._token = token
         self._memory: MemoryObject | None = None
         self._session = ""
 
@@ -128,7 +143,7 @@ class SharedMemoryTransport(TransportWrapper):
     def _create_session(self, request: CreateSessionRequest) -> Session:
         """Create a session, with memory to share where server and host have it."""
         try:
-            memory = MemoryObject()
+            memory = MemoryObject(self._token)
         except OSError:
             return self.inner.unary(CREATE_SESSION, request)
         sharing = Session(shared_memory=memory.message)

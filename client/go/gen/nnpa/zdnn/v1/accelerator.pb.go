@@ -1048,7 +1048,9 @@ func (x *PlainSocket) GetTakesMemory() bool {
 // session is created its name may be unlinked.
 type SharedMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -.
+	// Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -. With a token it begins with who it is
+	// of, then a dot, and has no other dot: the token's name, or the first 16 hex digits of the
+	// SHA-256 of the 32 bytes of the token's SHA-256.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Bytes; the object is that large. The server neither shortens nor extends it.
 	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`

@@ -613,7 +613,10 @@ class SharedMemory(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -."""
+    """Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -. With a token it begins with who it is
+    of, then a dot, and has no other dot: the token's name, or the first 16 hex digits of the
+    SHA-256 of the 32 bytes of the token's SHA-256.
+    """
     size: _builtins.int
     """Bytes; the object is that large. The server neither shortens nor extends it."""
     def __init__(

@@ -535,7 +535,9 @@ export const PlainSocketSchema: GenMessage<PlainSocket> = /*@__PURE__*/
  */
 export type SharedMemory = Message<"nnpa.zdnn.v1.SharedMemory"> & {
   /**
-   * Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -.
+   * Its name, without a slash: 1 to 64 of A-Z a-z 0-9 . _ -. With a token it begins with who it is
+   * of, then a dot, and has no other dot: the token's name, or the first 16 hex digits of the
+   * SHA-256 of the 32 bytes of the token's SHA-256.
    *
    * @generated from field: string name = 1;
    */

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the log, the metrics and the last line of the log say of calls that ended."""
+
+import logging
+import time
+from collections import Counter
+
+import grpc
+
+from nnpa_server.logs import MAX_QUEUED, AccessLog
+from nnpa_server.rpc.call import Call
+from nnpa_server.sessions.metrics import Metrics
+
+_access = logging.getLogger("nnpa.access")
+_TOO_LONG = "MESSAGE_TOO_LONG"  # what metrics call a message above --max-message
+
+
+class Reports:
+    """Counts calls, and logs those that failed or took `slow` seconds.
+
+    Lines name the holder of the call's token if `names_tokens`.
+    """
+
+    def __init__(self, names_tokens: bool, metrics: Metrics | None, slow: float) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._names_tokens, self._metrics, self._slow = names_tokens, metrics, slow
+        self._queue = AccessLog()
+
+    def add(self, call: Call) -> None:
+        """Report a call, or a message of a conversation, that ended."""
+        seconds = 0.0 if call.is_logged else time.perf_counter() - call.started
+        refused = call.refused
+        self.counts[call.method, call.status] += 1
+        if self._metrics is not None:
+            self._metrics.call(call.method, seconds)
+            if refused is not None:
+                self._metrics.refused(refused.name)
+            elif call.status == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
+                self._metrics.refused(_TOO_LONG)
+        is_logged = call.status != grpc.StatusCode.OK.name or seconds >= self._slow
+        if is_logged and _access.isEnabledFor(logging.INFO):
+            self._queue.queue.append((time.time(), self._facts(call, seconds)))
+            if len(self._queue.queue) > MAX_QUEUED:
+                self._queue.write()
+
+    def summary(self) -> str:
+        """Say how many calls ended how, for the last line of the log."""
+        by_status: Counter[str] = Counter()
+        for (_, status), count in self.counts.items():
+            by_status[status] += count
+        texts = [f"{status}={count}" for status, count in sorted(by_status.items())]
+        return " ".join(texts) or "no calls"
+
+    def write(self) -> None:
+        """Write the lines of calls that have ended."""
+        self._queue.write()
+
+    def close(self) -> None:
+        """Write the last lines."""
+        self._queue.close()
+
+    def _facts(self, call: Call, seconds: float) -> dict[str, object]:
+        facts: dict[str, object] = {
+            "method": call.method,
+            "session": call.session,
+            "operations": call.operations,
+            "status": call.status,
+            "ms": round(seconds * 1e3, 3),
+            "id": call.request_id,
+        }
+        if self._names_tokens:
+            facts["token"] = "-" if call.token is None else call.token.name
+        if call.refused is not None:
+            facts["why"] = call.refused.message
+        return facts

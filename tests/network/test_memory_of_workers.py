@@ -27,10 +27,6 @@ ELEMENTS = 1 << 19  # 2 MiB of FP32
 def growing() -> ModelProto:
     """Return a Loop that keeps every one of its 10,000 values, of 2 MiB each."""
     info = helper.make_tensor_value_info
-    ends = [
-        ("on", "going", TensorProto.BOOL, []),
-        ("v", "w", TensorProto.FLOAT, [ELEMENTS]),
-    ]
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["on"], ["going"]),
@@ -38,8 +34,9 @@ def growing() -> ModelProto:
             helper.make_node("Identity", ["w"], ["kept"]),
         ],
         "body",
-        [info("i", TensorProto.INT64, []), *(info(name, *kind) for name, _, *kind in ends)],
-        [*(info(name, *kind) for _, name, *kind in ends),
+        [info("i", TensorProto.INT64, []), info("on", TensorProto.BOOL, []),
+         info("v", TensorProto.FLOAT, [ELEMENTS])],
+        [info("going", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, [ELEMENTS]),
          info("kept", TensorProto.FLOAT, [ELEMENTS])],
     )  # fmt: skip
     graph = helper.make_graph(

@@ -269,10 +269,20 @@ def await_none(pids: set[int]) -> bool:
     return False
 
 
+def await_spare(server: Running) -> None:
+    """Wait until a worker waits for the next model: it is leased at once."""
+    assert server.server.pools is not None
+    pool, deadline = server.server.pools.compilers, time.monotonic() + 30
+    pool.warm_up()
+    while not pool.spares and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def begin_slow(
     server: Running, client: Client, timeout: float
 ) -> tuple[set[int], "grpc.Future[pb.CreateNetworkResponse]"]:
     """Begin to create a network that takes long; return its worker, and the call."""
+    await_spare(server)
     call = client.stub.CreateNetwork.future(client.upload(slow().SerializeToString()),
                                             timeout=timeout)  # fmt: skip
     deadline = time.monotonic() + 20

@@ -458,6 +458,28 @@ def test_who_waits_for_a_start_may_leave() -> None:
         pool.close()
 
 
+def test_a_groups_first_worker_starts_before_anothers_second() -> None:
+    """Who orders many workers at a time keeps others waiting for the one that starts, no more."""
+    pool = Pool(PROGRAM, {}, max_leased=16)
+    started: list[str] = []
+
+    def work(group: str) -> None:
+        pid_of(Owner(pool, idle_seconds=60, group=group))
+        started.append(group)
+
+    try:
+        threads = [
+            threading.Thread(target=work, args=(group,)) for group in ["alice"] * 5 + ["bob"]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert "bob" in started[:3]
+    finally:
+        pool.close()
+
+
 def test_the_servers_own_calls_go_first(shared: WorkerProcess) -> None:
     """A worker that computes leaves the processors to the server."""
     mine = os.getpriority(os.PRIO_PROCESS, 0)

@@ -103,7 +103,7 @@ class RemotePlan:
 
     def retire(self) -> None:
         """End the workers as soon as they are idle."""
-        self._workers.retire()
+        self._workers.end_when_idle()
 
     def executor(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramRunner:
         """Return what runs inputs of these shapes; raise `ModelRefused`, CallRefused."""

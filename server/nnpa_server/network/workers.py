@@ -80,6 +80,11 @@ class Workers:
         self.compiler.retire()
         self.runner.retire()
 
+    def end_when_idle(self) -> None:
+        """End both workers at once where no job runs, else after the job."""
+        self.compiler.end_when_idle()
+        self.runner.end_when_idle()
+
     def _run_limits(self) -> JobLimits:
         memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)

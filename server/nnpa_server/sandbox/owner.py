@@ -70,6 +70,11 @@ class Owner:
         self._idle_seconds = 0.0
         self._pool.retire(self)
 
+    def end_when_idle(self) -> None:
+        """End the worker at once where no job runs, else after the job."""
+        self._idle_seconds = 0.0
+        self.end_idle()
+
     def _lease(self, check: Callable[[], None]) -> WorkerProcess:
         worker = self._worker
         if worker is not None and not worker.is_alive:

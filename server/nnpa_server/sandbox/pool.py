@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers for owners: each serves one and ends with it; only those that saw no job wait warm."""
 
+import heapq
+import itertools
 import logging
 import math
 import queue
@@ -8,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from nnpa_server.sandbox import confinement
@@ -16,6 +19,7 @@ from nnpa_server.sandbox.process import WorkerProcess, go_on
 _log = logging.getLogger("nnpa.sandbox")
 _START_SECONDS = 60.0
 _IDLE_PERIOD = 0.25  # seconds between looks for idle workers
+_FIRST, _LAST = 0, 1 << 30  # ranks of orders; those of a group are its numbers
 _LOOK_SECONDS = 0.02  # between looks whether somebody waits for a worker
 
 
@@ -64,6 +68,8 @@ class Pool:
         self._whole, self._warm, self._spare_seconds = whole, warm, spare_seconds
         self._max_leased = max_leased
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._sorted: list[tuple[int, int, _Order]] = []  # the thread's own
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._waiting: list[WorkerProcess] = []
         self._spare_since = math.inf
@@ -89,7 +95,7 @@ class Pool:
             self._end_longest_idle(group)
             time.sleep(_LOOK_SECONDS)
         try:
-            worker = self._take_spare() or self._order(check)
+            worker = self._take_spare() or self._order(self._places[group], check)
             self._lend(worker, group, holder)
         except BaseException:
             with self._lock:
@@ -129,7 +135,7 @@ class Pool:
 
     def retire(self, holder: Holder) -> None:
         """Look soon whether an owner's worker is idle; may be called while any object is freed."""
-        self._orders.put(_Order(retired=holder))
+        self._orders.put(_Order(_FIRST, retired=holder))
 
     def _take_spare(self) -> WorkerProcess | None:
         """Return a worker that waited, None where there is none."""
@@ -152,7 +158,7 @@ class Pool:
     def warm_up(self) -> None:
         """Start workers in the background until so many wait."""
         self._begin()
-        self._orders.put(_Order(spare=True))
+        self._orders.put(_Order(_LAST, spare=True))
 
     def give_back(self, worker: WorkerProcess, holder: Holder | None = None) -> None:
         """End a worker: nobody else gets it."""
@@ -191,10 +197,10 @@ class Pool:
                 self._thread = threading.Thread(target=self._fill, name="sandbox", daemon=True)
                 self._thread.start()
 
-    def _order(self, check: Callable[[], None]) -> WorkerProcess:
+    def _order(self, rank: int, check: Callable[[], None]) -> WorkerProcess:
         """Return a worker that the pool's thread starts; one that nobody waits for is a spare."""
         self._begin()
-        order = _Order()
+        order = _Order(rank)
         self._orders.put(order)
         try:
             while not order.done.wait(_LOOK_SECONDS):
@@ -220,21 +226,34 @@ class Pool:
                     _log.warning("no worker can be kept ready: %s", error)
             finally:
                 order.done.set()
-        while not self._orders.empty():
-            if (order := self._orders.get()) is not None:
-                order.done.set()
+        with suppress(queue.Empty):
+            while True:
+                self._sort_in(self._orders.get(block=False))
+        for *_, order in self._sorted:
+            order.done.set()
 
     def _next_order(self) -> "_Order | None":
-        """Return the next order; meanwhile end workers that are idle, or spare, for long."""
-        while True:
+        """Return the next order; meanwhile end workers that are idle, or spare, for long.
+
+        A group's first order comes before another group's second, spares come last.
+        """
+        while not self._closed:
             with self._lock:
                 holders, is_idle = list(self._holders), not (self._holders or self._waiting)
+            period = None if is_idle else _IDLE_PERIOD
             try:
-                return self._orders.get(timeout=None if is_idle else _IDLE_PERIOD)
+                self._sort_in(self._orders.get(timeout=0.0 if self._sorted else period))
             except queue.Empty:
+                if self._sorted:
+                    return heapq.heappop(self._sorted)[-1]
                 for holder in holders:
                     holder.end_idle(time.monotonic())
                 self._end_old_spares()
+        return None
+
+    def _sort_in(self, order: "_Order | None") -> None:
+        if order is not None:
+            heapq.heappush(self._sorted, (order.rank, next(self._numbers), order))
 
     def _end_old_spares(self) -> None:
         with self._lock:
@@ -281,10 +300,13 @@ class Pool:
 
 
 class _Order:
-    """A worker to be started, for somebody who waits or to spare; or an owner's to be ended."""
+    """A worker to be started, for somebody who waits or to spare; or an owner's to be ended.
 
-    def __init__(self, *, spare: bool = False, retired: Holder | None = None) -> None:
-        self.spare, self.retired = spare, retired
+    Those of a lower `rank` come first.
+    """
+
+    def __init__(self, rank: int, *, spare: bool = False, retired: Holder | None = None) -> None:
+        self.rank, self.spare, self.retired = rank, spare, retired
         self.done = threading.Event()
         self.worker: WorkerProcess | None = None
         self.failure: Exception | None = None

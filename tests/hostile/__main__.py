@@ -73,9 +73,10 @@ def _show_fuzz(console: Console, progress: fuzz.Progress, lacking: Sequence[str]
         numbers = (count.sent, count.past, count.ok, count.longest)
         table.add_row(path.lstrip("/"), *map(str, numbers))
     console.print(table)
+    sent = sum(count.sent for count in progress.methods.values())
     rests = " ".join(str(rest["memory"] // MIB) for rest in progress.rests[-10:])
-    console.print(f"seed {progress.seed}, {progress.next} messages in {progress.seconds:.0f} s; "
-                  f"memory at rest, MiB: {rests}")  # fmt: skip
+    console.print(f"seed {progress.seed}, {sent} messages of {progress.next} cases "
+                  f"in {progress.seconds:.0f} s; memory at rest, MiB: {rests}")  # fmt: skip
     console.print(f"ends: {progress.codes}")
     for path in lacking:
         console.print(escape(f"too few calls: {path}"))
@@ -108,7 +109,12 @@ def _soak(arguments: argparse.Namespace, console: Console) -> int:
 
 def _add_fuzz(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--seconds", type=float, default=0.0, help="default 120, if there is no other bound")
+    add(
+        "--seconds",
+        type=float,
+        default=0.0,
+        help="default 120, if there is no other bound; thrice for --calls",
+    )
     add("--messages", type=int, default=0, help="end after so many in all runs")
     add("--calls", type=int, default=0, metavar="PER_METHOD", help="that each method must have")
     add("--seed", type=int, default=1, help="the same seed sends the same messages")

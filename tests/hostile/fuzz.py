@@ -26,6 +26,7 @@ QUOTAS = 32 * 64 * MIB
 SPARE = 512 * MIB
 REST_EVERY = 5000
 TURNS_BETWEEN_RESTS = 120
+OVERTIME = 3
 REST_SECONDS, QUIET_TIMEOUT = 7.0, 60.0
 FLAT_AFTER = 100_000
 MAX_GROWTH = 1.05
@@ -38,6 +39,8 @@ TRACEBACK = re.compile(rb"^Traceback ", re.MULTILINE)
 @dataclass(frozen=True)
 class Bounds:
     """When a run ends: after seconds or messages, and else when each method has its calls.
+
+    On a busy machine it has `OVERTIME` times the seconds for them.
 
     0 is no bound. Calls that a method lacks in the end are a failure.
     """
@@ -168,9 +171,13 @@ class Fuzzer:
         """Tell whether the bounds are reached."""
         bounds, progress = self.bounds, self.progress
         if bounds.seconds or bounds.messages:
-            is_late = bool(bounds.seconds) and progress.seconds >= bounds.seconds
+            is_late = bool(bounds.seconds) and progress.seconds >= self._seconds()
             return is_late or (bool(bounds.messages) and progress.next >= bounds.messages)
         return not self.lacking()
+
+    def _seconds(self) -> float:
+        """Return how long the run may take: longer while methods lack calls."""
+        return self.bounds.seconds * (OVERTIME if self.lacking() else 1)
 
     def lacking(self) -> list[str]:
         """Return the methods that have not their calls yet."""
@@ -187,7 +194,7 @@ class Fuzzer:
             until = min(until, self.bounds.messages)
         if self.bounds.calls:
             until = min(until, self.progress.next + TURNS_BETWEEN_RESTS * len(methods()))
-        deadline = time.monotonic() + (self.bounds.seconds - self.progress.seconds)
+        deadline = time.monotonic() + (self._seconds() - self.progress.seconds)
 
         def work(fixture: Fixture) -> None:
             while self.server.is_alive():
@@ -204,12 +211,13 @@ class Fuzzer:
             thread.join()
 
     def _next(self, until: int) -> int | None:
-        """Take the next case, of a method that lacks calls; None when it is time to rest."""
+        """Take the next case, of a method that lacks calls if one does; None when it is over."""
         progress = self.progress
         with self._lock:
+            lacking = self.lacking()
             for number in range(progress.next, until):
                 progress.next = number + 1
-                if not self.bounds.calls or self._lacks(corpus.path_of(progress.seed, number)):
+                if not lacking or corpus.path_of(progress.seed, number) in lacking:
                     return number
         return None
 

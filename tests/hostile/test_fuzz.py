@@ -116,11 +116,15 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_run_ends() -> None:
-    """Seconds and messages end a run; calls end it where they are the only bound."""
-    few = fuzz.Progress(1, next=99, seconds=9.0, methods={EXECUTE: fuzz.MethodCount(9, 2)})
+    """Seconds and messages end a run, thrice the seconds for calls that lack; else calls do."""
+    some = {EXECUTE: fuzz.MethodCount(9, 2)}
+    few = fuzz.Progress(1, next=99, seconds=9.0, methods=some)
+    late = fuzz.Progress(1, seconds=27.0, methods=some)
     enough = fuzz.Progress(1, methods={path: fuzz.MethodCount(9, 3) for path in methods()})
     for progress, bounds, is_over in (
-        (few, fuzz.Bounds(seconds=9.0, calls=3), True),
+        (few, fuzz.Bounds(seconds=9.0), True),
+        (few, fuzz.Bounds(seconds=9.0, calls=3), False),
+        (late, fuzz.Bounds(seconds=9.0, calls=3), True),
         (few, fuzz.Bounds(messages=99, calls=3), True),
         (few, fuzz.Bounds(calls=3), False),
         (enough, fuzz.Bounds(calls=3), True),

@@ -208,7 +208,11 @@ def test_a_server_that_asks_for_tokens_shares(
             a = session.ztensor(values(1024))
             assert np.array_equal(zdnn.add(a, a).numpy(), 2 * values(1024))
             names.append(session.status().shared_memory.name)
-        monkeypatch.setattr(shared_memory, "_owner", lambda _token: names[0].partition("nnpa")[0])
+
+        def alice(_token: str) -> str:
+            return names[0].partition("nnpa")[0]
+
+        monkeypatch.setattr(shared_memory, "_owner", alice)
         with connect(targets[0], token="bob") as session:
             assert not session.status().HasField("shared_memory")
 

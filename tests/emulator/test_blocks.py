@@ -148,7 +148,7 @@ LAYOUTS = {
         DataLayouts.ZDNN_NHWC, DataFormats.ZDNN_FORMAT_4DWEIGHTS, DataTypes.ZDNN_BINARY_INT8
     ),
 }  # fmt: skip
-KINDS = {
+KINDS: dict[str, tuple[np.dtype[Any], int]] = {
     "FP32": (np.dtype(np.float32), DataTypes.FP32),
     "FP16": (np.dtype(np.float16), DataTypes.FP16),
     "BFLOAT": (stick.BFLOAT16, DataTypes.BFLOAT),
@@ -199,8 +199,10 @@ def test_cells(monkeypatch: pytest.MonkeyPatch, layout: str, dims: Dims, size: i
         stick.write_cells(values.astype(kind), desc, sticks)
         made = [sticks.tobytes(), stick.read_cells(sticks, desc).tobytes()]
         if layout == "INT8":
-            scale = {"rec_scale": 0.5, "offset": 3.0, "clip_min": -100, "clip_max": 100}
-            stick.quantize(values.astype(np.float32), desc, sticks, **scale)
+            floats = values.astype(np.float32)
+            stick.quantize(
+                floats, desc, sticks, rec_scale=0.5, offset=3.0, clip_min=-100, clip_max=100
+            )
             made.append(sticks.tobytes())
         return made
 

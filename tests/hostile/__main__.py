@@ -96,7 +96,8 @@ def _soak(arguments: argparse.Namespace, console: Console) -> int:
     failed = sum(sample.failed for sample in samples)
     first, last = samples[0], samples[-1]
     console.print(f"{progress.seconds / 60:.1f} minutes, {calls} calls, {failed} failed; "
-                  f"memory {first.memory // MIB} to {last.memory // MIB} MiB, "
+                  f"memory {first.own_memory // MIB} to {last.own_memory // MIB} MiB, "
+                  f"with workers {first.memory // MIB} to {last.memory // MIB}, "
                   f"p50 {last.p50:g} ms, p99 {last.p99:g} ms")  # fmt: skip
     complaints = progress.complaints()
     for text in complaints:

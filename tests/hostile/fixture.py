@@ -3,11 +3,11 @@
 
 import itertools
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -38,6 +38,8 @@ UNLOAD = INFERENCE + "RepositoryModelUnload"
 REAL_UNLOADS = 16
 """Of so many calls one unloads what inferences run: to load it again takes a worker."""
 
+_loading = threading.Lock()
+
 
 class Fixture:
     """One client's belongings on a server; `send` puts their names in the place of placeholders."""
@@ -49,7 +51,7 @@ class Fixture:
         self.session = self.spare = self.network = self.trace = ""
         self._networks: list[str] = []
         self._tracing: Any = None
-        self._calls = itertools.count(1)
+        self._calls, self._unloads = itertools.count(1), itertools.count(1)
 
     def send(self, path: str, messages: tuple[bytes, ...]) -> Answer:
         """Send a case; return how it ended. Afterwards all that it changed is as before.
@@ -71,7 +73,7 @@ class Fixture:
         return answer
 
     def _named(self, path: str, raw: bytes) -> bytes:
-        is_spared = path == UNLOAD and crc32(raw) % REAL_UNLOADS
+        is_spared = path == UNLOAD and next(self._unloads) % REAL_UNLOADS
         for placeholder, name in (
             (recorded.SESSION, self.spare if path == DELETE else self.session),
             (recorded.NETWORK_NAME, self.network),
@@ -175,11 +177,12 @@ class Fixture:
         return answer
 
     def load_model(self) -> None:
-        """Load the model that inferences run, if it is not there."""
+        """Load the model that inferences run, if it is not there; one client does at a time."""
         request = oip.ModelReadyRequest(name=recorded.MODEL)
-        answer = self.caller.call(INFERENCE + "ModelReady", request, timeout=SETUP_TIMEOUT)
-        if not answer.is_ok or not answer.read(oip.ModelReadyResponse).ready:
-            models.load(self.caller, recorded.MODEL, models.harmless(), timeout=SETUP_TIMEOUT)
+        with _loading:
+            answer = self.caller.call(INFERENCE + "ModelReady", request, timeout=SETUP_TIMEOUT)
+            if not answer.is_ok or not answer.read(oip.ModelReadyResponse).ready:
+                models.load(self.caller, recorded.MODEL, models.harmless(), timeout=SETUP_TIMEOUT)
 
     def open_trace(self) -> None:
         """Open a trace for a call that ends it."""
@@ -189,9 +192,11 @@ class Fixture:
             self.trace = trace.RecordTraceResponse.FromString(next(self._tracing)).trace
 
     def _restore(self, path: str, answer: Answer) -> None:
-        """Undo what a call has changed for the calls that follow it."""
+        """Undo what a call has changed for the calls that follow it, other clients' too."""
         if answer.reason in ("SESSION_NOT_FOUND", "NETWORK_NOT_FOUND"):
             self._renew_if_lost()
+        if answer.reason in ("MODEL_UNAVAILABLE", "MODEL_NOT_FOUND"):
+            self.load_model()
         restore = _RESTORE.get(path)
         if restore is not None and answer.is_ok:
             with suppress(DecodeError, AssertionError):

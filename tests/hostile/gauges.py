@@ -53,6 +53,13 @@ def memory(pid: int) -> int:
     return _sum(pid, _proportional_bytes)
 
 
+def own_memory(pid: int) -> int:
+    """Return the resident bytes of a process without what it started."""
+    with suppress(psutil.Error, OSError):
+        return _proportional_bytes(psutil.Process(pid))
+    return 0
+
+
 @dataclass(frozen=True)
 class Gauges:
     """What a family takes at one moment; `shared` is the open objects of /dev/shm."""

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from tests.hostile import models, state
 from tests.hostile.calls import Caller
-from tests.hostile.gauges import MIB, Gauges
+from tests.hostile.gauges import MIB, Gauges, own_memory
 from tests.hostile.soak_clients import MODEL, PERIOD
 from tests.hostile.target import Server
 
@@ -26,6 +26,8 @@ END_TIMEOUT = 60.0
 SETTLE_SHARE, MAX_SETTLE = 1 / 6, 600.0
 """The first ten minutes do not count, nor the first sixth of a shorter run."""
 MAX_GROWTH, MAX_SLOWDOWN = 1.05, 1.5
+MAX_FAMILY_GROWTH = 1.15
+"""Of the later half, on average: workers come and go with the clients of the moment."""
 WINDOW = 12
 MIN_SAMPLES = 12
 MAX_FAILURES = 20
@@ -33,9 +35,13 @@ MAX_FAILURES = 20
 
 @dataclass
 class Sample:
-    """A few seconds of a run: gauges in the end; calls, failures, and quantiles in milliseconds."""
+    """A few seconds of a run: gauges in the end; calls, failures, and quantiles in milliseconds.
+
+    `own_memory` is that of the server alone, `memory` with its workers.
+    """
 
     seconds: float
+    own_memory: int
     memory: int
     threads: int
     descriptors: int
@@ -82,10 +88,17 @@ def _complaints(run: Sequence[Sample]) -> list[str]:
     """Compare memory with the first minutes', and times with the second quarter's."""
     texts: list[str] = []
     settle = min(MAX_SETTLE, SETTLE_SHARE * run[-1].seconds)
-    memory = [sample.memory for sample in run if sample.seconds >= settle]
-    windows = [median(memory[at : at + WINDOW]) for at in range(0, len(memory), WINDOW)]
+    settled = [sample for sample in run if sample.seconds >= settle]
+    own = [sample.own_memory for sample in settled]
+    windows = [median(own[at : at + WINDOW]) for at in range(0, len(own), WINDOW)]
     if max(windows) > MAX_GROWTH * windows[0]:
         texts.append(f"memory: {windows[0] / MIB:.0f} MiB, then {max(windows) / MIB:.0f}")
+    half = len(settled) // 2
+    early, late = (
+        mean(sample.memory for sample in part) for part in (settled[:half], settled[half:])
+    )
+    if late > MAX_FAMILY_GROWTH * early:
+        texts.append(f"memory with workers: {early / MIB:.0f} MiB, then {late / MIB:.0f}")
     quarter = len(run) // 4
     before = median(sample.p99 for sample in run[quarter : 2 * quarter])
     after = median(sample.p99 for sample in run[-quarter:])
@@ -178,8 +191,8 @@ def _sample(progress: Soak, server: Server, load: _Load, seconds: float) -> None
         p50, p99 = (1e3 * times[int(share * len(times))] for share in (0.5, 0.99))
         gauges = Gauges.read(server.pid).to_json()
         progress.runs[-1].append(
-            Sample(round(seconds, 1), **gauges, calls=len(times), failed=failed,
-                   p50=round(p50, 2), p99=round(p99, 2))
+            Sample(round(seconds, 1), own_memory(server.pid), **gauges, calls=len(times),
+                   failed=failed, p50=round(p50, 2), p99=round(p99, 2))
         )  # fmt: skip
 
 
@@ -192,7 +205,9 @@ def draw(progress: Soak, path: Path) -> None:
     begin = 0.0
     for run in filter(None, progress.runs):
         minutes = [(begin + sample.seconds) / 60 for sample in run]
-        memory.plot(minutes, [sample.memory / MIB for sample in run], color="C0")
+        memory.plot(minutes, [sample.memory / MIB for sample in run], color="C0", label="all")
+        own = [sample.own_memory / MIB for sample in run]
+        memory.plot(minutes, own, color="C3", label="without workers")
         times.plot(minutes, [sample.p50 for sample in run], color="C1", label="p50")
         times.plot(minutes, [sample.p99 for sample in run], color="C2", label="p99")
         begin += run[-1].seconds
@@ -201,5 +216,6 @@ def draw(progress: Soak, path: Path) -> None:
     times.set_ylabel("call, ms")
     times.set_yscale("log")
     times.set_xlabel("minutes")
-    times.legend(*(each[:2] for each in times.get_legend_handles_labels()))
+    for axes in (memory, times):
+        axes.legend(*(each[:2] for each in axes.get_legend_handles_labels()))
     figure.savefig(path, dpi=120)

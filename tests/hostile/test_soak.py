@@ -13,8 +13,9 @@ from tests.hostile.target import OWN_SERVER
 SAMPLES = 240
 
 
-def _sample(number: int, memory: float = 300.0, p99: float = 20.0) -> Sample:
-    return Sample(5.0 * number, round(memory * MIB), 90, 60, 0, 500, 0, 3.0, p99)
+def _sample(number: int, memory: float = 300.0, p99: float = 20.0, workers: float = 0.0) -> Sample:
+    own, family = round(memory * MIB), round((memory + workers) * MIB)
+    return Sample(5.0 * number, own, family, 90, 60, 0, 500, 0, 3.0, p99)
 
 
 def test_a_flat_run_holds() -> None:
@@ -28,6 +29,15 @@ def test_a_leak_is_seen() -> None:
     run = [_sample(at, 300 + 40 * at / SAMPLES) for at in range(SAMPLES)]
     (complaint,) = Soak([run]).complaints()
     assert complaint.startswith("memory: ")
+
+
+def test_workers_may_come_and_go_and_not_grow() -> None:
+    """What workers take may double for a while; a quarter more in the later half is a complaint."""
+    restless = [_sample(at, workers=300 * (at // 20 % 2)) for at in range(SAMPLES)]
+    assert Soak([restless]).complaints() == []
+    growing = [_sample(at, workers=300 * at / SAMPLES) for at in range(SAMPLES)]
+    (complaint,) = Soak([growing]).complaints()
+    assert complaint.startswith("memory with workers: ")
 
 
 def test_a_slowdown_is_seen() -> None:

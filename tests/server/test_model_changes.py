@@ -4,15 +4,16 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from nnpa_server.errors import CallRefused
+from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.changes import Change, Changes
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.owners import OPERATOR, may_change, require_owner
-from nnpa_server.open_inference.repository import Repository
-from nnpa_server.open_inference.sources import Options
+from nnpa_server.open_inference.repository import Repository, State
+from nnpa_server.open_inference.sources import Options, Source
 from nnpa_server.sessions.tokens import Token, set_caller
 
 
@@ -96,6 +97,26 @@ def test_one_token_leaves_places_to_others() -> None:
         thread.join(60)
     with pytest.raises(ModelInvalid):
         loader.load("j", "{}", {"file:1/model.onnx": b"slow"})
+
+
+def test_an_unload_before_a_load_is_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that an unload ends before it is in the index leaves no trace there."""
+
+    def compile_nothing(_data: bytes, _options: Options, _limit: int) -> NoReturn:
+        raise ModelInvalid
+
+    def from_request(*arguments: Any) -> Source:
+        loader.unload("m")
+        return read(*arguments)
+
+    repository, read = Repository(64), sources.from_request
+    loader = Loader(repository, compile_nothing, None, 1 << 20)
+    monkeypatch.setattr(sources, "from_request", from_request)
+    with pytest.raises(ModelInvalid):
+        loader.load("m", "{}", {"file:1/model.onnx": b"model"})
+    assert [(entry.state, entry.reason) for entry in repository.index()] == [
+        (State.UNAVAILABLE, "unloaded")
+    ]
 
 
 def under_way(changes: Changes, *loads: Change) -> ExitStack:

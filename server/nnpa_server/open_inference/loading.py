@@ -216,7 +216,7 @@ class Loader:
             if self._saved is not None and source.owner != OPERATOR and not at_start:
                 size = sources.to_save(source).size
                 self._saved.require_room(name, size, source.owner, _quota("max_state_bytes"))
-            self._repository.note(name, State.LOADING)
+            self._note(change, State.LOADING)
             try:
                 models = [self._make(source, *version) for version in versions.items()]
                 go_on()
@@ -225,9 +225,14 @@ class Loader:
                     if not change.is_superseded:
                         self._publish(change, source, models, at_start)
             except Exception as error:
-                if not change.is_superseded:
-                    self._repository.note(name, State.UNAVAILABLE, _why(error))
+                self._note(change, State.UNAVAILABLE, _why(error))
                 raise
+
+    def _note(self, change: Change, state: State, why: str = "") -> None:
+        """Enter the state of a load into the index, unless a later change counts."""
+        with self._changes.lock:
+            if not change.is_superseded:
+                self._repository.note(change.name, state, why)
 
     def _publish(
         self, change: Change, source: Source, models: Sequence[Model], at_start: bool

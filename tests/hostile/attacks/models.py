@@ -166,7 +166,7 @@ def sizing_program() -> bytes:
     return program.SerializeToString()
 
 
-@row("8", "a slow model, whose client has left, before another client's model")
+@row("8a", "a slow model, whose client has left, before another client's model")
 def slow_load(scene: Scene) -> None:
     """A small model is loaded within its deadline while a slow one keeps the loader."""
     slow, quick = scene.caller(), scene.caller()

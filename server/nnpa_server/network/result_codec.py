@@ -120,8 +120,8 @@ def _require_fit(port: Port, array: Array) -> None:
 
 
 def _violation(facts: ViolationFacts, n_nodes: int) -> Violation:
-    node, operands, function = facts["node"], facts["operands"], facts["function"]
-    if not isinstance(node, int) or not -1 <= node < n_nodes:
+    node, operands, function = _number(facts["node"] + 1) - 1, facts["operands"], facts["function"]
+    if node >= n_nodes:  # -1 is no node of the model
         raise NotProgram("a warning of no node")
     ranged = None
     if operands is not None:

@@ -199,7 +199,7 @@ def _probe(job: ReportJob, arrays: Sequence[Array]) -> Message:
     return Message(DONE + json.dumps([asdict(row) for row in rows]).encode())
 
 
-def start(shortcuts: str) -> Handler:
+def start(shortcuts: str, seconds: float = _LOAD_SECONDS) -> Handler:
     """Return what answers jobs, with these shortcuts of the server's, separated by commas.
 
     Kernels are compiled, or taken from the cache, now: later no file can be opened.
@@ -210,7 +210,7 @@ def start(shortcuts: str) -> Handler:
     if "compiled-kernels" in names:
         kernel_cache.leave_out_scipy()
         kernel_cache.only_read()
-        warmup.load_kernels(_LOAD_SECONDS)
+        warmup.load_kernels(seconds)
         compile_no_more()
     else:
         use_reference()

@@ -13,8 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on
+from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.importing.plan import ForeignExecutor
-from nnpa_network.program import AcceleratorStep, Array, Program
+from nnpa_network.program import AcceleratorStep, Array, Program, reads
 from nnpa_network.running.arrays import check_feed
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import ProgramRunner
@@ -67,6 +68,7 @@ class WorkerExecutor:
         steps = [step for step in program.steps if isinstance(step, AcceleratorStep)]
         self._calls = Counter(step.verb for step in steps)
         self._run_text = _text("run", self._key)
+        self._least_bytes = _largest_call(program)
         self._load()
         weakref.finalize(self, workers.freed.append, self._key).atexit = False
 
@@ -77,6 +79,7 @@ class WorkerExecutor:
         """
         feeds = [check_feed(port.name, port.dtype, port.shape, inputs)
                  for port in self.program.inputs]  # fmt: skip
+        self._workers.reserve(self._least_bytes)
         if observer is not None:
             with self._workers.runner.turn(go_on):
                 return self._run_observed(feeds, observer)
@@ -177,6 +180,19 @@ class WorkerExecutor:
             _log.warning("a worker answered what it was not asked for: %s", error)
             self._workers.close()
             raise StepFailed("", "host", 0, BROKEN) from error
+
+
+def _largest_call(program: Program) -> int:
+    """Return the bytes of the sticks of the call that has most of them: a run takes no less."""
+    sizes = {
+        number: getsize_ztensor(info.transformed_desc)
+        for number, info in program.tensors.items()
+        if number not in program.constants
+    }
+    steps = (step for step in program.steps if isinstance(step, AcceleratorStep))
+    return max(
+        (sum(sizes.get(number, 0) for number in {*reads(step)}) for step in steps), default=0
+    )
 
 
 def _text(

@@ -44,7 +44,10 @@ _SHAPES: Mapping[str, Mapping[str, Dims]] = {
     "lstm": {"input": _VECTOR, "h0": _VECTOR, "c0": _VECTOR, "weights": (1, 1, 64, 256),
              "biases": _GATES, "hidden_weights": (1, 1, 64, 256), "hidden_biases": _GATES},
 }  # fmt: skip
-_SCALARS = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
+_SPARSE: Mapping[str, Dims] = {
+    "input": _IMAGE, "kernel": (1, 1, 64, 64), "bias": _VECTOR,
+}  # fmt: skip
+_SCALARS = {"kernel_height": 2, "kernel_width": 2}
 _LIKELY = frozenset(("add", "relu", "matmul_op"))
 _FIRST_TRANSFORMS = 2
 _FIRST = _FIRST_TRANSFORMS + len(_LIKELY)  # steps before those for other services
@@ -144,6 +147,8 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
     yield from transforms[:_FIRST_TRANSFORMS]
     for function in functions:
         yield function.name, partial(_warm, guest, function)
+    yield "conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)
+    yield "reshape", partial(_warm_reshape, guest)
     yield from transforms[_FIRST_TRANSFORMS:]
 
 
@@ -153,17 +158,34 @@ def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
     pre = TensorDesc(layout, 0, kind, 1, 2, 2, width)
     tensor = Ztensor(pre, generate_transformed_desc(pre))
     allocate_sticks(guest, tensor, "warmup")
-    array = bytes(4 * width * size)
-    run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [array]})
+    data = bytes(4 * width * size)
+    for array in (data, bytearray(data)):  # of messages, and of runs of networks
+        run_function(guest, "transform_ztensor", {"ztensor": tensor, "data": [array]})
+        tensor.is_transformed = False
+    tensor.is_transformed = True
     run_function(guest, "transform_origtensor", {"ztensor": tensor})
     run_function(guest, "getrange_ztensor", {"ztensor": tensor})
 
 
-def _warm(guest: Guest, function: Function) -> None:
+def _warm_reshape(guest: Guest) -> None:
+    """Move rows between tensors of other dims."""
+    pre = TensorDesc(DataLayouts.ZDNN_NHWC, 0, DataTypes.FP32, 1, 4, 16, 64)
+    dest = Ztensor(pre, generate_transformed_desc(pre))
+    allocate_sticks(guest, dest, "warmup")
+    run_function(guest, "reshape_ztensor", {"src": _ones(guest, _MATRIX, "input"), "dest": dest})
+
+
+def _warm(
+    guest: Guest, function: Function, shapes: Mapping[str, Dims] | None = None, stride: int = 1
+) -> None:
     """Run one operation on ones, twice: weights are widened to be kept in their second use."""
-    inputs = {name: _ones(guest, function.name, name) for name in _inputs(function)}
+    shapes = _SHAPES.get(function.name, {}) if shapes is None else shapes
+    inputs = {
+        name: _ones(guest, shapes.get(name, _MATRIX), name, is_lstm=function.name == "lstm")
+        for name in _inputs(function)
+    }
     scalars = {
-        name: _SCALARS.get(name, 0)
+        name: stride if name.startswith("stride") else _SCALARS.get(name, 0)
         for name, parameter in function.parameters.items()
         if name not in function.tensors and parameter.default is parameter.empty
     }
@@ -185,13 +207,12 @@ def _inputs(function: Function) -> Iterator[str]:
     return (name for name in function.tensors if name not in function.outputs)
 
 
-def _ones(guest: Guest, function: str, name: str) -> Ztensor:
-    dims = _SHAPES.get(function, {}).get(name, _MATRIX)
+def _ones(guest: Guest, dims: Dims, name: str, *, is_lstm: bool = False) -> Ztensor:
     layout, fmt = DataLayouts.ZDNN_NHWC, DataFormats.ZDNN_FORMAT_4DFEATURE
     if name == "kernel":
         layout, fmt = DataLayouts.ZDNN_HWCK, DataFormats.ZDNN_FORMAT_4DKERNEL
     elif "weights" in name or "biases" in name:
-        layout = DataLayouts.ZDNN_FICO if function == "lstm" else DataLayouts.ZDNN_ZRH
+        layout = DataLayouts.ZDNN_FICO if is_lstm else DataLayouts.ZDNN_ZRH
     pre = TensorDesc(DataLayouts.ZDNN_NHWC, 0, DataTypes.FP32, *dims)
     tensor = Ztensor(pre, TensorDesc(layout, fmt, DataTypes.ZDNN_DLFLOAT16, *dims))
     allocate_sticks(guest, tensor, "warmup")

@@ -91,7 +91,7 @@ class Newcomers:
             room = min(self._limit, self._most - len(peers & let_in))
             newcomers = [connections[peer] for peer in peers - let_in]
             are_many |= 2 * len(newcomers) >= self._limit
-            excess += _excess(newcomers, max(0, room))
+            excess += _excess(newcomers, max(1, room))
         for newcomer in excess:
             with suppress(OSError), socket.socket(fileno=os.dup(newcomer.file)) as connection:
                 is_same = _look(connection, newcomer.file) == newcomer  # and not yet another one

@@ -334,9 +334,12 @@ def test_the_end_of_the_server_ends_its_workers() -> None:
 def test_sessions_do_not_share_workers(server: Running) -> None:
     """Each session has a process of its own."""
     clients = [Client(server.channel) for _ in range(2)]
+    pids = set[int]()
     for client in clients:
         assert client.create(small_models.dense()).network.name
-    assert len(leased(server)) == 2
+        assert leased(server) - pids
+        pids |= leased(server)
+    assert len(pids) == 2
     for client in clients:
         client.close()
     assert await_none(leased(server))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
-from nnpa_server.rpc.listening import MAX_CONNECTION_CALLS
+from nnpa_server.rpc.listening import FIRST_WINDOW, MAX_CONNECTION_CALLS, server_options
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, MAX_WATCHES
 
 from tests.server.conftest import CONFIG, OPTIONS, Running
@@ -38,7 +39,6 @@ WRITE_TENSOR = "/nnpa.zdnn.v1.AcceleratorService/WriteTensor"
 SERVER_LIVE = "/inference.GRPCInferenceService/ServerLive"
 CHECK = "/grpc.health.v1.Health/Check"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-FIRST_WINDOW = 4 << 20  # bytes of a stream that gRPC lets a client send at first
 PROMPT = 2.0  # seconds that a bystander's call may take
 ALICE = (("authorization", "Bearer secret"),)
 Start = Callable[..., Running]
@@ -337,6 +337,28 @@ def test_messages_that_never_end_are_not_taken(start: Start) -> None:
             assert call.send_all() <= FIRST_WINDOW
         finally:
             call.close()
+
+
+def test_no_window_grows_while_a_token_is_checked() -> None:
+    """However late a call is refused, what gRPC takes of its message stays the same."""
+
+    def refuse_late(_requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        time.sleep(0.5)
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "late")
+
+    service, method = EXECUTE.strip("/").split("/")
+    handlers = {method: grpc.stream_unary_rpc_method_handler(refuse_late)}
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool, options=server_options(CONFIG))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        call = Endless(address, EXECUTE)
+        try:
+            assert call.send_all() <= FIRST_WINDOW
+        finally:
+            call.close()
+            server.stop(0).wait()
 
 
 def test_calls_of_a_connection_are_bounded(start: Start) -> None:

@@ -14,6 +14,7 @@ from nnpa_server.config import OVERSIZE_BYTES, Config
 
 MAX_CONNECTION_CALLS = 1000  # of one connection at a time; its client keeps more to itself
 MAX_PENDING_CALLS = 20_000  # that Python has not taken; of more, gRPC cancels anybody's
+FIRST_WINDOW = 4 << 20  # bytes of a call that gRPC takes before anybody reads them
 _HANDSHAKE_TIMEOUT_MS = 10_000  # until a connection has said that it speaks HTTP/2
 
 
@@ -31,6 +32,8 @@ def server_options(config: Config) -> Sequence[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", 2 * config.max_accepted),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
+        ("grpc.http2.lookahead_bytes", FIRST_WINDOW),
+        ("grpc.http2.bdp_probe", 0),  # it widens the window, also for who waits for a token's check
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_connection_idle_ms", _milliseconds(max(60.0, config.limits.idle_timeout))),
         ("grpc.keepalive_time_ms", 60_000),

@@ -166,8 +166,8 @@ def test_calls_on_the_event_loop_are_bounded(start: Start) -> None:
         calls = [live.future(nothing()) for _ in range(most + 5)]
         codes = Counter(map(code_of, calls))
         assert codes.keys() == {CODE.CANCELLED, CODE.RESOURCE_EXHAUSTED}
-        assert most <= codes[CODE.CANCELLED] <= most + 1  # grpcio 1.76 lets one more in
-        live(iter([b""]), timeout=PATIENCE)
+        assert most <= codes[CODE.CANCELLED] <= most + 2  # grpcio 1.76 lets two more in
+        wait_until(lambda: code_of(live.future(iter([b""]))) is CODE.OK)
 
 
 def test_streams_without_a_token_are_bounded(start: Start) -> None:

@@ -445,10 +445,9 @@ def test_who_waits_for_a_start_may_leave() -> None:
     """A client that goes while its worker starts is let go at once; the worker is a spare."""
     pool = Pool(PROGRAM, {})
     try:
-        begin_time = time.monotonic()
         with pytest.raises(InterruptedError):
             pool.lease(give_up_after(0.0))
-        assert time.monotonic() - begin_time < 0.1
+        assert not pool.spares  # nobody waited until it had started
         deadline = time.monotonic() + 30
         while not pool.spares and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -46,6 +46,13 @@ class Port:
     symbols: tuple[str, ...] = ()
 
 
+def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Tell whether a shape is the declared one, in which -1 is any size."""
+    return len(shape) == len(declared) and all(
+        size >= 0 and dim in (-1, size) for size, dim in zip(shape, declared, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
     """An array on the host; -1 in `shape` is a dim known only at run time."""

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nnpa_network.program import ModelRefused, Port
+from nnpa_network.program import ModelRefused, Port, fits
 
 
 def concrete_shapes(
@@ -14,16 +14,11 @@ def concrete_shapes(
     concrete: list[tuple[int, ...]] = []
     for port in inputs:
         shape = shapes.get(port.name)
-        if shape is not None and not _fits(shape, port.shape):
+        if shape is not None and not fits(shape, port.shape):
             expected = f"expected {list(port.shape)}"
             raise ModelRefused(f"input {port.name}: got shape {list(shape)}, {expected}")
         concrete.append(_filled(port, shape, sizes))
     return tuple(concrete)
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    same = (dim in (-1, size) for size, dim in zip(shape, expected, strict=False))
-    return len(shape) == len(expected) and all(same) and all(size >= 0 for size in shape)
 
 
 def _filled(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import ml_dtypes
 import numpy as np
 
-from nnpa_network.program import Array, DType, ModelRefused
+from nnpa_network.program import Array, DType, ModelRefused, fits
 
 
 def check_feed(
@@ -18,10 +18,7 @@ def check_feed(
     array = np.asarray(feeds[name])
     if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
         return array
-    fits = len(array.shape) == len(shape) and all(
-        dim in (-1, size) for dim, size in zip(shape, array.shape, strict=False)
-    )
-    if array.dtype != dtype or not fits:
+    if array.dtype != dtype or not fits(array.shape, shape):
         got, expected = f"{array.dtype} {list(array.shape)}", f"{dtype} {list(shape)}"
         raise ModelRefused(f"input {name}: got {got}, expected {expected}")
     return np.ascontiguousarray(array).reshape(array.shape)

@@ -11,7 +11,7 @@ from typing import TypedDict
 from nnpa_emulator.arith import OperandViolation, RangeViolation, ViolatingElement
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.status import Status
-from nnpa_network.program import Array, Port, Program
+from nnpa_network.program import Array, Port, Program, fits
 from nnpa_network.running.results import Result, Violation
 
 from nnpa_server.network.program_codec import NotProgram, pack, unpack
@@ -112,10 +112,7 @@ def decode_result(
 
 
 def _require_fit(port: Port, array: Array) -> None:
-    fits = len(array.shape) == len(port.shape) and all(
-        dim in (-1, size) for size, dim in zip(array.shape, port.shape, strict=True)
-    )
-    if array.dtype != port.dtype or not fits:
+    if array.dtype != port.dtype or not fits(array.shape, port.shape):
         raise NotProgram(f"output {port.name}: {array.dtype} {list(array.shape)}")
 
 

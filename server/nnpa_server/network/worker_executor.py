@@ -15,7 +15,7 @@ from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.ztensor import getsize_ztensor
 from nnpa_network.importing.plan import ForeignExecutor
-from nnpa_network.program import AcceleratorStep, Array, Program, reads
+from nnpa_network.program import AcceleratorStep, Array, Program, fits, reads
 from nnpa_network.running.arrays import check_feed
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.executor import ProgramRunner
@@ -107,9 +107,8 @@ class WorkerExecutor:
             arrays = unpack(answer.arrays, json.loads(answer.text)["texts"])
             for array in arrays[:1]:
                 read_type(array.dtype.name, "value")
-                if not any(
-                    _fits(array.shape, place.shape) for place in self.program.places.get(name, ())
-                ):
+                places = self.program.places.get(name, ())
+                if not any(fits(array.shape, place.shape) for place in places):
                     raise NotProgram(f"a value of shape {array.shape}")
                 return array
             return None
@@ -199,9 +198,3 @@ def _text(
     verb: str, key: str, texts: Mapping[str, list[int]] | None = None, name: str = ""
 ) -> bytes:
     return json.dumps(RunJob(verb=verb, key=key, texts=dict(texts or {}), name=name)).encode()
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        dim in (-1, size) for size, dim in zip(shape, declared, strict=True)
-    )

@@ -8,9 +8,10 @@ begins with a byte that says whether the model was refused.
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from nnpa_emulator import Guest, Machine
@@ -29,27 +30,14 @@ DONE, REFUSED = b"\x00", b"\x01"
 _MAX_PLANS = 4
 
 
-class Queried(TypedDict):
-    """A `QueryResult` as JSON has it."""
-
-    functions: int
-    parmblk_formats: int
-    data_types: int
-    layout_formats: int
-    max_dim_idx_size: int
-    max_tensor_size: int
-    conversions: int
-    max_dims: list[int]
-
-
 class GuestFacts(TypedDict):
     """A guest as JSON has it."""
 
     name: str
     title: str
     vector_nnp: bool
-    qaf: Queried
-    cached: Queried
+    qaf: dict[str, Any]
+    cached: dict[str, Any]
     library: str
     numerics: Literal["exact", "jitter"]
     jitter_seed: int
@@ -99,8 +87,8 @@ def guest_facts(guest: Guest) -> GuestFacts:
         name=guest.machine.name,
         title=guest.machine.title,
         vector_nnp=guest.machine.vector_nnp,
-        qaf=_queried(guest.machine.qaf),
-        cached=_queried(guest.cached),
+        qaf=asdict(guest.machine.qaf),
+        cached=asdict(guest.cached),
         library=guest.library,
         numerics=guest.numerics,
         jitter_seed=guest.jitter_seed,
@@ -111,19 +99,6 @@ def guest_facts(guest: Guest) -> GuestFacts:
 def refusal_facts(refused: ModelRefused) -> bytes:
     """Return a refusal as JSON."""
     return json.dumps({"reason": refused.reason, "node": refused.node}).encode()
-
-
-def _queried(qaf: QueryResult) -> Queried:
-    return Queried(
-        functions=qaf.functions,
-        parmblk_formats=qaf.parmblk_formats,
-        data_types=qaf.data_types,
-        layout_formats=qaf.layout_formats,
-        max_dim_idx_size=qaf.max_dim_idx_size,
-        max_tensor_size=qaf.max_tensor_size,
-        conversions=qaf.conversions,
-        max_dims=list(qaf.max_dims),
-    )
 
 
 def make_guest(facts: GuestFacts) -> Guest:
@@ -140,18 +115,8 @@ def make_guest(facts: GuestFacts) -> Guest:
     return guest
 
 
-def _query_result(facts: Queried) -> QueryResult:
-    dim4, dim3, dim2, dim1 = facts["max_dims"]
-    return QueryResult(
-        facts["functions"],
-        facts["parmblk_formats"],
-        facts["data_types"],
-        facts["layout_formats"],
-        facts["max_dim_idx_size"],
-        facts["max_tensor_size"],
-        facts["conversions"],
-        (dim4, dim3, dim2, dim1),
-    )
+def _query_result(facts: Mapping[str, Any]) -> QueryResult:
+    return QueryResult(**{**facts, "max_dims": tuple(facts["max_dims"])})
 
 
 class Compiler:

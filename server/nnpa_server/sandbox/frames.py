@@ -24,6 +24,8 @@ HEADER: Final = struct.Struct("<4sIIQ")  # magic, kind, length of the body, a si
 MAX_BODY: Final = 64 << 20
 MAX_ARRAYS: Final = 200_000
 MAX_DIMS: Final = 32
+OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
+"""Sizes that a FAILED frame has."""
 _MAGIC = b"nnpw"
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<BBQ")  # arrays; type, dims, place
 _ALIGNMENT = 64

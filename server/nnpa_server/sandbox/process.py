@@ -24,6 +24,7 @@ import numpy as np
 
 from nnpa_server.sandbox.frames import (
     HEADER,
+    OUT_OF_MEMORY,
     Array,
     Frame,
     Kind,
@@ -43,7 +44,6 @@ _LOOK_SECONDS = 0.02  # between looks at deadline, caller and memory while a job
 _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
 _SLACK_BYTES = 64 << 20  # code that is touched for the first time is resident, and no job's data
 _HIGHEST = 1 << 62
-OUT_OF_MEMORY = 1  # source: nnpa_server.sandbox.worker
 
 
 class Why(StrEnum):

@@ -20,6 +20,8 @@ import numpy as np
 from nnpa_server.sandbox.confinement import confine, die_with
 from nnpa_server.sandbox.frames import (
     HEADER,
+    OTHER_FAILURE,
+    OUT_OF_MEMORY,
     Array,
     Frame,
     Kind,
@@ -37,7 +39,6 @@ Handler: TypeAlias = Callable[[Message], Message]
 """Answers a job, whose arrays are valid until it returns; an exception fails the job."""
 _MAX_FAILURE = 500
 _NICENESS = 5  # what the server does itself goes first, and workers that start
-OUT_OF_MEMORY, OTHER_FAILURE = 1, 2
 
 
 class Channel:

@@ -408,12 +408,17 @@ def use(owner: Owner) -> None:
     plan.weights()
 
 
-@pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("honest", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "honest"),
+    [
+        (name, honest)
+        for name in CHANGES
+        for honest in range(3)
+        if (name, honest) != ("another model", 2)  # weights name no input
+    ],
+)
 def test_a_worker_that_was_taken_over(name: str, honest: int) -> None:
     """Whatever is answered at whatever step, the model is refused with a bounded text."""
-    if honest == 2 and name == "another model":
-        pytest.skip("weights name no input")
     answers = 0
 
     def change(message: Message) -> Message:

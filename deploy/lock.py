@@ -96,11 +96,11 @@ def hashes(package: Package) -> list[str]:
         for machine in MACHINES:
             if not applies(package, python, machine):
                 continue
-            taken = tags(python, machine)
+            supported = tags(python, machine)
             digests = {
                 wheel["hashes"]["sha256"]
                 for wheel in package["wheels"]
-                if taken & parse_wheel_filename(wheel_name(wheel))[3]
+                if supported & parse_wheel_filename(wheel_name(wheel))[3]
             }
             if not digests:
                 raise SystemExit(f"{package['name']} has no wheel for {python}, {machine}")

@@ -144,14 +144,14 @@ def _silence(newcomer: _Connection) -> int:
 
 def _look(connection: socket.socket, file: int) -> _Connection:
     """Return what is known of a connection; raise OSError where it is none of TCP."""
-    own, other = connection.getsockname(), connection.getpeername()
-    if not isinstance(other, tuple):
+    local, remote = connection.getsockname(), connection.getpeername()
+    if not isinstance(remote, tuple):
         raise OSError("a Unix socket")
-    host, port, *rest = other
+    host, port, *rest = remote
     host = host.removeprefix("::ffff:")
     if ":" not in host:
-        return _Connection(f"ipv4:{host}:{port}", socket.inet_aton(host), own[1], file)
+        return _Connection(f"ipv4:{host}:{port}", socket.inet_aton(host), local[1], file)
     scope = f"%{rest[1]}" if rest[1] else ""
     name = quote(f"[{host}{scope}]", safe=":")
     network = socket.inet_pton(socket.AF_INET6, host)[:8]
-    return _Connection(f"ipv6:{name}:{port}", network, own[1], file)
+    return _Connection(f"ipv6:{name}:{port}", network, local[1], file)

@@ -116,7 +116,8 @@ def make_guest(facts: GuestFacts) -> Guest:
 
 
 def _query_result(facts: Mapping[str, Any]) -> QueryResult:
-    return QueryResult(**{**facts, "max_dims": tuple(facts["max_dims"])})
+    fields: dict[str, Any] = {**facts, "max_dims": tuple(facts["max_dims"])}
+    return QueryResult(**fields)
 
 
 class Compiler:

@@ -8,7 +8,7 @@ Measured with eight clients and a model of one addition: 1.3 to 1.5 times the re
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -23,7 +23,8 @@ from nnpa_server.sessions.cancellation import Metadata
 
 AioContext: TypeAlias = Any
 """grpc.aio.ServicerContext, whose stubs leave half of it out."""
-_END_OF_STREAM = object()
+_aio: Any = grpc.aio
+_END_OF_STREAM: object = _aio.EOF
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until the loop has ended
 
 
@@ -99,10 +100,10 @@ class InferenceListener:
         return grpc.stream_unary_rpc_method_handler(unary, *codec)
 
     def _unary(self, behaviour: Behaviour, infers: bool) -> Behaviour:
-        async def answer(requests: AsyncIterator[object], context: AioContext) -> object:
+        async def answer(_requests: object, context: AioContext) -> object:
             thread_context = _Context(context, self._loop)
             try:
-                request = await self._only(requests, context)
+                request = await self._only(context)
                 message = iter(() if request is _END_OF_STREAM else (request,))
                 if infers and isinstance(request, InferRequest) and self._quick(request):
                     return behaviour(message, thread_context)
@@ -115,22 +116,22 @@ class InferenceListener:
 
         return answer
 
-    async def _only(self, requests: AsyncIterator[object], context: AioContext) -> object:
+    async def _only(self, context: AioContext) -> object:
         """Return the message of a unary call; none is read for who may not come in."""
         if not self._may_enter(context.invocation_metadata()):
             return _END_OF_STREAM
         try:
             async with asyncio.timeout(self._message_timeout):
-                return await anext(aiter(requests), _END_OF_STREAM)
+                return await context.read()  # faster than the iterator: a fifth for 2 MiB
         except TimeoutError:
             raise _Aborted(grpc.StatusCode.CANCELLED, "the message did not come") from None
 
     def _stream(self, behaviour: StreamBehaviour) -> Behaviour:
-        async def answer(requests: AsyncIterator[object], context: AioContext) -> None:
+        async def answer(_requests: object, context: AioContext) -> None:
             thread_context = _Context(context, self._loop)
 
             def work() -> None:
-                for response in behaviour(thread_context.each(requests), thread_context):
+                for response in behaviour(thread_context.each(), thread_context):
                     thread_context.wait(context.write(response))
 
             try:
@@ -202,8 +203,7 @@ class _Context:
         except (CancelledError, asyncio.CancelledError) as error:
             raise grpc.RpcError("the call was cancelled") from error
 
-    def each(self, requests: AsyncIterator[object]) -> Generator[object]:
+    def each(self) -> Generator[object]:
         """Yield the requests of a stream as they arrive."""
-        messages = requests.__aiter__()
-        while (message := self.wait(anext(messages, _END_OF_STREAM))) is not _END_OF_STREAM:
+        while (message := self.wait(self._context.read())) is not _END_OF_STREAM:
             yield message

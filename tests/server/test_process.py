@@ -337,17 +337,24 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_private_server_ends_when_its_input_closes(tmp_path: Path) -> None:
-    """A pipe as standard input that is closed ends the server too."""
-    command = [sys.executable, "-m", "nnpa_server", *ANY_PORT, "--exit-with-parent"]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_private_server_ends_when_its_input_closes(tmp_path: Path, is_asked: bool) -> None:
+    """A pipe as standard input that is closed ends the server too, and does not hurry its end."""
+    listen = ("--listen", f"unix:{tmp_path}/nnpa.sock")
+    command = [sys.executable, "-m", "nnpa_server", *listen, "--exit-with-parent"]
+    log = tmp_path / "log"
+    with log.open("wb") as lines, subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=lines
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdin is not None
         process.stdout.readline()
+        if is_asked:
+            process.terminate()
         process.stdin.close()
         assert process.wait(PATIENCE) == 0
+    assert "all calls finished" in log.read_text()
+    assert list(tmp_path.iterdir()) == [log], "both of its sockets are gone"
 
 
 def test_access_log_has_one_line_per_call_and_no_names(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from types import FrameType
 
 from nnpa_server.logs import flush
 
+PARENT_ENDED = 255
+"""What `Signals.wait` returns for the parent's end; no signal has this number."""
 _OVERTIME = 0.6  # seconds beyond --drain-timeout until the process ends, whatever still runs
 _LAST_WORDS = 0.35  # seconds that this may take, the log's included; then C ends it
 _QUIET = 0.1  # seconds without a call, after which clients have heard that the server drains
@@ -42,7 +44,7 @@ class Signals:
             signal.signal(number, _noted)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the number of the next signal when it has come, 0 where none comes in time."""
+        """Return the next signal's number, or PARENT_ENDED; 0 where nothing comes in time."""
         self._receiver.settimeout(timeout)
         try:
             return self._receiver.recv(1)[0]
@@ -50,7 +52,7 @@ class Signals:
             return 0
 
     def watch_parent(self) -> None:
-        """Have SIGTERM come when the process that started this one ends, however it ends.
+        """Have PARENT_ENDED come when the process that started this one ends, however it ends.
 
         A standard input that is a pipe counts too: the parent's end of it closes with the parent,
         also in the moments before this process could look for its parent.
@@ -68,7 +70,7 @@ class Signals:
                 ready, _, _ = select.select(watched, (), (), 0.5)
                 if ready and (ready != [0] or not os.read(0, 4096)):
                     break
-            self._sender.send(bytes([signal.SIGTERM]))
+            self._sender.send(bytes([PARENT_ENDED]))
 
         threading.Thread(target=wait, name="parent", daemon=True).start()
 
@@ -83,13 +85,14 @@ def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
 def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[], object]) -> None:
     """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
 
+    The parent's end is no reason to hurry: parents close their end of a pipe when they have asked.
     `last_words` writes what is not in the log yet. Should a thread keep the interpreter's lock so
     long, C ends the process.
     """
     until = time.monotonic() + drain_timeout + _OVERTIME
 
     def watch() -> None:
-        while signals.wait(max(1e-3, until - time.monotonic())) == signal.SIGHUP:
+        while signals.wait(max(1e-3, until - time.monotonic())) in (signal.SIGHUP, PARENT_ENDED):
             pass
         _log.warning("ended at once, calls were cut off")
         last_words()

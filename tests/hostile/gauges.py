@@ -36,11 +36,11 @@ def _sum(pid: int, measure: Callable[[psutil.Process], int]) -> int:
     return total
 
 
-def _proportional_bytes(process: psutil.Process) -> int:
-    for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return 0
+def _resident_bytes(process: psutil.Process, *kinds: str) -> int:
+    """Return the proportional set size of some kinds of pages. Source: Linux, proc.rst."""
+    lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines[1:])
+    return sum(int(fields.get(kind, "0").split()[0]) << 10 for kind in kinds)  # none of a zombie
 
 
 def _shared_objects(process: psutil.Process) -> int:
@@ -50,13 +50,16 @@ def _shared_objects(process: psutil.Process) -> int:
 
 def memory(pid: int) -> int:
     """Return the resident bytes of a family; a page of several counts once."""
-    return _sum(pid, _proportional_bytes)
+    return _sum(pid, lambda process: _resident_bytes(process, "Pss"))
 
 
 def own_memory(pid: int) -> int:
-    """Return the resident bytes of a process without what it started."""
+    """Return the resident bytes of a process without what it started, and without files' pages.
+
+    Its share of these depends on how many workers map the same libraries at the moment.
+    """
     with suppress(psutil.Error, OSError):
-        return _proportional_bytes(psutil.Process(pid))
+        return _resident_bytes(psutil.Process(pid), "Pss_Anon", "Pss_Shmem")
     return 0
 
 

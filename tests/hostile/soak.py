@@ -37,7 +37,7 @@ MAX_FAILURES = 20
 class Sample:
     """A few seconds of a run: gauges in the end; calls, failures, and quantiles in milliseconds.
 
-    `own_memory` is that of the server alone, `memory` with its workers.
+    `own_memory` is that of the server alone, without files' pages; `memory` is with its workers.
     """
 
     seconds: float

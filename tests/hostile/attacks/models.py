@@ -16,13 +16,13 @@ from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
 
 from tests.hostile import models
 from tests.hostile.calls import ACCELERATOR, NETWORK, Answer, Caller
-from tests.hostile.gauges import runnable
+from tests.hostile.gauges import runnable, wait_until_quiet
 from tests.hostile.lists import large_product
 from tests.hostile.scene import BYSTANDER, Scene, row
 
 COMPILE_SECONDS, RUN_SECONDS = 8.0, 8.0
 BUSY_THREADS = 0.5
-BEGIN_SECONDS, STOP_SECONDS = 8.0, 8.0
+BEGIN_SECONDS, STOP_SECONDS, QUIET_SECONDS = 8.0, 8.0, 8.0
 """A worker that is started to spare runs for some seconds, too; what is stopped, for a minute."""
 LOAD_SECONDS = 10.0
 
@@ -233,6 +233,7 @@ def _crowd(
 def _must_stop(scene: Scene, begin: Callable[[], object], stop: Callable[[], object]) -> None:
     """What runs must have a thread that runs, and must not any more after it was stopped."""
     pid = scene.server.pid
+    wait_until_quiet(pid, QUIET_SECONDS, share=BUSY_THREADS)
     idle = before = runnable(pid, 1.0)
     with suppress(Exception), scene.in_background(begin):
         scene.stay(1.5)

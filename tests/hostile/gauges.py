@@ -40,7 +40,9 @@ def _resident_bytes(process: psutil.Process, *kinds: str) -> int:
     """Return the proportional set size of some kinds of pages. Source: Linux, proc.rst."""
     lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines[1:])
-    return sum(int(fields.get(kind, "0").split()[0]) << 10 for kind in kinds)  # none of a zombie
+    if not fields:  # a zombie
+        return 0
+    return sum(int(fields[kind].split()[0]) << 10 for kind in kinds)
 
 
 def _shared_objects(process: psutil.Process) -> int:

@@ -63,7 +63,7 @@ final class PrivateServer implements AutoCloseable {
   }
 
   private static void remove(Path folder) throws IOException {
-    for (String name : List.of("server.log", "nnpa.sock")) {
+    for (String name : List.of("server.log", "nnpa.sock", "nnpa.sock.plain")) {
       Files.deleteIfExists(folder.resolve(name));
     }
     Files.delete(folder);
@@ -80,7 +80,7 @@ final class PrivateServer implements AutoCloseable {
     process.destroy();
     try {
       if (!process.waitFor(STOP_SECONDS, TimeUnit.SECONDS)) {
-        process.destroyForcibly();
+        process.destroyForcibly().waitFor();
       }
       remove(folder);
     } catch (InterruptedException error) {

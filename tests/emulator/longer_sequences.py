@@ -19,6 +19,7 @@ from nnpa_emulator.ztensor import TensorDesc, Ztensor, padded, stick_bytes
 from tests.emulator.library_sequences import Arguments, Issuer, Memory, Operand, operand
 
 _OK, _VIOLATED = Status.ZDNN_OK, Status.ZDNN_ELEMENT_RANGE_VIOLATION
+_MAX_WORK = 1 << 30
 _LSTM_TENSORS = ("h0", "c0", "weights", "biases", "hidden_weights", "hidden_biases")
 
 
@@ -27,8 +28,10 @@ def _desc(*dims: int) -> TensorDesc:
 
 
 def _work(*dims: int) -> Operand:
+    """Return a work area; one that no instruction can take has no memory."""
     desc = _desc(*dims)
-    return Operand(desc, np.zeros(stick_bytes(desc), np.uint8))
+    size = stick_bytes(desc)
+    return Operand(desc, np.zeros(size, np.uint8) if size < _MAX_WORK else None)
 
 
 def _half(tensor: Ztensor, half: int) -> Operand:

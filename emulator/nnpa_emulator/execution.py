@@ -15,7 +15,7 @@ of conditions is our reading (see the fidelity contract). Condition codes 2 and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,13 +46,15 @@ _RESPONSE_SHIFT, _FLAGS_SHIFT = 48, 32
 class Completion:
     """How an instruction ended: general register 0, and the condition code.
 
-    `stored` goes to the beginning of the parameter block; `refusal` explains condition code 1.
+    `stored` goes to the beginning of the parameter block; `written` are the outputs with how many
+    bytes of each were stored; `refusal` explains condition code 1.
     """
 
     general_register_0: int
     condition_code: int = 0
     stored: bytes = b""
     refusal: Refusal | None = None
+    written: Mapping[Role, int] = field(default_factory=dict[Role, int])
 
     @property
     def response_code(self) -> int:
@@ -106,8 +108,9 @@ def _execute(
         )  # fmt: skip
     if code == FunctionCode.NNPA_QAF:
         return Completion(low, stored=guest.machine.qaf.block())
-    violated = _compute(guest, code, decode_block(block), storage)
-    return Completion((RANGE_VIOLATION << _FLAGS_SHIFT if violated else 0) | low)
+    violated, written = _compute(guest, code, decode_block(block), storage)
+    flags = RANGE_VIOLATION << _FLAGS_SHIFT if violated else 0
+    return Completion(flags | low, written=written)
 
 
 def _require_function(guest: Guest, code: int) -> None:
@@ -121,8 +124,8 @@ def _require_function(guest: Guest, code: int) -> None:
 
 def _compute(
     guest: Guest, code: int, block: ParameterBlock, storage: Mapping[Role, Memory]
-) -> bool:
-    """Check and compute; tell whether a non-numeric value was used or stored."""
+) -> tuple[bool, Mapping[Role, int]]:
+    """Check and compute; tell whether a non-numeric value was used or stored, and what is where."""
     operands = {role: _operand(desc, storage.get(role)) for role, desc in block.descriptors.items()}
     leading = (*(operands[role] for role in INPUTS), operands[Role.OUTPUT_1])
     function = None
@@ -142,10 +145,12 @@ def _compute(
     if function.operation.save_area:
         _require_save_area(block.save_area, storage)
     violated: bool = _run(guest, function, arguments)
+    written = dict[Role, int]()
     for name in function.outputs:
-        desc = arguments[name].transformed_desc
-        storage[roles[name]][: operand_bytes(desc)] = _swapped(arguments[name].sticks, desc)
-    return violated
+        desc, role = arguments[name].transformed_desc, roles[name]
+        written[role] = operand_bytes(desc)
+        storage[role][: written[role]] = _swapped(arguments[name].sticks, desc)
+    return violated, written
 
 
 def _parameters(

@@ -31,6 +31,8 @@ PUBLISHED = "nnpa/oip/open_inference_grpc"
 HEADER = '# SPDX-License-Identifier: Apache-2.0\n"""{}"""\n'
 DOCSTRINGS = {
     "nnpa": "Generated wire code of nnpa: protocol buffers and gRPC stubs, one package per API.",
+    "nnpa/instruction": "The NNPA instruction on the wire, by version.",
+    "nnpa/instruction/v1": "The NNPA instruction on the wire, version 1.",
     "nnpa/mli": "The embARC MLI API of the wire, by version.",
     "nnpa/mli/v1": "embARC MLI on the wire, version 1.",
     "nnpa/network": "Hosted networks on the wire, by version.",

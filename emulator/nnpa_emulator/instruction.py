@@ -20,7 +20,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     TensorDesc,
     Ztensor,
-    stick_bytes,
+    operand_bytes,
 )
 
 Argument: TypeAlias = Any
@@ -112,7 +112,7 @@ def require_operands(
     for name in operation.tensors:
         _require_dims(qaf, name, arguments[name].transformed_desc)
     for name in operation.tensors:
-        size = stick_bytes(arguments[name].transformed_desc)
+        size = operand_bytes(arguments[name].transformed_desc)
         if size > qaf.max_tensor_size:
             limit = f"at most {qaf.max_tensor_size} bytes"
             raise response(0x0013, f"{name} size", size, limit, "pipeline_c7")
@@ -163,7 +163,7 @@ def _require_dims(qaf: QueryResult, name: str, desc: TensorDesc) -> None:
 
 def require_storage(name: str, tensor: Ztensor, size: int | None = None) -> None:
     """End the program with an access exception where a buffer ends before the tensor, or `size`."""
-    needed = stick_bytes(tensor.transformed_desc) if size is None else size
+    needed = operand_bytes(tensor.transformed_desc) if size is None else size
     stored = 0 if tensor.buffer is None else tensor.buffer.nbytes
     if stored < needed:
         limit = f"at least {needed} bytes"

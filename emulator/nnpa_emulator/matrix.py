@@ -152,6 +152,12 @@ def respond_combination(label: str, *tensors: Ztensor) -> bool:
     return quantized
 
 
+def is_quantized(*tensors: Ztensor) -> bool:
+    """Tell whether types and formats of input_a, input_b, input_c, output are quantized ones."""
+    descs = [tensor.transformed_desc for tensor in tensors]
+    return tuple((desc.type, desc.format) for desc in descs) in _COMBINATIONS[1:]
+
+
 def _matrix_like(model: Ztensor, rows: int, columns: int) -> tuple[Descriptors, ...]:
     """Describe a result with the stacks of `model` and its own rows and columns."""
     pre, desc = model.pre_transformed_desc, model.transformed_desc

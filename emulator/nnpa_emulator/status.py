@@ -175,22 +175,25 @@ class Refused(Exception):
         super().__init__(str(self.refusal))
 
 
-CheckKind: TypeAlias = Literal["data", "access", "operation"]
+CheckKind: TypeAlias = Literal["data", "access", "operation", "specification"]
 
 
 class ProgramCheck(Exception):
     """The machine would end the program.
 
     `kind` is "data" (SIGILL on Linux: operands that contradict each other), "access" (SIGSEGV: no
-    storage behind an operand) or "operation" (SIGILL: the machine has no such instruction).
+    storage behind an operand), "operation" (SIGILL: the machine has no such instruction) or
+    "specification" (SIGILL: the parameter block is not on a doubleword boundary). `address` is that
+    of the first byte without storage, where addresses are known.
 
     Source: zDNN API Reference 1.2.0, "Runtime Environment Variables" (prechecks exist to debug
     "hardware exceptions that otherwise would result in abnormal program termination").
     """
 
-    def __init__(self, kind: CheckKind, refusal: Refusal) -> None:
+    def __init__(self, kind: CheckKind, refusal: Refusal, address: int = 0) -> None:
         self.kind: CheckKind = kind
         self.refusal = refusal
+        self.address = address
         super().__init__(f"{kind} exception: {refusal}")
 
 

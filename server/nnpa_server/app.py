@@ -20,7 +20,7 @@ from nnpa.zdnn.v1.trace_pb2_grpc import add_TraceServiceServicer_to_server
 from nnpa_emulator import widened
 from nnpa_emulator.kernels import use_reference
 
-from nnpa_server import mli, network, open_inference
+from nnpa_server import instruction, mli, network, open_inference
 from nnpa_server.accelerator import (
     SERVICE,
     TRACE_SERVICE,
@@ -31,6 +31,7 @@ from nnpa_server.accelerator import (
 )
 from nnpa_server.config import Config, is_local
 from nnpa_server.errors import CallRefused
+from nnpa_server.instruction import InstructionService
 from nnpa_server.logs import flush
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.open_inference.saved_models import SavedModels, StateInvalid
@@ -56,10 +57,11 @@ if TYPE_CHECKING:
     from nnpa_server.rpc.prometheus import Exposition
 
 _log = logging.getLogger("nnpa.server")
-_HEALTHY = (SERVICE, TRACE_SERVICE, mli.SERVICE, network.SERVICE, "")
+_HEALTHY = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE, "")
 _REFLECTED = (
     SERVICE,
     TRACE_SERVICE,
+    instruction.SERVICE,
     mli.SERVICE,
     network.SERVICE,
     open_inference.SERVICE,
@@ -102,17 +104,22 @@ class Server:
         self._grpc = grpc.server(
             self._pool, interceptors=[self.interceptor], options=server_options(config)
         )
+        objects = ObjectAccess.of(config)
         self.accelerator = AcceleratorService(
-            self.store,
-            ObjectAccess.of(config),
-            config.allow_faults,
-            shortcuts=config.shortcuts,
+            self.store, objects, config.allow_faults, shortcuts=config.shortcuts
         )
         add_to(self._grpc, self.accelerator)
+        instructions = InstructionService(self.store, objects is not None)
+        instruction.add_to(self._grpc, instructions)
+        conversations = {
+            f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),
+            instruction.STREAM: instruction.conversation_of(instructions),
+        }
         self.plain = PlainListener(
-            self.interceptor.around_conversation(
-                f"/{SERVICE}/ExecuteStream", conversation_of(self.accelerator)
-            ),
+            {
+                method: self.interceptor.around_conversation(method, conversation)
+                for method, conversation in conversations.items()
+            },
             config.max_plain_sockets,
             config.limits.max_message,
             config.limits.idle_timeout,

@@ -165,7 +165,7 @@ _STACKED = _define(FunctionCode.NNPA_MATMUL_OP, FORMAT_0)
 _BCAST23 = _define(FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_0)
 _BCAST23_COMPARING = _define(FunctionCode.NNPA_MATMUL_OP_BCAST23, FORMAT_1)
 _BCAST1 = _define(FunctionCode.NNPA_MATMUL_OP_BCAST1, FORMAT_1)
-_TRANSPOSING = {
+TRANSPOSING = {
     code: _define(code, FORMAT_1, transposing=True)
     for code in (
         FunctionCode.NNPA_MATMUL_OP,
@@ -265,7 +265,7 @@ def matmul_transpose_op(
     function is in 1.1.0); the order of checks is the zDNN library's.
     """
     return issue(
-        _TRANSPOSING[select(input_a, input_b)], call,
+        TRANSPOSING[select(input_a, input_b)], call,
         input_a=input_a, input_b=input_b, input_c=input_c,
         transpose_a=bool(transpose_a), transpose_b=bool(transpose_b),
         op_type=op_type, output=output,
@@ -274,5 +274,5 @@ def matmul_transpose_op(
 
 FUNCTIONS["matmul_transpose_op"] = replace(
     FUNCTIONS["matmul_transpose_op"],
-    operation=_TRANSPOSING[FunctionCode.NNPA_MATMUL_OP],
+    operation=TRANSPOSING[FunctionCode.NNPA_MATMUL_OP],
 )

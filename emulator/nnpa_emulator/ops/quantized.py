@@ -217,7 +217,7 @@ def _store(
 _UNRULED: dict[str, OperandRule | None] = dict.fromkeys(
     ("input_a", "input_b", "input_c", "output"), None
 )
-_OPERATIONS: dict[FunctionCode, Operation] = {
+OPERATIONS: dict[FunctionCode, Operation] = {
     code: define(
         _compute,
         code,
@@ -361,7 +361,7 @@ def quantized_matmul_op(
         if not adding and Single(Single(scales.sa * scales.sb) / scales.sc) < 0:
             op_type = _MIRRORED.get(op_type, op_type)
         outcome = issue(
-            _OPERATIONS[code], Call(call.guest, alignment),
+            OPERATIONS[code], Call(call.guest, alignment),
             input_a=input_a, input_b=input_b, input_c=bias, op_type=op_type,
             **_parameters(call.guest, scales, adding, on_the_fly),
             clip_min=clip_min if on_the_fly else 0, clip_max=clip_max if on_the_fly else 0,

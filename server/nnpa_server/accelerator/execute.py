@@ -224,7 +224,7 @@ def answer(outcome: Outcome) -> Result:
     status = int(outcome.status)
     result = Result(zdnn_status=status, status_message=_message(status))
     if outcome.refusal is not None:
-        result.refusal.CopyFrom(_refusal(outcome.refusal))
+        result.refusal.CopyFrom(describe_refusal(outcome.refusal))
     if outcome.violation is not None:
         result.range_violation.CopyFrom(_violation(outcome.violation))
     if outcome.fp_flags:
@@ -248,7 +248,8 @@ def _put_value(result: Result, value: Value) -> None:
             pass  # an array travels apart
 
 
-def _refusal(refusal: Refusal) -> status_pb2.Refusal:
+def describe_refusal(refusal: Refusal) -> status_pb2.Refusal:
+    """Return the message of why a call was refused."""
     return status_pb2.Refusal(
         field=refusal.field,
         value=refusal.value,

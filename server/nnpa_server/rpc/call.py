@@ -13,8 +13,10 @@ from nnpa_server.sessions.cancellation import Context, Metadata
 from nnpa_server.sessions.tokens import Token
 
 REQUEST_ID = "x-request-id"
+SESSION = "nnpa-session"
+"""Names the session of a call in metadata, where messages do not."""
 # Streams whose messages are calls of their own: one that waits for its next has none under way.
-CONVERSATIONS = frozenset(("ExecuteStream", "ModelStreamInfer"))
+CONVERSATIONS = frozenset(("ExecuteStream", "IssueStream", "ModelStreamInfer"))
 
 
 class CallContext(Context, Protocol):

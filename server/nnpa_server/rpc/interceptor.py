@@ -33,6 +33,7 @@ from nnpa_server.rpc.admission import AT_ONCE, MessageWaits
 from nnpa_server.rpc.call import (
     CONVERSATIONS,
     REQUEST_ID,
+    SESSION,
     Call,
     CallContext,
     trailing_metadata,
@@ -323,6 +324,8 @@ class Interceptor(ServerInterceptor):
             if key == REQUEST_ID and isinstance(value, str) and _SAFE_ID.fullmatch(value):
                 call.request_id = value
                 call.context.set_trailing_metadata(((REQUEST_ID, value),))
+            elif key == SESSION and isinstance(value, str) and value.startswith("sessions/"):
+                call.session = session_tag(value)
         if self._tokens is not None:
             call.token = self._tokens.find(metadata)
             set_caller(call.token)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations over a plain Unix socket, for clients on this host: gRPC without HTTP/2.
 
-Beside each Unix socket of gRPC lies one whose connections carry one call of ExecuteStream each.
-Both ways go length-prefixed messages as gRPC has them; frames with the highest bit of the flag
-carry metadata as gRPC-Web has it. The client begins with its metadata; the status, in metadata
-too, is the end. Measured: a small message takes a tenth of the time that it takes over HTTP/2, one
-of megabytes a quarter. Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md,
+Beside each Unix socket of gRPC lies one whose connections carry one call each: of the conversation
+that the client's metadata name by `:path`, else of the first one. Both ways go length-prefixed
+messages as gRPC has them; frames with the highest bit of the flag carry metadata as gRPC-Web has
+it. The client begins with its metadata; the status, in metadata too, is the end. Measured: a small
+message takes a tenth of the time that it takes over HTTP/2, one of megabytes a quarter.
+Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md,
 "Length-Prefixed-Message" and "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
 """
 
@@ -17,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +35,7 @@ from nnpa_server.sessions.cancellation import Metadata
 SUFFIX = ".plain"
 """What follows the path of gRPC's socket."""
 _PREFIX = struct.Struct(">BI")
+_PATH = ":path"  # of the metadata of a request. Source: gRPC, PROTOCOL-HTTP2.md, "Requests"
 _METADATA = 0x80  # the flag of a frame that is no message
 _MAX_METADATA = 8 << 10  # bytes, as gRPC's grpc.max_metadata_size
 _SPARE = 16  # clients above the bound of conversations: these are refused as over HTTP/2
@@ -56,7 +58,7 @@ class _Ended(Exception):
 
 
 class PlainListener:
-    """Serves one wrapped conversation, for at most `most` clients at a time.
+    """Serves wrapped conversations by path, for at most `most` clients at a time.
 
     The pieces of an answer are sent from where they are. A message above `max_message` bytes is
     refused before there is memory for it. A client that takes nothing of an answer for
@@ -64,9 +66,13 @@ class PlainListener:
     """
 
     def __init__(
-        self, conversation: Conversation, most: int, max_message: int, idle_timeout: float
+        self,
+        conversations: Mapping[str, Conversation],
+        most: int,
+        max_message: int,
+        idle_timeout: float,
     ) -> None:
-        self._conversation = conversation
+        self._conversations = conversations
         self._max_message = max_message
         self._idle_timeout = idle_timeout
         self._most = most
@@ -136,7 +142,7 @@ class PlainListener:
 
     def _serve(self, connection: "_Connection") -> None:
         try:
-            connection.converse(self._conversation)
+            connection.converse(self._conversations)
         except Exception:
             _log.exception("a plain socket failed")
         finally:
@@ -166,11 +172,16 @@ class _Connection:
             connected.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._limit(socket.SO_SNDTIMEO, idle_timeout)
 
-    def converse(self, conversation: Conversation) -> None:
+    def converse(self, conversations: Mapping[str, Conversation]) -> None:
         """Carry the one call of this connection."""
         code, details = grpc.StatusCode.OK, ""
         try:
             self._metadata = self._read_metadata()
+            path = str(dict(self._metadata).get(_PATH, next(iter(conversations))))
+            conversation = conversations.get(path)
+            if conversation is None:
+                text = f"{path[:80]} is not served here, must be one of {', '.join(conversations)}"
+                raise _Ended(grpc.StatusCode.UNIMPLEMENTED, text)
             responses = conversation.behaviour(self._requests(conversation.parse), self)
             try:
                 for response in responses:
@@ -271,8 +282,8 @@ class _Connection:
         lines = bytes(self._take(size)).decode("latin-1").split("\r\n")
         self._until = None
         self._limit(socket.SO_RCVTIMEO, 0)
-        pairs = (line.partition(":") for line in lines if line)
-        return tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
+        ends = ((line, line.find(":", 1)) for line in lines if ":" in line[1:])
+        return tuple((line[:end].strip().lower(), line[end + 1 :].strip()) for line, end in ends)
 
     def _requests(self, parse: Callable[[bytes | memoryview], object]) -> Generator[object]:
         """Yield the messages as they come, until the client has no more; raise as gRPC does."""

@@ -51,6 +51,9 @@ class Kind(IntEnum):
     FAILED = 6
 
 
+_KINDS: Final = frozenset(Kind)
+
+
 class Malformed(ValueError):
     """Bytes that are no frame, or no table of arrays."""
 
@@ -94,7 +97,7 @@ def encode_header(frame: Frame) -> bytes:
 def decode_header(header: bytes) -> tuple[Kind, int, int]:
     """Return a frame's kind, the length of its body, and its size; raise `Malformed`."""
     magic, kind, length, size = HEADER.unpack(header)
-    if magic != _MAGIC or kind not in frozenset(Kind):
+    if magic != _MAGIC or kind not in _KINDS:
         raise Malformed("bytes that begin no frame")
     if length > MAX_BODY:
         raise Malformed(f"a body of {length} bytes, at most {MAX_BODY} may come")

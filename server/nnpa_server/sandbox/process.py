@@ -7,9 +7,9 @@ WorkerFailed   a job that its worker did not answer; `why` says how that came
 import math
 import os
 import resource
-import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -41,6 +41,7 @@ from nnpa_server.sandbox.frames import (
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_SECONDS = 0.02  # between looks at deadline, caller and memory while a job runs
+_LOOK_TIMEVAL = struct.pack("ll", 0, int(_LOOK_SECONDS * 1e6))  # source: socket(7), SO_RCVTIMEO
 _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
 _SLACK_BYTES = 64 << 20  # code that is touched for the first time is resident, and no job's data
 _HIGHEST = 1 << 62
@@ -94,7 +95,8 @@ class WorkerProcess:
         self._arena = os.memfd_create("nnpa-worker", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl(self._arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)
         self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _LOOK_TIMEVAL)
         try:
             self._process = _spawn(program, theirs.fileno(), self._arena, environment)
         except BaseException:
@@ -229,8 +231,8 @@ class WorkerProcess:
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT)
+            except BlockingIOError:  # nothing was taken in time
+                self._look()
             except OSError as error:
                 raise self._ended() from error
 
@@ -257,8 +259,7 @@ class WorkerProcess:
             self._look()
             try:
                 part = self._socket.recv(min(count, 1 << 20))
-            except BlockingIOError:
-                self._wait(select.POLLIN)
+            except BlockingIOError:  # nothing came in time
                 continue
             except OSError as error:
                 raise self._ended() from error
@@ -267,16 +268,6 @@ class WorkerProcess:
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
-
-    def _wait(self, event: int) -> None:
-        """Wait for the socket, until the next look at the latest."""
-        poll = select.poll()
-        try:
-            poll.register(self._socket, event)
-        except ValueError as error:  # another thread closed it
-            raise self._ended() from error
-        poll.poll(1000 * _LOOK_SECONDS)
-        self._look()
 
     def _look(self) -> None:
         """Raise where time, memory or the caller's interest has ended, now and then."""

@@ -275,13 +275,16 @@ class Store:
         return session
 
     @contextmanager
-    def using(self, name: str) -> Generator[Session]:
-        """Find a session for one call; while the call lasts the session does not expire."""
+    def using(self, name: str, bounded: bool = True) -> Generator[Session]:
+        """Find a session for one call; while the call lasts the session does not expire.
+
+        Calls that wait in a thread of their own need not be bounded.
+        """
         with self._lock:
             session = self._sessions.get(name)
             if session is None or session.trail.token != caller().name:
                 raise _not_found(name)
-            if session.calls >= self._max_session_calls:
+            if bounded and session.calls >= self._max_session_calls:
                 raise too_many_calls("max_session_calls", self._max_session_calls)
             session.calls += 1
             session.trail.calls += 1

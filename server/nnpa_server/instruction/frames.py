@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions in frames, for clients without a message library: numbers are big-endian.
+
+    request   registers, lengths; per operand a role and a place in the connection's memory; block
+    response  register, codes, lengths, which outputs were written; block; text
+
+Sources: protos/README.md, "Instructions over plain sockets".
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from nnpa_emulator.machine import Memory
+from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
+
+from nnpa_server.errors import CallRefused, invalid
+from nnpa_server.instruction.issue import Answer, Instruction
+
+CONTENT_TYPE = "application/grpc+nnpa-frame"
+_REQUEST = struct.Struct(">QQII40s")
+_OPERAND = struct.Struct(">IIQQ")
+_RESPONSE = struct.Struct(">QIIQIII28x")
+_ROLES = frozenset(Role)
+_WRITTEN = (Role.OUTPUT_1, Role.OUTPUT_2, Role.SAVE_AREA)  # bits of a response's mask
+_PAGE = 4096  # of z/Architecture
+_MAX_TEXT = 512  # bytes
+
+
+class Frame(NamedTuple):
+    """A request as it came."""
+
+    raw: bytes | memoryview
+
+
+class Place(NamedTuple):
+    """An operand's storage in the memory of the connection."""
+
+    role: Role
+    offset: int
+    size: int
+
+
+def decode_frame(frame: Frame) -> tuple[Instruction, Sequence[Place]]:
+    """Read a request; refuse what is none."""
+    raw = bytes(frame.raw)
+    if len(raw) < _REQUEST.size:
+        raise invalid("frame", f"{len(raw)} bytes", f"at least {_REQUEST.size} bytes")
+    register_0, register_1, block_size, count, reserved = _REQUEST.unpack_from(raw)
+    _require_at_most("frame.parameter_block", block_size, BLOCK_BYTES)
+    _require_at_most("frame.operands", count, len(Role))
+    start = _REQUEST.size + count * _OPERAND.size
+    if len(raw) != start + block_size:
+        limit = f"{start + block_size} bytes, as its lengths say"
+        raise invalid("frame", f"{len(raw)} bytes", limit)
+    if any(reserved):
+        raise invalid("frame.reserved", "not zero", "zero")
+    places = [
+        _decode_place(number, *_OPERAND.unpack_from(raw, _REQUEST.size + number * _OPERAND.size))
+        for number in range(count)
+    ]
+    _require_apart(places)
+    return Instruction(register_0, register_1, raw[start:]), places
+
+
+def _decode_place(number: int, role: int, reserved: int, offset: int, size: int) -> Place:
+    path = f"frame.operands[{number}]"
+    if role not in _ROLES:
+        roles = ", ".join(str(int(known)) for known in Role)
+        raise invalid(f"{path}.role", role, f"one of {roles}")
+    if reserved:
+        raise invalid(f"{path}.reserved", reserved, "zero")
+    if offset % _PAGE:
+        raise invalid(f"{path}.offset", offset, f"a multiple of {_PAGE}")
+    return Place(Role(role), offset, size)
+
+
+def _require_apart(places: Sequence[Place]) -> None:
+    """Refuse a role that is there twice, and what is written where something else lies."""
+    for one, other in combinations(places, 2):
+        if one.role == other.role:
+            raise invalid("frame.operands", f"role {one.role:d} twice", "each role at most once")
+        is_read_only = one.role not in _WRITTEN and other.role not in _WRITTEN
+        is_apart = one.offset + one.size <= other.offset or other.offset + other.size <= one.offset
+        if not (is_read_only or is_apart):
+            limit = "apart, as one of them is written"
+            raise invalid("frame.operands", f"{one.role.name} over {other.role.name}", limit)
+
+
+def _require_at_most(path: str, count: int, most: int) -> None:
+    if count > most:
+        raise invalid(path, count, f"at most {most}")
+
+
+def place_storage(places: Sequence[Place], memory: Memory | None) -> Mapping[Role, Memory]:
+    """Return the storage of operands; refuse a place that is not in the memory."""
+    storage: dict[Role, Memory] = {}
+    for number, place in enumerate(places):
+        end, held = place.offset + place.size, 0 if memory is None else memory.nbytes
+        if end > held or memory is None:
+            raise _outside(number, place, held)
+        storage[place.role] = memory[place.offset : end]
+    return storage
+
+
+def _outside(number: int, place: Place, held: int) -> CallRefused:
+    limit = f"inside the {held} bytes of the connection's memory"
+    return invalid(f"frame.operands[{number}]", f"{place.size} bytes at {place.offset}", limit)
+
+
+def encode_frame(answer: Answer) -> Sequence[bytes]:
+    """Return a response."""
+    completion, check = answer.completion, answer.check
+    text = "" if answer.refusal is None else str(answer.refusal if check is None else check)
+    raw_text = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
+    mask = sum(1 << bit for bit, role in enumerate(_WRITTEN) if role in completion.written)
+    head = _RESPONSE.pack(
+        completion.general_register_0,
+        completion.condition_code,
+        answer.interruption_code,
+        0 if check is None else check.address % (1 << 64),
+        len(completion.stored),
+        len(raw_text),
+        mask,
+    )
+    return head, completion.stored, raw_text

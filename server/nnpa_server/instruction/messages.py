@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the storage of operands from messages, and encode answers."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from nnpa.instruction.v1 import instruction_pb2 as pb
+from nnpa.zdnn.v1 import tensor_pb2
+from nnpa_emulator.machine import Memory
+from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
+
+from nnpa_server.accelerator.execute import describe_refusal
+from nnpa_server.accelerator.operands import check_extent, too_large
+from nnpa_server.errors import invalid, unspecified
+from nnpa_server.instruction.issue import Answer, Instruction, operand_sizes, out_of_storage
+from nnpa_server.sessions.shared_memory import shared_of
+from nnpa_server.sessions.store import Session
+
+_ROLES = frozenset(Role)
+_INPUTS = frozenset((Role.INPUT_1, Role.INPUT_2, Role.INPUT_3))
+
+
+class Storage(NamedTuple):
+    """What the server has of an operand, and the place in shared memory where it belongs."""
+
+    memory: Memory
+    extent: tensor_pb2.Extent | None = None
+
+
+def read_instruction(request: pb.IssueRequest) -> Instruction:
+    """Return the registers and the block of a request."""
+    if (size := len(request.parameter_block)) > BLOCK_BYTES:
+        raise invalid("parameter_block", f"{size} bytes", f"at most {BLOCK_BYTES} bytes")
+    return Instruction(
+        request.general_register_0, request.general_register_1, request.parameter_block
+    )
+
+
+def read_storage(
+    session: Session, operands: Iterable[pb.Operand], block: bytes
+) -> Mapping[Role, Storage]:
+    """Return the storage of operands, of each no more than its tensor has."""
+    storage: dict[Role, Storage] = {}
+    sizes = operand_sizes(block)
+    for number, operand in enumerate(operands):
+        path = f"operands[{number}]"
+        if not operand.role:
+            raise unspecified(f"{path}.role")
+        if operand.role not in _ROLES:
+            raise invalid(f"{path}.role", int(operand.role), "one of enum Role")
+        role = Role(operand.role)
+        if role in storage:
+            raise invalid(f"{path}.role", role.name, "a role that no other operand has")
+        storage[role] = _read_operand(session, operand, role, sizes.get(role, 0), path)
+    return storage
+
+
+def _read_operand(
+    session: Session, operand: pb.Operand, role: Role, needed: int, path: str
+) -> Storage:
+    match operand.WhichOneof("storage"):
+        case "contents" if role in _INPUTS:
+            _require_inline(session, len(operand.contents), f"{path}.contents")
+            return Storage(np.frombuffer(operand.contents, np.uint8))
+        case "contents":
+            raise invalid(f"{path}.contents", "set", "unset: an output has a size or a place")
+        case "shared":
+            return _read_shared(session, operand.shared, role, needed, f"{path}.shared")
+        case "size" if role in _INPUTS:
+            raise invalid(f"{path}.size", "set", "unset: an input has contents or a place")
+        case "size":
+            size = min(operand.size, needed)
+            if role != Role.SAVE_AREA:
+                _require_inline(session, size, f"{path}.size")
+            return Storage(_allocate(session, size))
+        case _:
+            raise unspecified(path)
+
+
+def _read_shared(
+    session: Session, extent: tensor_pb2.Extent, role: Role, needed: int, path: str
+) -> Storage:
+    """Return a copy of an input in shared memory, or room for an output that belongs there."""
+    memory = check_extent(session, extent, extent.size, path)
+    buffer = _allocate(session, min(extent.size, needed))
+    if role in _INPUTS:
+        memory.read(extent.offset, buffer, path)
+    return Storage(buffer, extent)
+
+
+def _allocate(session: Session, size: int) -> Memory:
+    memory = session.allocate(size)
+    if memory is None:
+        raise out_of_storage()
+    return memory
+
+
+def _require_inline(session: Session, size: int, path: str) -> None:
+    if size > session.limits.max_inline:
+        raise too_large(path, size, session.limits.max_inline)
+
+
+def encode_answer(
+    session: Session, answer: Answer, storage: Mapping[Role, Storage]
+) -> pb.IssueResponse:
+    """Return the message of how an instruction ended, its outputs included."""
+    completion = answer.completion
+    response = pb.IssueResponse(
+        general_register_0=completion.general_register_0,
+        condition_code=completion.condition_code,
+        parameter_block=completion.stored,
+    )
+    if answer.refusal is not None:
+        response.refusal.CopyFrom(describe_refusal(answer.refusal))
+    if answer.check is not None:
+        code = pb.InterruptionCode.ValueType(answer.interruption_code)
+        response.program_interruption.code = code
+        response.program_interruption.address = answer.check.address % (1 << 64)
+    for role, size in completion.written.items():
+        output = response.outputs.add(role=pb.Role.ValueType(role))
+        _encode_output(session, output, storage[role], size)
+    if (size := response.ByteSize()) > (limit := session.limits.max_message):
+        raise too_large("outputs", size, limit)
+    return response
+
+
+def _encode_output(session: Session, output: pb.Operand, storage: Storage, size: int) -> None:
+    """Say where an output is, once it is there."""
+    contents, extent = storage.memory[:size], storage.extent
+    if extent is not None:
+        memory = shared_of(session)
+        if memory is not None and memory.write(extent.offset, contents, "outputs"):
+            output.shared.offset, output.shared.size = extent.offset, size
+            return
+        _require_inline(session, size, "outputs")
+    output.contents = contents.tobytes()

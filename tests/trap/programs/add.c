@@ -19,7 +19,7 @@ int main(void)
   outcome = nnpa(16, block);
   printf("overflow cc %d r0 %016lx value %04x\n", outcome.condition_code,
          outcome.general_register_0, sum[0]);
-  block->inputs[0].dim1 = 40000;
+  block->inputs[0].dim4 = 40000;
   sum[0] = 0x1234;
   outcome = nnpa(16, block);
   printf("too large cc %d r0 %016lx value %04x\n", outcome.condition_code,

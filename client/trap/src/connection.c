@@ -12,6 +12,7 @@
 #define SMALLEST_MEMORY (4UL << 20)
 #define FIRST_DESCRIPTOR 700 /* out of the way of programs that close and reuse small ones */
 #define PREFIX 5U
+#define NO_THREAD 0x7fffffff /* an id that no thread has */
 #define METADATA 0x80U
 
 enum file_command { DUPLICATE_ABOVE = 1030, ADD_SEALS = 1033 };
@@ -28,6 +29,7 @@ struct socket_message {
 struct descriptor_message { uint64_t size; uint32_t level, type; int32_t descriptor, unused; };
 
 static struct connection slots[SLOTS];
+static uint32_t slots_used;
 static int32_t owner; /* the process that the slots belong to */
 
 static void close_both(struct connection *connection)
@@ -42,11 +44,11 @@ static void close_both(struct connection *connection)
 
 void connections_forget(void)
 {
-  for (unsigned i = 0; i < SLOTS; i++) {
+  for (uint32_t i = 0; i < slots_used; i++) {
     if (slots[i].buffers)
       close_both(&slots[i]);
     slots[i].is_busy = 0;
-    slots[i].thread = 0;
+    slots[i].thread = NO_THREAD;
   }
   owner = (int32_t)SYS3(NR_GETPID, 0, 0, 0);
 }
@@ -57,21 +59,31 @@ static int take(struct connection *slot, int32_t expected, int32_t thread)
                                      __ATOMIC_ACQUIRE);
 }
 
-/* Find a slot by linear probing from a place that the id gives: the thread's own, else a free one,
- * else one whose thread has ended. */
+/* Return whether the slot's thread has ended. Its connection goes to the next. A slot without a
+ * thread is one that is just being taken. */
+static int is_left(int32_t process, int32_t holder)
+{
+  return holder != 0 && SYS3(NR_TGKILL, process, holder, 0) == -ERR_SRCH;
+}
+
+/* Find the thread's own slot, else one that another has left, else a new one. */
 static struct connection *slot_of(int32_t process, int32_t thread)
 {
-  unsigned first = (unsigned)thread % SLOTS;
-  for (unsigned i = 0; i < SLOTS; i++) {
-    struct connection *slot = &slots[(first + i) % SLOTS];
-    int32_t holder = __atomic_load_n(&slot->thread, __ATOMIC_ACQUIRE);
-    if (holder == thread)
-      return slot;
-    if (holder == 0 ? take(slot, 0, thread)
-                    : SYS3(NR_TGKILL, process, holder, 0) == -ERR_SRCH &&
-                          take(slot, holder, thread))
-      return slot;
+  uint32_t used = __atomic_load_n(&slots_used, __ATOMIC_ACQUIRE);
+  for (uint32_t i = 0; i < used; i++)
+    if (__atomic_load_n(&slots[i].thread, __ATOMIC_ACQUIRE) == thread)
+      return &slots[i];
+  for (uint32_t i = 0; i < used; i++) {
+    int32_t holder = __atomic_load_n(&slots[i].thread, __ATOMIC_ACQUIRE);
+    if (is_left(process, holder) && take(&slots[i], holder, thread))
+      return &slots[i];
   }
+  while (used < SLOTS)
+    if (__atomic_compare_exchange_n(&slots_used, &used, used + 1, 0, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
+      __atomic_store_n(&slots[used].thread, thread, __ATOMIC_RELEASE);
+      return &slots[used];
+    }
   return 0;
 }
 
@@ -230,15 +242,23 @@ static int has_line(const uint8_t *metadata, uint32_t size, const char *line)
   return 0;
 }
 
+/* Tell the status and the message of metadata, which is percent-encoded, as they are. */
 static void complain_of_end(const uint8_t *metadata, uint32_t size, uint64_t address)
 {
   struct text words = {.size = 0};
-  text_add(&words, "the server ended the call: ");
-  for (uint32_t i = 0; i < size && words.size < 700; i++) {
-    char character = metadata[i] < ' ' ? ' ' : (char)metadata[i];
-    text_add_bytes(&words, &character, 1);
+  text_add(&words, "the server ended the call:");
+  for (uint32_t first = 0; first < size;) {
+    uint32_t end = first;
+    while (end < size && metadata[end] != '\r')
+      end++;
+    if (has_line(metadata + first, end - first, "grpc-status: ") ||
+        has_line(metadata + first, end - first, "grpc-message: ")) {
+      text_add(&words, " ");
+      text_add_bytes(&words, (const char *)metadata + first, end - first);
+    }
+    first = end + 2;
   }
-  text_add_bytes(&words, "", 1);
+  words.characters[words.size < 700 ? words.size : 700] = 0;
   complain(words.characters, address);
 }
 
@@ -276,12 +296,8 @@ static enum exchange receive(struct connection *connection, struct response *res
     complain("the server sent a response of a wrong length", address);
     return REFUSED;
   }
-  if (text_size && settings.verbose) {
-    struct text why = {.size = 0};
-    text_add_bytes(&why, (const char *)message + HEAD + response->block_size, text_size);
-    text_add_bytes(&why, "", 1);
-    complain(why.characters, address);
-  }
+  copy_bytes(response->text, message + HEAD + response->block_size, text_size);
+  response->text[text_size] = 0;
   return DONE;
 }
 

@@ -14,7 +14,7 @@
 #define MAX_RESPONSE (HEAD + MAX_BLOCK + 512U)
 
 struct connection {
-  int32_t thread;        /* the owner's id; 0 where the slot is free */
+  int32_t thread;        /* the owner's id; 0 while the slot is being taken */
   int32_t is_busy;       /* between a request and its response */
   int socket;            /* -1 where it is not open */
   int memory;            /* -1 where there is none */
@@ -30,6 +30,7 @@ struct response {
   uint32_t block_size;
   uint32_t outputs;
   const uint8_t *block;
+  char text[513]; /* why, where the machine refuses; for people */
 };
 
 /* The connection of this thread, 0 where that cannot be. It may have no socket yet. */

@@ -6,6 +6,7 @@
 #include "connection.h"
 #include "interruption.h"
 #include "linux.h"
+#include "settings.h"
 #include "statistics.h"
 #include "storage.h"
 #include "tensors.h"
@@ -124,6 +125,9 @@ static int store_outputs(const struct issue *issue, const struct response *respo
 static void interrupt(struct frame *frame, const struct issue *issue,
                       const struct response *response)
 {
+  int number = response->interruption == ACCESS ? SIGNAL_SEGV : SIGNAL_ILL;
+  if (response->text[0] && (settings.verbose || ends_program(number)))
+    complain(response->text, issue->address);
   if (response->interruption == ACCESS) {
     uint64_t missing = response->address;
     int memory = issue->connection->memory;
@@ -141,6 +145,8 @@ static void finish(struct frame *frame, const struct issue *issue,
     interrupt(frame, issue, response);
     return;
   }
+  if (response->text[0] && settings.verbose)
+    complain(response->text, issue->address);
   if (response->block_size) {
     uint8_t *block = connection_request(issue->connection);
     copy_bytes(block, response->block, response->block_size);

@@ -10,6 +10,19 @@ enum mask_change { SET_MASK = 2 };
 
 struct kernel_action program_action;
 
+static int is_deadly(const struct kernel_action *action)
+{
+  return action->handler == HANDLER_DEFAULT || action->handler == HANDLER_IGNORE;
+}
+
+int ends_program(int number)
+{
+  struct kernel_action action = program_action;
+  if (number != SIGNAL_ILL)
+    SYS4(NR_RT_SIGACTION, number, 0, &action, 8);
+  return is_deadly(&action);
+}
+
 static void die_by(int number)
 {
   struct kernel_action action = {HANDLER_DEFAULT, 0, 0, 0};
@@ -64,7 +77,7 @@ void interrupt_access(struct frame *frame, uint64_t address, uint64_t missing, i
   struct kernel_action action = {HANDLER_DEFAULT, 0, 0, 0};
   SYS4(NR_RT_SIGACTION, SIGNAL_SEGV, 0, &action, 8);
   frame->registers.psw_address = address; /* an access exception nullifies the instruction */
-  if (action.handler == HANDLER_DEFAULT || action.handler == HANDLER_IGNORE) {
+  if (is_deadly(&action)) {
     die_by(SIGNAL_SEGV);
     return;
   }

@@ -9,6 +9,9 @@
 /* The program's own action for SIGILL, in the place of which ours is installed. */
 extern struct kernel_action program_action;
 
+/* Whether the program lets a signal end it. */
+int ends_program(int number);
+
 /* SIGILL, ILL_OPN: an operation, specification or data exception of the instruction. */
 void interrupt_illegal(struct frame *frame, uint64_t address);
 

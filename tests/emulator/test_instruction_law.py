@@ -18,9 +18,9 @@ from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa_emulator import Alignment, Guest, Outcome, ProgramCheck, Ztensor, pipeline
 from nnpa_emulator.conversion import runs_in_hardware
 from nnpa_emulator.machine import FunctionCode, page_memory
-from nnpa_emulator.pipeline import Call
+from nnpa_emulator.pipeline import FUNCTIONS, Call
 from nnpa_emulator.status import Malformed, NotInLibrary, Refused, Status
-from nnpa_emulator.ztensor import DataLayouts
+from nnpa_emulator.ztensor import DataLayouts, DataTypes
 
 from tests.emulator import target
 from tests.emulator.adversary import Adversary
@@ -73,8 +73,28 @@ def _is_wide(arguments: dict[str, Any]) -> bool:
     )
 
 
+def _is_exempt(name: str, arguments: dict[str, Any]) -> bool:
+    """Tell whether the pipeline differs on purpose.
+
+    It refuses quantized_matmul_op of weights that are no bytes, which the library reads as bytes;
+    and it reads the weights of a layer once, whatever the layer writes over them.
+    """
+    if name == "quantized_matmul_op":
+        tensors = (arguments[key] for key in ("input_a", "input_b", "input_c", "output"))
+        return {one.transformed_desc.type for one in tensors} == {DataTypes.ZDNN_DLFLOAT16}
+    outputs = FUNCTIONS[name].outputs
+    written = [arguments[key].buffer for key in outputs]
+    read = [one.buffer for key, one in arguments.items()
+            if isinstance(one, Ztensor) and key not in outputs]  # fmt: skip
+    return name in ("lstm", "gru") and any(
+        one is other for one in written for other in read if one is not None
+    )
+
+
 def compare(call: Call, name: str, arguments: dict[str, Any], counts: Counter[int]) -> None:
     """Make a call both ways, on copies; AssertionError says where they differ."""
+    if _is_exempt(name, arguments):
+        return
     guest, alignment = call.guest, call.alignment
     issuer = Issuer(guest, alignment, counts)
     mine, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)

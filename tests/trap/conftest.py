@@ -78,9 +78,7 @@ class Runner:
         flags = tuple(flag for flag in flags if flag != "--private")
         return [*NNPA, "run", *chosen, *flags, "--", *map(str, command)]
 
-    def run(
-        self, *command: str | Path, flags: tuple[str, ...] = (), **variables: str
-    ) -> Ended:
+    def run(self, *command: str | Path, flags: tuple[str, ...] = (), **variables: str) -> Ended:
         """Run a command to its end."""
         ended = subprocess.run(
             self.command(*command, flags=flags),

@@ -23,6 +23,7 @@ from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reporte
 from nnpa_client.commands.faults import faults
 from nnpa_client.commands.network import network
 from nnpa_client.commands.new_token import token
+from nnpa_client.commands.run import run
 from nnpa_client.commands.top import top
 from nnpa_client.commands.trace import trace
 from nnpa_client.connection import list_machines
@@ -51,6 +52,7 @@ main.add_command(conformance)
 main.add_command(faults)
 main.add_command(libzdnn)
 main.add_command(network)
+main.add_command(run)
 main.add_command(token)
 main.add_command(top)
 main.add_command(trace)

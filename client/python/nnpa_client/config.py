@@ -7,6 +7,8 @@
     ZDNN_TOKEN      bearer token that the server asks for
     ZDNN_FAULTS     file of fault rules for sessions at ZDNN_SERVER; `nnpa faults run` sets both
     ZDNN_PLAIN      1: leave all shortcuts out; or the names of some, with commas between
+    NNPA_TRAP_LIBRARY  libnnpa-trap.so, where `nnpa run` shall not look for the installed one
+    QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as qemu-user has it
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
@@ -82,6 +84,21 @@ def fault_settings(environment: Mapping[str, str] | None = None) -> FaultSetting
     environ = os.environ if environment is None else environment
     target, rules = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_FAULTS", "")
     return FaultSettings(target, Path(rules)) if target and rules else None
+
+
+@dataclass(frozen=True, slots=True)
+class TrapSettings:
+    """Where `nnpa run` finds its library, and the libraries of programs; None: looked for."""
+
+    library: Path | None
+    sysroot: Path | None
+
+
+def trap_settings(environment: Mapping[str, str] | None = None) -> TrapSettings:
+    """Return what the environment says of programs for s390x."""
+    environ = os.environ if environment is None else environment
+    library, sysroot = environ.get("NNPA_TRAP_LIBRARY"), environ.get("QEMU_LD_PREFIX")
+    return TrapSettings(Path(library) if library else None, Path(sysroot) if sysroot else None)
 
 
 def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tuple[str, ...]:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa run`: a program for s390x, with the zDNN that it carries, on an emulated Telum."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
+
+from nnpa_client import s390x
+from nnpa_client._server import PrivateServer
+from nnpa_client.commands.exit_codes import reported
+from nnpa_client.config import endpoint
+from nnpa_client.connection import connect
+from nnpa_client.errors import TransportError
+from nnpa_client.faults.rules import read_rules
+from nnpa_client.session import Session
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+# A connection for each thread of the program, of which a server has four for a worker.
+_FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
+_KEPT_ALIVE = 3  # times in each idle timeout
+
+
+@dataclass(slots=True)
+class Stats:
+    """What the processes of a run did, together."""
+
+    processes: int = 0
+    instructions: Counter[int] = field(default_factory=Counter[int])
+    traps: int = 0
+    conversions: int = 0
+    patched_places: int = 0
+    stfle_places: int = 0
+    nanoseconds: int = 0
+    seconds: float = 0.0
+
+    def add(self, line: str) -> None:
+        """Add what one process wrote at its end."""
+        document = json.loads(line)
+        self.processes += 1
+        for code, count in document["instructions"].items():
+            self.instructions[int(code)] += count
+        for name in ("traps", "conversions", "patched_places", "stfle_places", "nanoseconds"):
+            setattr(self, name, getattr(self, name) + document[name])
+
+    def as_data(self) -> dict[str, object]:
+        """Return the JSON document."""
+        return {
+            "processes": self.processes,
+            "instructions": {
+                _function(code): count for code, count in sorted(self.instructions.items())
+            },
+            "traps": self.traps,
+            "trapped_conversions": self.conversions,
+            "patched_places": self.patched_places,
+            "stfle_places": self.stfle_places,
+            "nnpa_seconds": self.nanoseconds / 1e9,
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the summary for people."""
+        total = sum(self.instructions.values())
+        counts = [f"{_function(code)} {n}" for code, n in sorted(self.instructions.items())]
+        return [
+            f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
+            f"traps: {self.traps}, of them vector conversions {self.conversions}",
+            f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
+            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s, "
+            f"processes: {self.processes}",
+        ]
+
+
+def _function(code: int) -> str:
+    """Name a function code, as the server does; the number for one that no machine has."""
+    known = code in NnpaFunctionCode.values()
+    return NnpaFunctionCode.Name(code).removeprefix("NNPA_") if known else str(code)  # type: ignore[arg-type] # checked
+
+
+@click.command(
+    epilog="The exit code is the program's, 128 and the number for a signal; 2 usage, 3 server "
+    "unreachable. Needs qemu-user; example: nnpa run --machine z16 --stats -- ./program args"
+)
+@click.option("--machine", type=click.Choice(list(s390x.MACHINES)), default="z17",
+              show_default=True,
+              help="Machine that the program finds: z16 is Telum I, z17 Telum II, z15 has "
+              "no NNPA.")  # fmt: skip
+@click.option("--sysroot", type=_FOLDER,
+              help="Folder with lib/ld64.so.1 and the program's libraries; else QEMU_LD_PREFIX, "
+              "else Debian's /usr/s390x-linux-gnu.")  # fmt: skip
+@click.option("--precheck", is_flag=True, help="Have the program's zDNN verify its operands: sets "
+              "ZDNN_ENABLE_PRECHECK.")  # fmt: skip
+@click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
+@click.option("--trace", type=_NEW_FILE, help="File in which the run is recorded.")
+@click.option("--server", "target", help="Server on this host, unix:/path; else a private one.")
+@click.option("--stats", "with_stats", is_flag=True,
+              help="Print what happened at the end: instructions, traps, time.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    machine: str,
+    sysroot: Path | None,
+    precheck: bool,
+    faults: Path | None,
+    trace: Path | None,
+    target: str | None,
+    with_stats: bool,
+    as_json: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Run a program for s390x, with its own zDNN, on an emulated Telum: nnpa run -- ./program.
+
+    qemu-user runs the program on this machine. Its NNPA instructions are answered by a server,
+    a private one without --server; so are the vector conversions, and the questions whether
+    there is NNPA. Threads, forks, and programs that it starts are included.
+    """
+    path = Path(program[0])
+    try:
+        s390x.check_program(path)
+        setup = s390x.Setup(
+            s390x.find_emulator(), s390x.find_library(), s390x.find_sysroot(sysroot), machine
+        )
+    except s390x.CannotRun as error:
+        raise click.UsageError(str(error)) from error
+    if target is not None and not target.startswith("unix:"):
+        raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
+    with contextlib.ExitStack() as stack:
+        session = reported(lambda: _open(stack, machine, target, faults, trace))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
+        stats = Path(folder) / "stats"
+        stats.touch()
+        chosen = s390x.Setup(setup.emulator, setup.library, setup.sysroot, machine, stats)
+        started = time.monotonic()
+        more = {"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}
+        command = chosen.command(path, program[1:])
+        code = _wait(session, command, chosen.environment(_place(session), more))
+        if with_stats or as_json:
+            _print(_stats(stats, time.monotonic() - started), as_json)
+    sys.exit(128 - code if code < 0 else code)
+
+
+def _open(
+    stack: contextlib.ExitStack,
+    machine: str,
+    target: str | None,
+    faults: Path | None,
+    trace: Path | None,
+) -> Session:
+    """Open the session that the program's instructions run in."""
+    rules = [] if faults is None else read_rules(faults)
+    if target is None:
+        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if rules else ())))
+        stack.callback(server.stop)
+        target = server.target
+    session = stack.enter_context(connect(target, machine=s390x.MACHINES[machine]))
+    if not session.status().plain_socket.takes_memory:
+        raise ValueError("--server: it shares no memory; start nnpa-server with --shared-memory")
+    if rules:
+        stack.enter_context(session.faults(rules=rules))
+    if trace is not None:
+        stack.enter_context(session.trace(trace))
+    return session
+
+
+def _place(session: Session) -> s390x.Place:
+    path = session.target.removeprefix("unix:") + session.status().plain_socket.suffix
+    return s390x.Place(path, session.name, endpoint(session.target).token)
+
+
+def _wait(session: Session, command: list[str], environment: dict[str, str]) -> int:
+    """Run a program to its end; keep the session alive meanwhile. Return its exit code."""
+    idle = session.limits.idle_timeout.ToNanoseconds() / 1e9 or None
+    with subprocess.Popen(command, env=environment) as process:
+        while True:
+            try:
+                return process.wait(None if idle is None else idle / _KEPT_ALIVE)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(TransportError):  # the program says so, if it matters
+                    session.status()
+            except KeyboardInterrupt:
+                continue  # the program got it too, and decides
+
+
+def _stats(path: Path, seconds: float) -> Stats:
+    stats = Stats(seconds=seconds)
+    for line in path.read_text().splitlines():
+        stats.add(line)
+    return stats
+
+
+def _print(stats: Stats, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(stats.as_data(), indent=2), err=True)
+        return
+    for line in stats.lines():
+        click.echo(line, err=True)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs for s390x: what runs them here, and what they need in their environment.
+
+qemu-user runs the program; a library for s390x, which the program's loader loads first, answers
+the instructions that qemu-user lacks. Source: ELF-64 object file format, s390x ABI supplement.
+"""
+
+import importlib
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnpa_client.config import environment_with, trap_settings
+
+_PACKAGE = "nnpa_trap"
+_LIBRARY = "libnnpa-trap.so"
+_EMULATORS = ("qemu-s390x", "qemu-s390x-static")
+_DEBIAN_SYSROOT = Path("/usr/s390x-linux-gnu")
+_HEADER = struct.Struct(">4sBB10xHH")
+_PROGRAM_HEADER_BYTES = 56
+_MACHINES = {3: "x86", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64",
+             243: "riscv"}  # fmt: skip
+_S390, _ELF64, _BIG_ENDIAN, _INTERPRETER = 22, 2, 2, 3
+MACHINES = {"z16": "telum1", "z17": "telum2", "z15": "z15"}
+"""What `nnpa run --machine` takes, and the server's names for them."""
+
+
+class CannotRun(Exception):
+    """A program that cannot run here: the text says why, and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session is reached: path of the plain socket, the session's name, the token."""
+
+    socket: str
+    session: str
+    token: str = ""
+
+
+def find_emulator() -> Path:
+    """Return qemu-user for s390x."""
+    for name in _EMULATORS:
+        path = shutil.which(name)
+        if path is not None:
+            return Path(path)
+    raise CannotRun(
+        "qemu-s390x is not installed: apt-get install qemu-user (or qemu-user-static)"
+    )
+
+
+def find_library() -> Path:
+    """Return the library that answers the instruction."""
+    chosen = trap_settings().library
+    if chosen is not None:
+        if not chosen.is_file():
+            raise CannotRun(f"NNPA_TRAP_LIBRARY: {chosen} is no file")
+        return chosen.resolve()
+    try:
+        path: Path = importlib.import_module(_PACKAGE).LIBRARY
+    except ModuleNotFoundError:
+        raise CannotRun(
+            f"{_LIBRARY} is not installed: pip install 'nnpa[trap]', or `make -C client/trap` "
+            f"with gcc-s390x-linux-gnu and NNPA_TRAP_LIBRARY=client/trap/build/{_LIBRARY}"
+        ) from None
+    return path
+
+
+def find_sysroot(chosen: Path | None) -> Path | None:
+    """Return the folder with the program's loader and libraries, None where the system has them."""
+    if chosen is not None:
+        return chosen
+    named = trap_settings().sysroot
+    if named is not None:
+        return named
+    return _DEBIAN_SYSROOT if _DEBIAN_SYSROOT.is_dir() else None
+
+
+def check_program(path: Path) -> None:
+    """Raise `CannotRun` for a file that is no dynamic program for s390x."""
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise CannotRun(f"{path}: {error.strerror}") from error
+    if len(contents) < 64 or not contents.startswith(b"\x7fELF"):
+        raise CannotRun(f"{path}: not an ELF file, expected a program for s390x")
+    _magic, width, order, _kind, machine = _HEADER.unpack_from(contents)
+    if order != _BIG_ENDIAN:
+        (machine,) = struct.unpack_from("<H", contents, 18)
+    if (width, order, machine) != (_ELF64, _BIG_ENDIAN, _S390):
+        name = _MACHINES.get(machine, f"machine {machine}")
+        raise CannotRun(f"{path}: a program for {name}, expected s390x")
+    if not _has_loader(contents):
+        raise CannotRun(f"{path}: linked statically, which nothing can be loaded into; "
+                        "link it dynamically")  # fmt: skip
+
+
+def _has_loader(contents: bytes) -> bool:
+    """Tell whether an ELF file names a loader: PT_INTERP among its program headers."""
+    (first,) = struct.unpack_from(">Q", contents, 32)
+    (count,) = struct.unpack_from(">H", contents, 56)
+    ends = len(contents) - 4
+    places = (first + number * _PROGRAM_HEADER_BYTES for number in range(count))
+    return any(
+        place <= ends and struct.unpack_from(">I", contents, place) == (_INTERPRETER,)
+        for place in places
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What runs programs here, and what it tells their library."""
+
+    emulator: Path
+    library: Path
+    sysroot: Path | None
+    machine: str
+    stats: Path | None = None
+
+    def command(self, program: Path, arguments: tuple[str, ...]) -> list[str]:
+        """Return the command that runs a program."""
+        flags = [] if self.sysroot is None else ["-L", str(self.sysroot)]
+        preload = f"LD_PRELOAD={self.library}"
+        return [str(self.emulator), *flags, "-E", preload, str(program), *arguments]
+
+    def environment(self, place: Place, more: Mapping[str, str]) -> dict[str, str]:
+        """Return this process's environment with what the library reads."""
+        variables = {
+            "NNPA_TRAP_SOCKET": place.socket,
+            "NNPA_TRAP_SESSION": place.session,
+            "NNPA_TRAP_TOKEN": place.token,
+            "NNPA_TRAP_MACHINE": self.machine,
+            "NNPA_TRAP_QEMU": str(self.emulator),
+            "NNPA_TRAP_SYSROOT": "" if self.sysroot is None else str(self.sysroot),
+            "NNPA_TRAP_STATS": "" if self.stats is None else str(self.stats),
+        }
+        return environment_with({**variables, **more})

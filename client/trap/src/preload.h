@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How functions of the C library are interposed.
+ */
+#ifndef NNPA_TRAP_PRELOAD_H
+#define NNPA_TRAP_PRELOAD_H
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* The C library's own function of this name: FUNCTION(dlopen, void *, const char *, int). */
+#define FUNCTION(name, result, ...) ((result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "settings.h"
+
+#include "linux.h"
+#include "text.h"
+
+struct settings settings;
+
+static const char *value_of(char **environment, const char *name)
+{
+  size_t size = length_of(name);
+  for (; *environment; environment++) {
+    const char *variable = *environment;
+    size_t i = 0;
+    while (i < size && variable[i] == name[i])
+      i++;
+    if (i == size && variable[i] == '=')
+      return variable + size + 1;
+  }
+  return "";
+}
+
+static void keep(char *place, size_t room, char **environment, const char *name)
+{
+  const char *value = value_of(environment, name);
+  size_t size = length_of(value);
+  if (size >= room) {
+    complain(name, 0);
+    complain("the variable above is too long, it counts as not set", 0);
+    size = 0;
+  }
+  copy_bytes(place, value, size);
+  place[size] = 0;
+}
+
+void settings_read(char **environment)
+{
+#define KEEP(field, name) keep(settings.field, sizeof settings.field, environment, name)
+  KEEP(socket, "NNPA_TRAP_SOCKET");
+  KEEP(session, "NNPA_TRAP_SESSION");
+  KEEP(token, "NNPA_TRAP_TOKEN");
+  KEEP(stats, "NNPA_TRAP_STATS");
+  KEEP(qemu, "NNPA_TRAP_QEMU");
+  KEEP(sysroot, "NNPA_TRAP_SYSROOT");
+  KEEP(preload, "LD_PRELOAD");
+  KEEP(machine, "NNPA_TRAP_MACHINE");
+#undef KEEP
+  settings.has_facility = !same_text(settings.machine, "z15");
+  settings.patches = !same_text(value_of(environment, "NNPA_TRAP_PATCH"), "0");
+  settings.verbose = same_text(value_of(environment, "NNPA_TRAP_VERBOSE"), "1");
+}

@@ -123,7 +123,11 @@ def test_a_defect_of_ours_is_none_of_the_programs(
 ) -> None:
     """An instruction that cannot be recorded ends well, and its trace is cut."""
     traced = Traced(running, client)
-    monkeypatch.setattr(tracing, "_put", lambda *_: 1 / 0)
+
+    def fail(*_arguments: object) -> None:
+        raise ArithmeticError
+
+    monkeypatch.setattr(tracing, "_put", fail)
     traced.issue(ADD, sums(2))
     assert traced.trace.rest()[-1].end.reason == FAILED
 

@@ -12,13 +12,14 @@ from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 _DIMS = struct.Struct(">8x4I")
 _INPUTS, _OUTPUTS = (192, 224, 256), (64, 96)
 _DESCRIBED = 288  # bytes of a block, with all descriptors
+_NAMES = {int(code): name for name, code in NnpaFunctionCode.items()}
 _INTERRUPTIONS = {1: "operation", 4: "access", 6: "specification", 7: "data"}
 
 
 def function_name(instruction: TracedInstruction) -> str:
     """Return the name of the function code, or the number of one that has none."""
     code = instruction.general_register_0 & 0xFF
-    return NnpaFunctionCode.Name(code) if code in NnpaFunctionCode.values() else f"function {code}"
+    return _NAMES.get(code, f"function {code}")
 
 
 def shapes(instruction: TracedInstruction) -> tuple[list[list[int]], list[list[int]]]:
@@ -30,7 +31,8 @@ def _shapes(instruction: TracedInstruction, places: tuple[int, ...]) -> list[lis
     block = instruction.parameter_block
     if len(block) < _DESCRIBED:
         return []
-    return [dims for place in places if any(dims := list(_DIMS.unpack_from(block, place)))]
+    described: list[tuple[int, ...]] = [_DIMS.unpack_from(block, place) for place in places]
+    return [list(dims) for dims in described if any(dims)]
 
 
 def ending(instruction: TracedInstruction) -> str:

@@ -10,7 +10,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from tests.trap.conftest import SECONDS, Runner
 
 SIGILL = 128 + 4

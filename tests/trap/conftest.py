@@ -59,7 +59,7 @@ class Runner:
 
     def compile(self, name: str, *flags: str) -> Path:
         """Return a program, or a library, compiled once."""
-        program = self.folder / Path(name).stem
+        program = self.folder / "".join((Path(name).stem, *flags)).replace("/", "")
         if not program.exists():
             sources = [str(PROGRAMS / part) for part in name.split()]
             warnings = ("-Wall", "-Wextra", "-Werror", "-O2", "-march=z13")
@@ -78,9 +78,7 @@ class Runner:
         flags = tuple(flag for flag in flags if flag != "--private")
         return [*NNPA, "run", *chosen, *flags, "--", *map(str, command)]
 
-    def run(
-        self, *command: str | Path, flags: tuple[str, ...] = (), **variables: str
-    ) -> Ended:
+    def run(self, *command: str | Path, flags: tuple[str, ...] = (), **variables: str) -> Ended:
         """Run a command to its end."""
         ended = subprocess.run(
             self.command(*command, flags=flags),

@@ -18,7 +18,7 @@ from nnpa_emulator.parameter_block import BLOCK_BYTES, SAVE_AREA_BYTES, Role, de
 from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Status
 from nnpa_emulator.ztensor import operand_bytes
 
-from nnpa_server.errors import CallCancelled, CallRefused, from_exception
+from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session
 
@@ -30,6 +30,7 @@ INTERRUPTION_CODES: Mapping[str, int] = {
     "data": 7,
 }
 _FUNCTIONS = {int(code): code.name for code in FunctionCode}
+_PROGRAM_CHECK = "PROGRAM_CHECK"  # what metrics call an interruption, as they do that of a call
 _NO_FUNCTION = "NNPA"  # what metrics call the instruction with a function code that has no name
 
 
@@ -43,21 +44,30 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruption:
+    """A program interruption: its code, the address that could not be accessed, and why.
+
+    Not the exception itself: that would keep storage for as long as the answer is on its way.
+    """
+
+    code: int
+    address: int
+    refusal: Refusal
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """How an instruction ended: completed, or with a program interruption."""
 
     completion: Completion
-    check: ProgramCheck | None = None
+    interruption: Interruption | None = None
 
     @property
     def refusal(self) -> Refusal | None:
         """Why it did not do what it was to do."""
-        return self.completion.refusal if self.check is None else self.check.refusal
-
-    @property
-    def interruption_code(self) -> int:
-        """The code of the interruption, 0 for none."""
-        return 0 if self.check is None else INTERRUPTION_CODES[self.check.kind]
+        interruption = self.interruption
+        return self.completion.refusal if interruption is None else interruption.refusal
 
 
 def out_of_storage() -> CallRefused:
@@ -109,7 +119,11 @@ def issue(
 def _execute(session: Session, instruction: Instruction, storage: Mapping[Role, Memory]) -> Answer:
     """Execute, once the session may have the copies of operands that are computed on."""
     sizes = operand_sizes(instruction.block)
-    copied = sum(min(memory.nbytes, sizes.get(role, 0)) for role, memory in storage.items())
+    copied = sum(
+        min(memory.nbytes, sizes.get(role, 0))
+        for role, memory in storage.items()
+        if role != Role.SAVE_AREA
+    )
     session.reserve(copied)
     session.pending_bytes += copied
     register = instruction.general_register_0
@@ -124,15 +138,18 @@ def _execute(session: Session, instruction: Instruction, storage: Mapping[Role, 
             )
         )
     except ProgramCheck as check:
-        return Answer(Completion(register), check)
+        address = check.address % (1 << 64)
+        code = INTERRUPTION_CODES[check.kind]
+        interruption = Interruption(code, address, check.refusal, str(check))
+        return Answer(Completion(register), interruption)
     except MemoryError as error:
         raise out_of_storage() from error
 
 
 def _status(answer: Answer) -> int | str:
     """Return what metrics call an instruction's end: the library's status for it, or a reason."""
-    if answer.check is not None:
-        return from_exception(answer.check).name
+    if answer.interruption is not None:
+        return _PROGRAM_CHECK
     completion = answer.completion
     if completion.condition_code:
         return ZDNN_HW_ERROR + completion.response_code

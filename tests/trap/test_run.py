@@ -65,6 +65,14 @@ def test_stats_count_all_processes(runner: Runner) -> None:
     assert (started["processes"], started["instructions"]) == (2, {"QAF": 1, "ADD": 4})
 
 
+def test_precheck(runner: Runner) -> None:
+    """--precheck tells the program's own zDNN to verify operands."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    command = (life, "start", "exec", "sh", "-c", "echo [$ZDNN_ENABLE_PRECHECK]")
+    assert runner.run(*command, flags=("--precheck",)).output.splitlines()[1] == "[true]"
+    assert runner.run(*command).output.splitlines()[1] == "[]"
+
+
 def test_private_server(runner: Runner) -> None:
     """Without --server the program gets a server of its own, which ends with it."""
     life = runner.compile("life.c", "-lpthread", "-ldl")

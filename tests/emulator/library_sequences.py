@@ -24,7 +24,7 @@ from nnpa_emulator.ztensor import TensorDesc, Ztensor
 Memory: TypeAlias = npt.NDArray[np.uint8]
 Arguments: TypeAlias = Mapping[str, Any]
 HW_ERROR = 0x000C0000
-_PAGE = 4096
+_PAGE, _WORD = 4096, 0xFFFFFFFF
 _INT8, _WORDS = 8, (6, 10)
 _PLACES = {1: 192, 2: 224, 3: 256, 17: 64, 18: 96}
 
@@ -64,12 +64,12 @@ class Issuer:
             address = 0x10_0000_0000 * (number + 1) + (8 if self.alignment.buffer_misaligned else 0)
             struct.pack_into(
                 ">BB6x4IQ", block, _PLACES[role],
-                desc.format & 0xFF, desc.type & 0xFF, *desc.dims, address,
+                desc.format & 0xFF, desc.type & 0xFF, *(n & _WORD for n in desc.dims), address,
             )  # fmt: skip
             if memory is not None:
                 storage[Role(role)] = _swapped(memory, desc.type)
         for word, value in (words or {}).items():
-            struct.pack_into(">I", block, 380 + 4 * word, value & 0xFFFFFFFF)
+            struct.pack_into(">I", block, 380 + 4 * word, value & _WORD)
         if save_area:
             misaligned = 8 if self.alignment.save_area_misaligned else 0
             struct.pack_into(">Q", block, 56, 0x9000 + misaligned)

@@ -80,8 +80,8 @@ def _is_exempt(name: str, arguments: dict[str, Any]) -> bool:
     and it reads the weights of a layer once, whatever the layer writes over them.
     """
     if name == "quantized_matmul_op":
-        tensors = (arguments[key] for key in ("input_a", "input_b", "input_c", "output"))
-        return {one.transformed_desc.type for one in tensors} == {DataTypes.ZDNN_DLFLOAT16}
+        weights: Ztensor = arguments["input_b"]
+        return weights.transformed_desc.type != DataTypes.ZDNN_BINARY_INT8
     outputs = FUNCTIONS[name].outputs
     written = [arguments[key].buffer for key in outputs]
     read = [one.buffer for key, one in arguments.items()
@@ -162,7 +162,7 @@ def test_random_calls() -> None:
         made += 1
         try:
             compare(Call(guest, alignment), one.name, arguments, counts)
-        except AssertionError as error:
+        except (AssertionError, ArithmeticError, LookupError, ValueError) as error:
             raise AssertionError(f"call {number}, {one.name}: {str(error)[:2000]}") from error
     print(f"{made} calls, {counts.total()} instructions: {_told(counts)}")
     assert len(counts) == 29 or CALLS < 2000

@@ -42,10 +42,10 @@ static void note(unsigned function) {
 
 /* Returns general register 0; continues while the machine has done a part only. */
 static uint64_t issue(unsigned function, void *block, unsigned *condition_code) {
+  note(function); /* a call would change the registers below */
   register uint64_t r0 __asm__("r0") = function;
   register void *r1 __asm__("r1") = block;
   unsigned condition;
-  note(function);
   __asm__ volatile(
       "0:\n\t.insn rre,0xb93b0000,0,0\n\t"
       "jo 0b\n\t"

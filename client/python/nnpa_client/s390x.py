@@ -46,9 +46,7 @@ def find_emulator() -> Path:
         path = shutil.which(name)
         if path is not None:
             return Path(path)
-    raise CannotRun(
-        "qemu-s390x is not installed: apt-get install qemu-user (or qemu-user-static)"
-    )
+    raise CannotRun("qemu-s390x is not installed: apt-get install qemu-user (or qemu-user-static)")
 
 
 def find_library() -> Path:

@@ -15,6 +15,7 @@ import click
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 
 from nnpa_client import s390x
+from nnpa_client._server import PrivateServer
 from nnpa_client.commands.exit_codes import reported
 from nnpa_client.config import endpoint
 from nnpa_client.connection import connect
@@ -25,6 +26,8 @@ from nnpa_client.session import Session
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+# A connection for each thread of the program, of which a server has four for a worker.
+_FLAGS = ("--shared-memory", "--workers", "64", "--max-sessions", "256")
 _KEPT_ALIVE = 3  # times in each idle timeout
 
 
@@ -73,7 +76,7 @@ class Stats:
             f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
             f"traps: {self.traps}, of them vector conversions {self.conversions}",
             f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
-            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s, "
+            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s",
             f"processes: {self.processes}",
         ]
 
@@ -155,9 +158,11 @@ def _open(
 ) -> Session:
     """Open the session that the program's instructions run in."""
     rules = [] if faults is None else read_rules(faults)
-    name = s390x.MACHINES[machine]
-    allowed = faults is not None and target is None
-    session = stack.enter_context(connect(target, machine=name, allow_faults=allowed))
+    if target is None:
+        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if rules else ())))
+        stack.callback(server.stop)
+        target = server.target
+    session = stack.enter_context(connect(target, machine=s390x.MACHINES[machine]))
     if not session.status().plain_socket.takes_memory:
         raise ValueError("--server: it shares no memory; start nnpa-server with --shared-memory")
     if rules:

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa run`: what it says, what it refuses, and what it leaves behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nnpa_client._server import PrivateServer
+
+from tests.trap.conftest import SECONDS, Runner
+
+SIGILL = 128 + 4
+
+
+@contextmanager
+def private_server() -> Generator[PrivateServer]:
+    """A server that nothing else uses."""
+    server = PrivateServer(flags=("--shared-memory",))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def children_of(process: int) -> dict[int, str]:
+    """Return the command lines of all processes below one."""
+    answer = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True)
+    rows = [line.split(None, 2) for line in answer.stdout.splitlines()]
+    below, found = {process}, dict[int, str]()
+    for _ in rows:
+        for pid, parent, command in rows:
+            if int(parent) in below and int(pid) not in below:
+                below.add(int(pid))
+                found[int(pid)] = command
+    return found
+
+
+def test_stats(runner: Runner) -> None:
+    """--stats counts instructions by function, traps, and patched places; --json is the same."""
+    program = runner.compile("add.c")
+    lines = runner.run(program, flags=("--stats",)).errors.splitlines()
+    assert lines[0] == "NNPA instructions: 4 (QAF 1, ADD 3)"
+    assert lines[1] == "traps: 5, of them vector conversions 0"
+    assert lines[2] == "patched places: 0 conversions, 1 STFLE"
+    assert re.fullmatch(r"time: [\d.]+ s, of them NNPA [\d.]+ s", lines[3])
+    assert lines[4] == "processes: 1"
+    stats = json.loads(runner.run(program, flags=("--json",)).errors)
+    assert stats["instructions"] == {"QAF": 1, "ADD": 3}
+
+
+def test_stats_count_all_processes(runner: Runner) -> None:
+    """A child that leaves by _exit, and a program that is started, are counted."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    forked = json.loads(runner.run(life, "fork", flags=("--json",)).errors)
+    assert (forked["processes"], forked["instructions"]) == (2, {"ADD": 43})
+    command = (life, "start", "spawn", runner.compile("add.c"))
+    started = json.loads(runner.run(*command, flags=("--json",)).errors)
+    assert (started["processes"], started["instructions"]) == (2, {"QAF": 1, "ADD": 4})
+
+
+def test_private_server(runner: Runner) -> None:
+    """Without --server the program gets a server of its own, which ends with it."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    ended = runner.run(life, "threads", flags=("--private",))
+    assert (ended.code, ended.output, ended.errors) == (0, "400 right\n", "")
+
+
+def test_z15_has_neither(runner: Runner) -> None:
+    """On a z15 the facility is absent, and the instruction an operation exception."""
+    ended = runner.run(runner.compile("add.c"), flags=("--machine", "z15"))
+    assert ended.code == SIGILL
+    assert "nnpa-trap: a z15 has no such instruction: operation exception" in ended.errors
+
+
+def test_function_that_telum_1_lacks(runner: Runner) -> None:
+    """SQRT is response code 0002 on a z16, and computed on a z17."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    assert runner.run(life, "lacks", flags=("--machine", "z16")).output == "cc 1 response 0002\n"
+    assert runner.run(life, "lacks", flags=("--machine", "z17")).output == "cc 0 response 0000\n"
+
+
+def test_server_that_dies(runner: Runner) -> None:
+    """A program whose server is killed in the middle gets SIGILL, and a line that says why."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    with subprocess.Popen(
+        runner.command(life, "waits", flags=("--private",)),
+        env=runner.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "4100\n"
+        servers = [pid for pid, command in children_of(process.pid).items()
+                   if "nnpa_server" in command]  # fmt: skip
+        for pid in servers:
+            os.kill(pid, signal.SIGKILL)
+        output, errors = process.communicate("\n", timeout=SECONDS)
+    assert servers
+    assert (process.returncode, output) == (SIGILL, "")
+    assert "nnpa-trap: the server cannot be reached, or it died, instruction at 0x" in errors
+
+
+def shared_memories(server: int) -> int:
+    """Count the memory of programs that a server has mapped, and its descriptors of it."""
+    maps = Path(f"/proc/{server}/maps").read_text()
+    links = [str(path.readlink()) for path in Path(f"/proc/{server}/fd").iterdir()]
+    return maps.count("memfd:nnpa-trap") + sum("nnpa-trap" in link for link in links)
+
+
+def test_killed_program_leaves_nothing(runner: Runner) -> None:
+    """After kill -9 of a program the server has nothing of its memory left."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    with private_server() as server:
+        with subprocess.Popen(
+            runner.command(life, "waits", flags=("--server", server.target)),
+            env=runner.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "4100\n"
+            assert shared_memories(server.pid) > 0
+            programs = [
+                pid for pid, command in children_of(process.pid).items() if "qemu" in command
+            ]
+            for pid in programs:
+                os.kill(pid, signal.SIGKILL)
+            process.communicate(timeout=SECONDS)
+        assert programs
+        assert process.returncode == 128 + 9
+        deadline = time.monotonic() + 10
+        while shared_memories(server.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert shared_memories(server.pid) == 0
+
+
+def test_missing_qemu(runner: Runner, tmp_path: Path) -> None:
+    """Without qemu-user the command says how to get it."""
+    ended = runner.run(runner.compile("add.c"), PATH=str(tmp_path))
+    assert ended.code == 2
+    assert "qemu-s390x is not installed: apt-get install qemu-user" in ended.errors
+
+
+def test_missing_library(runner: Runner) -> None:
+    """Without the library the command says how to get it."""
+    ended = runner.run(runner.compile("add.c"), NNPA_TRAP_LIBRARY="")
+    assert ended.code == 2
+    assert "libnnpa-trap.so is not installed" in ended.errors
+    ended = runner.run(runner.compile("add.c"), NNPA_TRAP_LIBRARY="/no/such/file")
+    assert "NNPA_TRAP_LIBRARY: /no/such/file is no file" in ended.errors
+
+
+def test_wrong_files(runner: Runner, tmp_path: Path) -> None:
+    """What is no dynamic program for s390x is named."""
+    text = tmp_path / "text"
+    text.write_text("#!/bin/sh\n" * 20)
+    static = runner.compile("late.c", "-static", "-Wl,-e,late_has_nnpa", "-nostartfiles")
+    host = shutil.which("true")
+    assert host is not None
+    for path, words in (
+        (text, "not an ELF file, expected a program for s390x"),
+        (Path(host), ", expected s390x"),
+        (tmp_path / "missing", "No such file or directory"),
+        (static, "linked statically"),
+    ):
+        ended = runner.run(path)
+        assert ended.code == 2
+        assert words in ended.errors
+
+
+def test_server_elsewhere(runner: Runner) -> None:
+    """A server on another host shares no memory: refused before anything is started."""
+    ended = runner.run(runner.compile("add.c"), flags=("--server", "example.org:50051"))
+    assert ended.code == 2
+    assert "expected unix:/path" in ended.errors

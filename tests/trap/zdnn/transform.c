@@ -136,14 +136,16 @@ static float *widened(zdnn_data_types type, const void *data, uint64_t count) {
   return copy;
 }
 
+/* Equal or crossed clips are the library's to refuse: NNPA-TRANSFORM has no response code for them. */
 static zdnn_status quantized(zdnn_ztensor *ztensor, uint32_t operation, int8_t clip_min,
                              int8_t clip_max, const void *data) {
   array target = array_of(ztensor);
   const uint32_t more[4] = {scalar_of(ztensor->rec_scale), scalar_of(ztensor->offset),
                             (uint8_t)clip_min, (uint8_t)clip_max};
   zdnn_data_types type = target.pre->type;
+  if (!one_of(type, 3, FP32, FP16, BFLOAT)) return ZDNN_INVALID_TYPE;
+  if (clip_min >= clip_max) return ZDNN_INVALID_CLIPPING_VALUE;
   if (type == FP32) return by_machine(&target, data, operation, more, &ztensor->is_transformed);
-  if (type != FP16 && type != BFLOAT) return ZDNN_INVALID_TYPE;
   float *copy = widened(type, data, elements(target.transformed));
   if (copy == NULL) return ZDNN_ALLOCATION_FAILURE;
   zdnn_status status = by_machine(&target, copy, operation, more, &ztensor->is_transformed);

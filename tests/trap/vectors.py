@@ -34,13 +34,17 @@ _STORY = 300
 
 
 def chosen() -> list[Vector]:
-    """Return the vectors without precheck that Telum I and II run with this library's version."""
+    """Return the vectors without precheck that Telum I and II run with this library's version.
+
+    C passes no sizes of arrays, so that it cannot ask with a wrong one.
+    """
     return [
         vector
         for vector in vector_runner.load()
         if vector.line.get("machine", "telum2") in MACHINES
         and vector.line.get("library", "1.2.0") == "1.2.0"
         and not vector.line.get("precheck", False)
+        and not any(step.get("error") == "DATA_SIZE_MISMATCH" for step in vector.line["steps"])
     ]
 
 
@@ -144,14 +148,3 @@ def run(vectors: list[Vector], testee: answers.Testee, outcome: Outcome) -> None
         if isinstance(testee, Testee):
             outcome.issued[key] = testee.issued()
 
-
-def compare(
-    vectors: list[Vector], testee: Testee, other: answers.Testee, outcome: Outcome
-) -> None:
-    """Run vectors that expect nothing through two testees, of which the other says what is so."""
-    for vector in vectors:
-        key, request = key_of(vector), {"file": vector.function, "vector": plain(vector)}
-        mine, theirs = testee.ask(request), other.ask(request)
-        outcome.told[key], outcome.issued[key] = mine, testee.issued()
-        if mine != theirs:
-            outcome.differences[key] = f"{mine} is not {theirs}"[:_STORY]

@@ -13,15 +13,13 @@ from tests.libzdnn import toolchain
 from tests.trap import variants
 from tests.trap import vectors as through
 from tests.trap.conftest import Runner
-from tests.trap.vectors import CODES, MACHINES, Outcome, Testee, chosen, key_of
+from tests.trap.vectors import CODES, MACHINES, Outcome, GuestTestee, chosen, key_of
 from tests.vector_runner import Vector
 
 EACH_CODE = 5
 WHOLE = 500
 REACH = 260
 """At least this many vectors issue an instruction beyond the query; 265 did when it was written."""
-
-pytestmark = pytest.mark.xdist_group("trap-vectors")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def outcome(
     outcome, folder = Outcome(), tmp_path_factory.mktemp("vectors")
     for machine in MACHINES:
         mine = [one for one in chosen() if one.line.get("machine", "telum2") == machine]
-        with Testee(runner, program, machine, folder).running() as testee:
+        with GuestTestee(runner, program, machine, folder).running() as testee:
             through.run(mine, testee, outcome)
     return outcome
 
@@ -50,7 +48,7 @@ def comparisons(
 ) -> Outcome:
     """What calls drawn from a seed answered under `nnpa run`."""
     outcome, folder = Outcome(), tmp_path_factory.mktemp("comparisons")
-    with Testee(runner, program, "telum2", folder).running() as testee:
+    with GuestTestee(runner, program, "telum2", folder).running() as testee:
         through.run(variants.asked_for(), testee, outcome)
     return outcome
 

@@ -93,7 +93,7 @@ def key_of(vector: Vector) -> str:
     return f"{vector.function}/{vector.line['name']}"
 
 
-class Testee:
+class GuestTestee:
     """The testee under `nnpa run` on one machine; tells what each vector issued."""
 
     def __init__(self, runner: Runner, program: Path, machine: str, folder: Path) -> None:
@@ -104,7 +104,7 @@ class Testee:
         self._talk = Conversation(command, variables, folder / f"{machine}.log")
 
     @contextmanager
-    def running(self) -> Iterator["Testee"]:
+    def running(self) -> Iterator["GuestTestee"]:
         """Have the program run."""
         with self._talk:
             yield self
@@ -145,6 +145,6 @@ def run(vectors: list[Vector], testee: answers.Testee, outcome: Outcome) -> None
         except (AssertionError, BrokenProtocolError) as error:
             outcome.differences[key] = f"{type(error).__name__}: {error}"[:_STORY]
         outcome.told[key] = recorded.told
-        if isinstance(testee, Testee):
+        if isinstance(testee, GuestTestee):
             outcome.issued[key] = testee.issued()
 

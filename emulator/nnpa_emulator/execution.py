@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.instruction import Alignment, Argument, require_operands, response
 from nnpa_emulator.machine import QAF_BYTES, Guest, Memory, page_memory
@@ -136,7 +137,7 @@ def _compute(
     roles = dict(zip(function.inputs, INPUTS, strict=False))
     roles |= dict(zip(function.outputs, OUTPUTS, strict=False))
     arguments: dict[str, Argument] = {name: operands[role] for name, role in roles.items()}
-    arguments |= {name: field.read(block.words) for name, field in function.parameters.items()}
+    arguments |= _parameters(guest, function, block.words)
     alignment = _alignment(block, roles, operands)
     require_operands(guest.machine, alignment, function.operation, arguments)
     for name in function.operation.tensors:
@@ -150,6 +151,18 @@ def _compute(
         written[role] = operand_bytes(desc)
         storage[role][: written[role]] = _swapped(arguments[name].sticks, desc)
     return violated, written
+
+
+def _parameters(
+    guest: Guest, function: MachineFunction, words: tuple[int, ...]
+) -> dict[str, Argument]:
+    """Return the function specific parameters; numbers in DLFLOAT16 are in the block as codes."""
+    values: dict[str, Argument] = {}
+    for name, field in function.parameters.items():
+        rule = function.operation.fields.get(name, dlfloat_field)
+        value = field.read(words)
+        values[name] = value if rule is dlfloat_field else rule(guest, value)
+    return values
 
 
 def _operand(desc: TensorDesc, memory: Memory | None) -> Ztensor:

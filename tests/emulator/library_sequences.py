@@ -9,22 +9,22 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator.dlfloat import scalar_to_dlfloat
 from nnpa_emulator.execution import Completion, execute
+from nnpa_emulator.instruction import Alignment
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.parameter_block import Role
-from nnpa_emulator.pipeline import Alignment
 from nnpa_emulator.status import ProgramCheck, Refusal, Status
 from nnpa_emulator.ztensor import TensorDesc, Ztensor
 
-Memory = npt.NDArray[np.uint8]
-Arguments = Mapping[str, Any]
+Memory: TypeAlias = npt.NDArray[np.uint8]
+Arguments: TypeAlias = Mapping[str, Any]
 HW_ERROR = 0x000C0000
-_PAGE = 4096
+_PAGE, _WORD = 4096, 0xFFFFFFFF
 _INT8, _WORDS = 8, (6, 10)
 _PLACES = {1: 192, 2: 224, 3: 256, 17: 64, 18: 96}
 
@@ -64,12 +64,12 @@ class Issuer:
             address = 0x10_0000_0000 * (number + 1) + (8 if self.alignment.buffer_misaligned else 0)
             struct.pack_into(
                 ">BB6x4IQ", block, _PLACES[role],
-                desc.format & 0xFF, desc.type & 0xFF, *desc.dims, address,
+                desc.format & 0xFF, desc.type & 0xFF, *(n & _WORD for n in desc.dims), address,
             )  # fmt: skip
             if memory is not None:
                 storage[Role(role)] = _swapped(memory, desc.type)
         for word, value in (words or {}).items():
-            struct.pack_into(">I", block, 380 + 4 * word, value & 0xFFFFFFFF)
+            struct.pack_into(">I", block, 380 + 4 * word, value & _WORD)
         if save_area:
             misaligned = 8 if self.alignment.save_area_misaligned else 0
             struct.pack_into(">Q", block, 56, 0x9000 + misaligned)
@@ -96,13 +96,20 @@ def _swapped(memory: Memory, kind: int) -> Memory:
     return swapped
 
 
+_Words: TypeAlias = Callable[[Issuer, Arguments], Mapping[int, int]]
+
+
+def _no_words(_issuer: Issuer, _arguments: Arguments) -> Mapping[int, int]:
+    return {}
+
+
 class _Simple(NamedTuple):
     """A function that is one instruction: code, format, operands, words of its arguments."""
 
     code: int
     version: int
     inputs: str
-    words: Callable[[Issuer, Arguments], Mapping[int, int]] = lambda _issuer, _arguments: {}
+    words: _Words = _no_words
     outputs: str = "output"
     save_area: bool = False
 
@@ -114,6 +121,25 @@ def dlfloat(issuer: Issuer, value: float | None) -> int:
     if not issuer.guest.machine.vector_nnp:
         raise ProgramCheck("operation", Refusal(0, "machine", issuer.guest.machine.name, "z16"))
     return scalar_to_dlfloat(value)
+
+
+def _codes(*names: str) -> _Words:
+    """Put arguments into the words 1, 2, 3 as codes of DLFLOAT16."""
+
+    def words(issuer: Issuer, a: Arguments) -> Mapping[int, int]:
+        return {word: dlfloat(issuer, a.get(name)) for word, name in enumerate(names, 1)}
+
+    return words
+
+
+def _numbers(**widths: int) -> _Words:
+    """Put so many bits of arguments into the words 1, 2, 3."""
+
+    def words(_issuer: Issuer, a: Arguments) -> Mapping[int, int]:
+        pairs = enumerate(widths.items(), 1)
+        return {word: int(a[name]) & (1 << width) - 1 for word, (name, width) in pairs}
+
+    return words
 
 
 def _pooling(_issuer: Issuer, a: Arguments) -> Mapping[int, int]:
@@ -137,31 +163,29 @@ def _convolution(issuer: Issuer, a: Arguments) -> Mapping[int, int]:
 
 
 _ONE, _TWO, _THREE = "input", "input_a input_b", "input_a input_b input_c"
+_MASKED = {"act_func": 4, "softmax_mask": 32}
 _SIMPLE = {
     "add": _Simple(16, 0, _TWO), "sub": _Simple(17, 0, _TWO), "mul": _Simple(18, 0, _TWO),
     "div": _Simple(19, 0, _TWO), "min": _Simple(20, 0, _TWO), "max": _Simple(21, 0, _TWO),
     "log": _Simple(32, 0, _ONE), "exp": _Simple(33, 0, _ONE), "sqrt": _Simple(34, 1, _ONE),
-    "invsqrt": _Simple(35, 1, _ONE, lambda i, a: {1: dlfloat(i, a["epsilon"])}),
-    "relu": _Simple(49, 0, _ONE, lambda i, a: {1: dlfloat(i, a.get("clipping_value"))}),
-    "leaky_relu": _Simple(49, 1, _ONE, lambda i, a: {
-        1: dlfloat(i, a.get("clipping_value")), 2: dlfloat(i, a["adjustment_factor"])}),
+    "invsqrt": _Simple(35, 1, _ONE, _codes("epsilon")),
+    "relu": _Simple(49, 0, _ONE, _codes("clipping_value")),
+    "leaky_relu": _Simple(49, 1, _ONE, _codes("clipping_value", "adjustment_factor")),
     "tanh": _Simple(50, 0, _ONE), "sigmoid": _Simple(51, 0, _ONE),
-    "softmax": _Simple(52, 0, _ONE, lambda _, a: {1: a["act_func"] & 15}, save_area=True),
-    "softmax_mask": _Simple(52, 1, _ONE, lambda _, a: {
-        1: a["act_func"] & 15, 2: a["softmax_mask"]}, save_area=True),
+    "softmax": _Simple(52, 0, _ONE, _numbers(act_func=4), save_area=True),
+    "softmax_mask": _Simple(52, 1, _ONE, _numbers(**_MASKED), save_area=True),
     "gelu": _Simple(53, 1, _ONE),
     "batchnorm": _Simple(64, 0, _THREE),
-    "moments": _Simple(65, 1, _ONE, lambda _, a: {1: a["bessel_correction_type"]},
-                       outputs="output_a output_b"),
-    "layernorm": _Simple(66, 1, _THREE, lambda i, a: {
-        1: dlfloat(i, a["beta_value"]), 2: dlfloat(i, a["gamma_value"]),
-        3: dlfloat(i, a["epsilon_value"])}),
+    "moments": _Simple(
+        65, 1, _ONE, _numbers(bessel_correction_type=32), outputs="output_a output_b"
+    ),
+    "layernorm": _Simple(66, 1, _THREE, _codes("beta_value", "gamma_value", "epsilon_value")),
     "norm": _Simple(67, 1, _TWO),
     "maxpool2d": _Simple(80, 0, _ONE, _pooling), "avgpool2d": _Simple(81, 0, _ONE, _pooling),
     "meanreduce2d": _Simple(81, 0, _ONE, _whole),
     "conv2d": _Simple(112, 0, "input kernel bias", _convolution),
-    "matmul_op": _Simple(113, 0, _THREE, lambda _, a: {1: a["op_type"] & 255}),
-    "reduce": _Simple(241, 1, _ONE, lambda _, a: {1: a["op_type"] & 255}, save_area=True),
+    "matmul_op": _Simple(113, 0, _THREE, _numbers(op_type=8)),
+    "reduce": _Simple(241, 1, _ONE, _numbers(op_type=8), save_area=True),
 }  # fmt: skip
 
 

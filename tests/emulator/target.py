@@ -101,7 +101,7 @@ class InProcess:
             operation.work_area_misaligned,
         )
         try:
-            outcome = run(self.guest, name, arguments, alignment)
+            outcome = self.call(name, arguments, alignment)
         except ProgramCheck as check:
             raise CallFailedError("PROGRAM_CHECK") from check
         except NotInLibrary as missing:
@@ -109,6 +109,10 @@ class InProcess:
         except Malformed as malformed:
             raise CallFailedError("DATA_SIZE_MISMATCH") from malformed
         return _result(name, outcome, arguments)
+
+    def call(self, name: str, arguments: dict[str, Any], alignment: Alignment) -> Outcome:
+        """Make a call."""
+        return run(self.guest, name, arguments, alignment)
 
     def _arguments(self, name: str, arm: Message) -> dict[str, Any]:
         entry = FUNCTIONS[name]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Normalisation and reduction against the oracle: shapes at edges, BERT-base, state, NINF."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,16 @@ def test_meanreduce2d_is_correctly_rounded(dims: Dims) -> None:
     want = rounded(pooling.average(decoded(source), dims[1:3], (0, 0), False))
     assert cells(output).tolist() == want.tolist()
     assert status == Status.ZDNN_OK
+
+
+def test_meanreduce2d_in_the_place_of_its_input() -> None:
+    """A mean is stored where another image is still to be read."""
+    source = data((3, 5, 4, 66))
+    (expected,), _ = call("meanreduce2d", {"input": tensor(source)})
+    both = tensor(source)
+    output = replace(expected, buffer=both.sticks[: expected.sticks.nbytes])
+    run(guest(), "meanreduce2d", {"input": both, "output": output})
+    assert cells(output).tolist() == cells(expected).tolist()
 
 
 @pytest.mark.parametrize("dims", [one for one in SHAPES if one[1] == 1])

@@ -11,15 +11,16 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.wrappers_pb2 import BytesValue
 from nnpa.network.v1 import network_pb2 as network
 from nnpa.oip import open_inference_grpc_pb2 as oip
 from nnpa.zdnn.v1 import accelerator_pb2 as zdnn
 from nnpa.zdnn.v1 import trace_pb2 as trace
 
-from tests.hostile import models
+from tests.hostile import instructions, models
 from tests.hostile import recorded_calls as recorded
 from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, Answer, Caller
-from tests.hostile.methods import PLAIN_SOCKET
+from tests.hostile.methods import FRAMES, PLAIN_SOCKET
 from tests.hostile.plain_socket import PlainCall
 
 RENEW_EVERY = 500
@@ -63,6 +64,8 @@ class Fixture:
         raws = tuple(self._named(path, message) for message in messages)
         if path == PLAIN_SOCKET:
             answer = self._send_plainly(raws)
+        elif path == FRAMES:
+            answer = self._send_frames(raws)
         elif path in ENDLESS:
             answer = self._send_to_endless(path, raws)
         else:
@@ -84,9 +87,22 @@ class Fixture:
             raw = raw.replace(placeholder.encode(), name.encode())
         return raw
 
-    def _send_plainly(self, raws: tuple[bytes, ...]) -> Answer:
+    def _send_frames(self, raws: tuple[bytes, ...]) -> Answer:
+        """Send what is inside of the messages; bytes that are none, as they are."""
+        inner: list[bytes] = []
+        for raw in raws:
+            try:
+                inner.append(BytesValue.FromString(raw).value)
+            except DecodeError:
+                inner.append(raw)
+        lines = instructions.LINES.format(session=self.session)
+        return self._send_plainly(tuple(inner), lines, instructions.operand_memory())
+
+    def _send_plainly(
+        self, raws: tuple[bytes, ...], lines: str = "", file: int | None = None
+    ) -> Answer:
         try:
-            with PlainCall(self.socket, timeout=TIMEOUT) as call:
+            with PlainCall(self.socket, timeout=TIMEOUT, lines=lines, file=file) as call:
                 for raw in raws:
                     answer = call.ask(raw)
                     if not answer.is_ok:

@@ -10,8 +10,10 @@ from pathlib import Path
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.wrappers_pb2 import BytesValue
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from nnpa.instruction.v1 import instruction_pb2
 from nnpa.mli.v1 import mli_pb2
 from nnpa.network.v1 import network_pb2
 from nnpa.oip import open_inference_grpc_pb2
@@ -22,13 +24,14 @@ from tests.hostile.calls import ACCELERATOR, Answer
 FILES: tuple[FileDescriptor, ...] = (
     accelerator_pb2.DESCRIPTOR,
     trace_pb2.DESCRIPTOR,
+    instruction_pb2.DESCRIPTOR,
     mli_pb2.DESCRIPTOR,
     network_pb2.DESCRIPTOR,
     open_inference_grpc_pb2.DESCRIPTOR,
     health_pb2.DESCRIPTOR,
     reflection_pb2.DESCRIPTOR,
 )
-PLAIN_SOCKET = "plain socket"
+PLAIN_SOCKET, FRAMES = "plain socket", "plain socket, frames of instructions"
 STATUS = Path(__file__).resolve().parents[2] / "protos/nnpa/zdnn/v1/status.proto"
 FOREIGN = ("/grpc.health.", "/grpc.reflection.")
 FOREIGN_CODES = frozenset(("NOT_FOUND", "INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE"))
@@ -44,7 +47,7 @@ _SESSION_FIELDS = frozenset(("request", "session", "name", "header.session", "se
 
 @dataclass(frozen=True)
 class Method:
-    """One method; a plain socket counts as one, too."""
+    """One method; a plain socket counts as one, too, and as another with frames in bytes."""
 
     path: str
     request: type[Message]
@@ -62,6 +65,7 @@ def methods() -> Mapping[str, Method]:
                 found[method.path] = method
     request = accelerator_pb2.ExecuteRequest
     found[PLAIN_SOCKET] = Method(PLAIN_SOCKET, request, True, True)
+    found[FRAMES] = Method(FRAMES, BytesValue, True, True)
     return found
 
 
@@ -109,7 +113,8 @@ def is_past_session(path: str, answer: Answer) -> bool:
     """Tell whether a call came past its session's check; one without sessions: whether it is OK."""
     if answer.is_ok or answer.reason == "EXTENSION_NOT_OFFERED":  # all that such a method answers
         return True
-    if path != PLAIN_SOCKET and not path.startswith((ACCELERATOR, "/nnpa.network.")):
+    with_sessions = ACCELERATOR, "/nnpa.network.", "/nnpa.instruction."
+    if path not in (PLAIN_SOCKET, FRAMES) and not path.startswith(with_sessions):
         return False
     if not answer.reason or answer.reason in _SESSION_REASONS:
         return False

@@ -3,6 +3,7 @@
 
 import base64
 import binascii
+import os
 import socket
 import struct
 import time
@@ -30,14 +31,31 @@ def frame(flag: int, payload: bytes) -> bytes:
 
 
 class PlainCall:
-    """One connection, which is one call of ExecuteStream; `path` is gRPC's socket."""
+    """One connection, which is one call; `path` is gRPC's socket, `lines` are more metadata.
 
-    def __init__(self, path: Path, token: str = "", timeout: float = _TIMEOUT) -> None:
+    A file, if there is one, is sent with them, and closed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        token: str = "",
+        timeout: float = _TIMEOUT,
+        lines: str = "",
+        file: int | None = None,
+    ) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
         self._socket.connect(str(path.with_name(path.name + SUFFIX)))
-        metadata = f"authorization: Bearer {token}\r\n" if token else ""
-        self.send(frame(METADATA, metadata.encode()))
+        metadata = (f"authorization: Bearer {token}\r\n" if token else "") + lines
+        first = frame(METADATA, metadata.encode())
+        if file is None:
+            self.send(first)
+            return
+        try:
+            socket.send_fds(self._socket, [first], [file])
+        finally:
+            os.close(file)
 
     def send(self, raw: bytes) -> None:
         """Send bytes, frames or not; a call that has ended says why when it is read."""

@@ -21,10 +21,10 @@ from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa.zdnn.v1 import trace_pb2 as trace
 
 from tests import vector_runner
-from tests.hostile import models
+from tests.hostile import instructions, models
 from tests.hostile.calls import ACCELERATOR, HEALTH, INFERENCE, NETWORK, REFLECTION
 from tests.hostile.known_answers import lists
-from tests.hostile.methods import PLAIN_SOCKET, methods
+from tests.hostile.methods import FRAMES, PLAIN_SOCKET, methods
 from tests.server.mli_wire import kernel, scenes
 
 Recording: TypeAlias = Sequence[Message]
@@ -49,6 +49,7 @@ def recorded_calls() -> Mapping[str, tuple[Recording, ...]]:
         **_of_networks(),
         **_of_inference(),
         **_of_probes(),
+        **_of_instructions(),
     }
     missing = methods().keys() - recordings.keys()
     assert not missing, missing
@@ -243,6 +244,15 @@ def _of_inference() -> dict[str, Sequence[Recording]]:
         "LogSettings": [[logs]],
     }
     return {INFERENCE + name: recordings for name, recordings in calls.items()}
+
+
+def _of_instructions() -> dict[str, Sequence[Recording]]:
+    messages, frames = instructions.messages(SESSION), instructions.frames()
+    return {
+        instructions.INSTRUCTION + "Issue": [[message] for message in messages],
+        instructions.INSTRUCTION + "IssueStream": [messages[:3], messages[3:]],
+        FRAMES: [frames[:3], frames[3:]],
+    }
 
 
 def _kernels() -> list[Recording]:

@@ -56,10 +56,10 @@ def block(
     return bytes(raw)
 
 
-def sums(size: int = 1, code_output: int = OUTPUT_1) -> bytes:
-    """Return the block of a sum of two tensors of `size` elements each."""
-    shape = (1, 1, 1, size)
-    return block({role: (*shape, 0x10000 * role) for role in (INPUT_1, INPUT_2, code_output)})
+def sums(size: int = 1) -> bytes:
+    """Return the block of a sum of two tensors of `size` elements each, at addresses by role."""
+    roles = INPUT_1, INPUT_2, OUTPUT_1
+    return block({role: (1, 1, 1, size, 0x10000 * role) for role in roles})
 
 
 def sticks(*cells: int) -> npt.NDArray[np.uint8]:
@@ -108,7 +108,7 @@ class Program(Plain):
     def get(self, offset: int, count: int) -> list[int]:
         """Return cells of the memory."""
         assert self.file is not None
-        return np.frombuffer(os.pread(self.file, 2 * count, offset), ">u2").tolist()
+        return list(struct.unpack(f">{count}H", os.pread(self.file, 2 * count, offset)))
 
     def ask_raw(self, raw: bytes) -> Ended:
         """Send a request and return its response."""

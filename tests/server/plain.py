@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from nnpa.zdnn.v1 import accelerator_pb2 as pb
 
@@ -32,7 +33,7 @@ class Plain:
             first = frame(METADATA, metadata.encode())
             socket.send_fds(self.socket, [first], list(descriptors))
 
-    def __enter__(self) -> "Plain":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -129,3 +129,14 @@ def test_what_is_not_there_is_not_started(runner: Runner, life: Path) -> None:
     """Exec of a missing file fails as it does elsewhere, and the program goes on."""
     ended = runner.run(life, "start", "exec", "/no/such/file")
     assert (ended.code, ended.errors) == (3, "/no/such/file: No such file or directory\n")
+
+
+def test_programs_of_the_sysroot_are_started(runner: Runner, life: Path, tmp_path: Path) -> None:
+    """A program that lies in the sysroot only is started by its path there."""
+    (tmp_path / "lib").symlink_to("/usr/s390x-linux-gnu/lib")
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/inside").symlink_to(runner.compile("add.c"))
+    flags = ("--sysroot", str(tmp_path))
+    ended = runner.run(life, "start", "spawn", "/opt/inside", flags=flags)
+    assert ended.output.splitlines()[-1] == "code 7"
+    assert ended.errors == ""

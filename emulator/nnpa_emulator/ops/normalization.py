@@ -28,7 +28,7 @@ from nnpa_emulator.machine import FORMAT_0, FORMAT_1, FunctionCode
 from nnpa_emulator.pipeline import Descriptors, operation
 from nnpa_emulator.shape_inference import resized
 from nnpa_emulator.status import Refused, Status
-from nnpa_emulator.windows import slide
+from nnpa_emulator.windows import slide, unaliased
 from nnpa_emulator.ztensor import DataFormats, DataTypes, Ztensor
 
 MOMENTS_BESSEL_POPULATION, MOMENTS_BESSEL_SAMPLE = 0, 1
@@ -130,8 +130,8 @@ def meanreduce2d(input: Ztensor, output: Ztensor) -> bool:
     Source: zDNN API Reference 1.2.0, zdnn_meanreduce2d; the library issues NNPA_AVGPOOL2D.
     """
     source, target = stick.geometry(input.transformed_desc), stick.geometry(output.transformed_desc)
-    window = (source.dims[1], source.dims[2], 1, 1, 0, 0)
-    return slide(pooling.average, input.sticks, output.sticks, source, target, window)
+    read, window = unaliased(input, output), (source.dims[1], source.dims[2], 1, 1, 0, 0)
+    return slide(pooling.average, read.sticks, output.sticks, source, target, window)
 
 
 def _verify_norm(input_a: Ztensor, input_b: Ztensor, output: Ztensor) -> None:

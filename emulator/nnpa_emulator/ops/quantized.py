@@ -241,7 +241,7 @@ def _work_desc(desc: TensorDesc) -> TensorDesc:
     return replace(desc, type=DataTypes.ZDNN_DLFLOAT16)
 
 
-def _make_bias(
+def make_bias(
     code: FunctionCode, a: Ztensor, b: Ztensor, c: Ztensor, y: Ztensor, adding: bool
 ) -> Ztensor:
     """Return c~ in a work area; zeros where the instruction is going to be refused anyway."""
@@ -277,7 +277,7 @@ def _fits(code: FunctionCode, a: Ztensor, b: Ztensor, c: Ztensor, y: Ztensor) ->
     return all(size > 0 for tensor in (a, b, c, y) for size in tensor.transformed_desc.dims)
 
 
-def _parameters(guest: Guest, scales: Scales, adding: bool, on_the_fly: bool) -> dict[str, int]:
+def parameters_of(guest: Guest, scales: Scales, adding: bool, on_the_fly: bool) -> dict[str, int]:
     """Return the function specific parameters that scales and offsets become."""
     unit = scalar_to_dlfloat(1.0)
     a_scale = dlfloat_field(guest, float(scales.sa))
@@ -354,7 +354,7 @@ def quantized_matmul_op(
     with np.errstate(all="ignore"):
         bias = input_c
         if not pre_computed:
-            bias = _make_bias(code, input_a, input_b, input_c, output, adding)
+            bias = make_bias(code, input_a, input_b, input_c, output, adding)
             misaligned = alignment.buffer_misaligned or alignment.work_area_misaligned
             alignment = Alignment(buffer_misaligned=misaligned) if misaligned else alignment
         scales = scales_of(input_a, input_b, input_c, output)
@@ -363,7 +363,7 @@ def quantized_matmul_op(
         outcome = issue(
             OPERATIONS[code], Call(call.guest, alignment),
             input_a=input_a, input_b=input_b, input_c=bias, op_type=op_type,
-            **_parameters(call.guest, scales, adding, on_the_fly),
+            **parameters_of(call.guest, scales, adding, on_the_fly),
             clip_min=clip_min if on_the_fly else 0, clip_max=clip_max if on_the_fly else 0,
             output=output,
         )  # fmt: skip

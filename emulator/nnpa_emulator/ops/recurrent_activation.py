@@ -35,7 +35,7 @@ def _step(
     rows, violated = list[Singles](), states.any_ninf
     for gates in (fused, added):
         values, any_ninf = stick.read_fp32(gates.sticks, gates.transformed_desc)
-        rows.append(values[:, 0].transpose(1, 0, 2).reshape(batch, -1))
+        rows.append(values[:, 0].transpose(1, 0, 2).reshape(-1))
         violated |= any_ninf
     return states, (rows[0], rows[1]), violated
 

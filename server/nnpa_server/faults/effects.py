@@ -36,7 +36,9 @@ def refused(status: int, rule: int, call: int) -> Refusal:
 def with_diagnostics(
     guest: Guest, operation: str, tensors: Mapping[str, Ztensor], outcome: Outcome
 ) -> Outcome:
-    """Return an outcome with what the library prints of its status."""
+    """Return an outcome with what the library prints of its status; an instruction prints none."""
+    if operation not in FUNCTIONS:
+        return outcome
     entry = FUNCTIONS[operation]
     diagnostics = diagnose(guest, operation, entry.module, outcome.status, outcome.refusal, tensors)
     return replace(outcome, diagnostics=tuple(diagnostics))

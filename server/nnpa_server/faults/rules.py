@@ -12,7 +12,9 @@ from types import MappingProxyType
 from nnpa.zdnn.v1 import fault_pb2, operation_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import MACHINES, Status, find_machine
+from nnpa_emulator.function_codes import FunctionCode
 from nnpa_emulator.machine import Machine
+from nnpa_emulator.status import ZDNN_HW_ERROR
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.sessions.tokens import require_machine
@@ -62,6 +64,11 @@ _FITS: Mapping[str, tuple[frozenset[str], str]] = MappingProxyType(
         "note": (_EVERY, "a function"),
     }
 )
+INSTRUCTIONS = frozenset(code.name for code in FunctionCode)
+"""Functions of the instruction, for programs that issue it themselves."""
+_FIT_INSTRUCTIONS = frozenset(
+    ("status", "program_check", "delay", "lose_connection", "move", "note")
+)
 _KINDS = ("data", "access", "operation")
 _MOMENTS = ("before", "after")
 _DISTRIBUTIONS = ("fixed", "uniform", "normal", "exponential")
@@ -110,21 +117,30 @@ def _read(message: fault_pb2.FaultRule, path: str) -> Rule:
         require_machine(target.name)
     machine = message.machine and _machine(message.machine, f"{path}.machine").name
     status = _status(message.status, f"{path}.status") if effect == "status" else 0
-    operations = _operations(message.operation, effect, f"{path}.operation")
+    operations = _operations(message.operation, effect, status, f"{path}.operation")
     return Rule(message, effect, operations, machine, status, target)
 
 
-def _operations(name: str, effect: str, path: str) -> frozenset[str]:
+def _operations(name: str, effect: str, status: int, path: str) -> frozenset[str]:
     fitting, limit = _FITS[effect]
+    if effect in _FIT_INSTRUCTIONS and (not status or _ends_instructions(status)):
+        fitting |= INSTRUCTIONS
     if not name:
         return fitting
-    arm = name.removeprefix("zdnn_")
+    arm = name if name in INSTRUCTIONS else name.removeprefix("zdnn_")
     arm = _MADE_OF.get(arm, arm)
-    if arm not in _ARMS:
-        raise invalid(path, repr(name[:_MAX_VALUE_CHARS]), f"one of {', '.join(_ARMS)}")
+    if arm not in _ARMS and arm not in INSTRUCTIONS:
+        limit = f"one of {', '.join(_ARMS)}, or a name of NnpaFunctionCode"
+        raise invalid(path, repr(name[:_MAX_VALUE_CHARS]), limit)
     if arm not in fitting:
         raise invalid(path, name, f"{limit}, as {effect} needs it")
     return frozenset((arm,))
+
+
+def _ends_instructions(status: int) -> bool:
+    """Tell whether an instruction can end so: by a response code, or with the flag of a warning."""
+    is_response = ZDNN_HW_ERROR < status <= ZDNN_HW_ERROR + 0xFFFF
+    return is_response or status == Status.ZDNN_ELEMENT_RANGE_VIOLATION
 
 
 def _machine(name: str, path: str) -> Machine:

@@ -111,17 +111,19 @@ def _outside(number: int, place: Place, held: int) -> CallRefused:
 
 def encode_frame(answer: Answer) -> Sequence[bytes]:
     """Return a response."""
-    completion, check = answer.completion, answer.check
-    text = "" if answer.refusal is None else str(answer.refusal if check is None else check)
+    completion, interruption = answer.completion, answer.interruption
+    text = "" if answer.refusal is None else str(answer.refusal)
+    code = address = 0
+    if interruption is not None:
+        code, address, text = interruption.code, interruption.address, interruption.text
     raw_text = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
-    mask = sum(1 << bit for bit, role in enumerate(_WRITTEN) if role in completion.written)
     head = _RESPONSE.pack(
         completion.general_register_0,
         completion.condition_code,
-        answer.interruption_code,
-        0 if check is None else check.address % (1 << 64),
+        code,
+        address,
         len(completion.stored),
         len(raw_text),
-        mask,
+        sum(1 << bit for bit, role in enumerate(_WRITTEN) if role in completion.written),
     )
     return head, completion.stored, raw_text

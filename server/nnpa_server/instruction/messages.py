@@ -17,7 +17,7 @@ from nnpa_server.instruction.issue import Answer, Instruction, operand_sizes, ou
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
-_ROLES = frozenset(Role)
+_ROLES = frozenset(map(int, Role))
 _INPUTS = frozenset((Role.INPUT_1, Role.INPUT_2, Role.INPUT_3))
 
 
@@ -47,9 +47,10 @@ def read_storage(
         path = f"operands[{number}]"
         if not operand.role:
             raise unspecified(f"{path}.role")
-        if operand.role not in _ROLES:
-            raise invalid(f"{path}.role", int(operand.role), "one of enum Role")
-        role = Role(operand.role)
+        number_of_role = int(operand.role)
+        if number_of_role not in _ROLES:
+            raise invalid(f"{path}.role", number_of_role, "one of enum Role")
+        role = Role(number_of_role)
         if role in storage:
             raise invalid(f"{path}.role", role.name, "a role that no other operand has")
         storage[role] = _read_operand(session, operand, role, sizes.get(role, 0), path)
@@ -113,10 +114,10 @@ def encode_answer(
     )
     if answer.refusal is not None:
         response.refusal.CopyFrom(describe_refusal(answer.refusal))
-    if answer.check is not None:
-        code = pb.InterruptionCode.ValueType(answer.interruption_code)
+    if (interruption := answer.interruption) is not None:
+        code = pb.InterruptionCode.ValueType(interruption.code)
         response.program_interruption.code = code
-        response.program_interruption.address = answer.check.address % (1 << 64)
+        response.program_interruption.address = interruption.address
     for role, size in completion.written.items():
         output = response.outputs.add(role=pb.Role.ValueType(role))
         _encode_output(session, output, storage[role], size)

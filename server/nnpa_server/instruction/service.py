@@ -58,14 +58,11 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
         """Issue instructions as they arrive in frames; operands lie in the connection's memory."""
         metadata = dict(context.invocation_metadata())
         name = str(metadata.get(SESSION, ""))
+        if (kind := metadata.get("content-type")) != CONTENT_TYPE:
+            raise invalid("content-type", kind, CONTENT_TYPE)
         file = context.take_memory()
-        memory: MappedMemory | None = None
+        memory = None if file is None else self._map(name, file)
         try:
-            if (kind := metadata.get("content-type")) != CONTENT_TYPE:
-                raise invalid("content-type", kind, CONTENT_TYPE)
-            if file is not None:
-                file, memory_file = None, file
-                memory = self._map(name, memory_file)
             for frame in frames:
                 instruction, places = decode_frame(frame)
                 storage = place_storage(places, None if memory is None else memory.contents)
@@ -76,8 +73,6 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
                     answer = issue(session, instruction, storage, context)
                 yield answer
         finally:
-            if file is not None:
-                os.close(file)
             if memory is not None:
                 memory.close()
 

@@ -4,9 +4,9 @@
 // a server takes rules only if it was started with --allow-faults (FAULTS_NOT_ALLOWED otherwise).
 //
 // Calls are numbered from 1 in the order in which they reach the emulator: every operation of the
-// session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one; what is refused before it
-// gets there, and what a client library does on its own (Operation.housekeeping), is none. Numbers
-// start when the session gets its first rule. Same program, same rules, same faults: whatever is
+// session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one, and so is every instruction
+// (nnpa.instruction.v1); what is refused before it gets there, and what a client library does on its
+// own (Operation.housekeeping), is none. Numbers start when the session gets its first rule. Same program, same rules, same faults: whatever is
 // random has a seed. Operations of hosted networks are no calls of the program and not touched.
 //
 // A rule has conditions and one effect. All rules look at all calls, in order: moves and delays take
@@ -45,7 +45,10 @@ type FaultRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The zDNN function, with or without "zdnn_", for example "zdnn_conv2d". One that is an arm of
 	// Operation; init_ztensor_with_malloc and init_quantized_ztensor_with_malloc mean the
-	// allochelper_ztensor in them. Default empty: all that the effect fits.
+	// allochelper_ztensor in them. Or a function of the instruction, by its name in NnpaFunctionCode,
+	// for example "NNPA_ADD": range_violation and flip_bits do not fit it, a status must be a response
+	// code (0x000C0001 to 0x000CFFFF), with condition code 1, or ZDNN_ELEMENT_RANGE_VIOLATION, which
+	// sets the exception flag. Default empty: all that the effect fits.
 	Operation string `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The machine that the guest is on, by name or alias, for example "telum1"; a custom machine
 	// counts as its model. Default empty: any.
@@ -457,7 +460,7 @@ type InjectedFault struct {
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The number of the call.
 	Call uint64 `protobuf:"varint,2,opt,name=call,proto3" json:"call,omitempty"`
-	// The arm, for example "conv2d".
+	// The arm, for example "conv2d", or the function of an instruction, for example "NNPA_ADD".
 	Operation string `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The rule's index in Session.fault_rules, from 0.
 	Rule uint32 `protobuf:"varint,4,opt,name=rule,proto3" json:"rule,omitempty"`

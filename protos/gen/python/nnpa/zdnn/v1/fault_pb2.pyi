@@ -7,9 +7,9 @@ Faults: which calls of a session fail, and which have failed. For tests of progr
 a server takes rules only if it was started with --allow-faults (FAULTS_NOT_ALLOWED otherwise).
 
 Calls are numbered from 1 in the order in which they reach the emulator: every operation of the
-session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one; what is refused before it
-gets there, and what a client library does on its own (Operation.housekeeping), is none. Numbers
-start when the session gets its first rule. Same program, same rules, same faults: whatever is
+session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one, and so is every instruction
+(nnpa.instruction.v1); what is refused before it gets there, and what a client library does on its
+own (Operation.housekeeping), is none. Numbers start when the session gets its first rule. Same program, same rules, same faults: whatever is
 random has a seed. Operations of hosted networks are no calls of the program and not touched.
 
 A rule has conditions and one effect. All rules look at all calls, in order: moves and delays take
@@ -63,7 +63,10 @@ class FaultRule(_message.Message):
     operation: _builtins.str
     """The zDNN function, with or without "zdnn_", for example "zdnn_conv2d". One that is an arm of
     Operation; init_ztensor_with_malloc and init_quantized_ztensor_with_malloc mean the
-    allochelper_ztensor in them. Default empty: all that the effect fits.
+    allochelper_ztensor in them. Or a function of the instruction, by its name in NnpaFunctionCode,
+    for example "NNPA_ADD": range_violation and flip_bits do not fit it, a status must be a response
+    code (0x000C0001 to 0x000CFFFF), with condition code 1, or ZDNN_ELEMENT_RANGE_VIOLATION, which
+    sets the exception flag. Default empty: all that the effect fits.
     """
     machine: _builtins.str
     """The machine that the guest is on, by name or alias, for example "telum1"; a custom machine
@@ -243,7 +246,7 @@ class InjectedFault(_message.Message):
     call: _builtins.int
     """The number of the call."""
     operation: _builtins.str
-    """The arm, for example "conv2d"."""
+    """The arm, for example "conv2d", or the function of an instruction, for example "NNPA_ADD"."""
     rule: _builtins.int
     """The rule's index in Session.fault_rules, from 0."""
     effect: _builtins.str

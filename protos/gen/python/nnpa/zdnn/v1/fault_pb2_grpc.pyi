@@ -7,9 +7,9 @@ Faults: which calls of a session fail, and which have failed. For tests of progr
 a server takes rules only if it was started with --allow-faults (FAULTS_NOT_ALLOWED otherwise).
 
 Calls are numbered from 1 in the order in which they reach the emulator: every operation of the
-session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one; what is refused before it
-gets there, and what a client library does on its own (Operation.housekeeping), is none. Numbers
-start when the session gets its first rule. Same program, same rules, same faults: whatever is
+session, by Execute, ExecuteStream, WriteTensor or ReadTensor, is one, and so is every instruction
+(nnpa.instruction.v1); what is refused before it gets there, and what a client library does on its
+own (Operation.housekeeping), is none. Numbers start when the session gets its first rule. Same program, same rules, same faults: whatever is
 random has a seed. Operations of hosted networks are no calls of the program and not touched.
 
 A rule has conditions and one effect. All rules look at all calls, in order: moves and delays take

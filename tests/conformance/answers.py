@@ -4,7 +4,7 @@
 import struct
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf import json_format
 from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
@@ -13,11 +13,18 @@ from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa.zdnn.v1.status_pb2 import ZdnnStatus
 
 from tests import vector_runner
-from tests.conformance.conversation import Conversation
 from tests.conformance.plain import descriptor, plain, plain_local
 from tests.vector_runner import CallFailedError, Json, Vector, little_endian
 
 _FIELDS = ("is_transformed", "buffer_size", "rec_scale", "offset")
+
+
+class Testee(Protocol):
+    """Whatever answers a testee's questions."""
+
+    def ask(self, request: Json) -> dict[str, Any]:
+        """Return the answer to a vector."""
+        ...
 
 
 class SkippedError(Exception):
@@ -94,7 +101,7 @@ def _expected(vector: Vector, unseen: frozenset[str]) -> Vector:
     return Vector(vector.function, {**vector.line, "steps": steps})
 
 
-def run(vector: Vector, testee: Conversation, unseen: frozenset[str]) -> None:
+def run(vector: Vector, testee: Testee, unseen: frozenset[str]) -> None:
     """Run one vector through a testee; AssertionError says what differs."""
     told = testee.ask({"file": vector.function, "vector": plain(vector)})
     _identified(told, "file", vector)
@@ -108,7 +115,7 @@ def run(vector: Vector, testee: Conversation, unseen: frozenset[str]) -> None:
     vector_runner.run(_expected(vector, unseen), target)
 
 
-def run_local(vector: Vector, testee: Conversation) -> None:
+def run_local(vector: Vector, testee: Testee) -> None:
     """Run one vector of a local function through a testee; AssertionError says what differs."""
     told = testee.ask({"local": vector.function, "vector": plain_local(vector)})
     _identified(told, "local", vector)

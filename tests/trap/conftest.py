@@ -59,7 +59,7 @@ class Runner:
 
     def compile(self, name: str, *flags: str) -> Path:
         """Return a program, or a library, compiled once."""
-        program = self.folder / Path(name).stem
+        program = self.folder / "".join((Path(name).stem, *flags)).replace("/", "")
         if not program.exists():
             sources = [str(PROGRAMS / part) for part in name.split()]
             warnings = ("-Wall", "-Wextra", "-Werror", "-O2", "-march=z13")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nnpa_emulator import dlfloat
+
 from tests.trap.conftest import SECONDS, Runner
 
 FLAG_BITS = {1: 0x800000, 2: 0x200000, 4: 0x100000}  # invalid, overflow, underflow in the FPC
@@ -15,7 +16,8 @@ CODES = np.arange(1 << 16, dtype=np.uint16)
 EDGES = (0, 1, 0xFF0, 0x7FFFFF, 0x800000, 0x2F800000, 0x2FFFDFFF, 0x2FFFE000, 0x30000000,
          0x30001FFF, 0x30002000, 0x30004000, 0x30006000, 0x3F801FFF, 0x3F802000, 0x3F802001,
          0x3F805FFF, 0x3F806000, 0x3FFFDFFF, 0x3FFFE000, 0x4FFF8000, 0x4FFF9FFF, 0x4FFFA000,
-         0x4FFFC000, 0x50000000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF)  # fmt: skip
+         0x4FFFC000, 0x50000000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000,
+         0x7FFFFFFF)  # fmt: skip
 SAMPLES = 40_000
 both_ways = pytest.mark.parametrize("patch", ["1", "0"], ids=["patched", "trapping"])
 

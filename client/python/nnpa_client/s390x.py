@@ -16,6 +16,7 @@ from nnpa_client.config import environment_with, trap_settings
 
 _PACKAGE = "nnpa_trap"
 _LIBRARY = "libnnpa-trap.so"
+_STATIC_LOADER = "nnpa-trap-static"  # beside the library
 _EMULATORS = ("qemu-s390x", "qemu-s390x-static")
 _DEBIAN_SYSROOT = Path("/usr/s390x-linux-gnu")
 _HEADER = struct.Struct(">4sBB10xHH")
@@ -46,9 +47,7 @@ def find_emulator() -> Path:
         path = shutil.which(name)
         if path is not None:
             return Path(path)
-    raise CannotRun(
-        "qemu-s390x is not installed: apt-get install qemu-user (or qemu-user-static)"
-    )
+    raise CannotRun("qemu-s390x is not installed: apt-get install qemu-user (or qemu-user-static)")
 
 
 def find_library() -> Path:
@@ -78,8 +77,8 @@ def find_sysroot(chosen: Path | None) -> Path | None:
     return _DEBIAN_SYSROOT if _DEBIAN_SYSROOT.is_dir() else None
 
 
-def check_program(path: Path) -> None:
-    """Raise `CannotRun` for a file that is no dynamic program for s390x."""
+def is_static(path: Path) -> bool:
+    """Tell whether a program for s390x is linked statically; `CannotRun` for any other file."""
     try:
         contents = path.read_bytes()
     except OSError as error:
@@ -92,9 +91,7 @@ def check_program(path: Path) -> None:
     if (width, order, machine) != (_ELF64, _BIG_ENDIAN, _S390):
         name = _MACHINES.get(machine, f"machine {machine}")
         raise CannotRun(f"{path}: a program for {name}, expected s390x")
-    if not _has_loader(contents):
-        raise CannotRun(f"{path}: linked statically, which nothing can be loaded into; "
-                        "link it dynamically")  # fmt: skip
+    return not _has_loader(contents)
 
 
 def _has_loader(contents: bytes) -> bool:
@@ -120,10 +117,15 @@ class Setup:
     stats: Path | None = None
 
     def command(self, program: Path, arguments: tuple[str, ...]) -> list[str]:
-        """Return the command that runs a program."""
+        """Return the command that runs a program; a static one is loaded by a loader of ours."""
         flags = [] if self.sysroot is None else ["-L", str(self.sysroot)]
-        preload = f"LD_PRELOAD={self.library}"
-        return [str(self.emulator), *flags, "-E", preload, str(program), *arguments]
+        start = [str(self.emulator), *flags]
+        if is_static(program):
+            loader = self.library.with_name(_STATIC_LOADER)
+            if not loader.is_file():
+                raise CannotRun(f"{program}: linked statically, and there is no {loader}")
+            return [*start, str(loader), str(program), *arguments]
+        return [*start, "-E", f"LD_PRELOAD={self.library}", str(program), *arguments]
 
     def environment(self, place: Place, more: Mapping[str, str]) -> dict[str, str]:
         """Return this process's environment with what the library reads."""

@@ -119,13 +119,12 @@ static void report(int number, siginfo_t *information, void *context)
   uint64_t instruction = number == SIGILL ? address - 4 : address;
   sigset_t now;
   sigprocmask(SIG_SETMASK, NULL, &now);
-  printf("signal %d code %d opcode %08x r0 %02x at instruction %d offset %ld usr1 %d\n", number,
-         information->si_code, *(uint32_t *)instruction,
-         (unsigned)frame->uc_mcontext.gregs[0] & 0xff,
-         (uint64_t)information->si_addr == instruction,
-         number == SIGSEGV ? (long)((uint64_t)information->si_addr -
-                                    block->inputs[0].address)
-                           : -1L,
+  long offset = number == SIGSEGV
+                    ? (long)((uint64_t)information->si_addr - block->inputs[0].address)
+                    : -1L;
+  printf("signal %d code %d at %d offset %ld opcode %08x r0 %02x usr1 %d\n", number,
+         information->si_code, (uint64_t)information->si_addr == instruction, offset,
+         *(uint32_t *)instruction, (unsigned)frame->uc_mcontext.gregs[0] & 0xff,
          sigismember(&now, SIGUSR1));
   siglongjmp(back, 1);
 }

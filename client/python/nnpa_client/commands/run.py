@@ -2,6 +2,7 @@
 """`nnpa run`: a program for s390x, with the zDNN that it carries, on an emulated Telum."""
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -76,7 +77,7 @@ class Stats:
             f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
             f"traps: {self.traps}, of them vector conversions {self.conversions}",
             f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
-            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s, "
+            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s",
             f"processes: {self.processes}",
         ]
 
@@ -126,10 +127,11 @@ def run(
     """
     path = Path(program[0])
     try:
-        s390x.check_program(path)
+        s390x.is_static(path)  # what is no program for s390x is named before what is missing
         setup = s390x.Setup(
             s390x.find_emulator(), s390x.find_library(), s390x.find_sysroot(sysroot), machine
         )
+        command = setup.command(path, program[1:])
     except s390x.CannotRun as error:
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:"):
@@ -139,10 +141,9 @@ def run(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
         stats = Path(folder) / "stats"
         stats.touch()
-        chosen = s390x.Setup(setup.emulator, setup.library, setup.sysroot, machine, stats)
+        chosen = dataclasses.replace(setup, stats=stats)
         started = time.monotonic()
         more = {"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}
-        command = chosen.command(path, program[1:])
         code = _wait(session, command, chosen.environment(_place(session), more))
         if with_stats or as_json:
             _print(_stats(stats, time.monotonic() - started), as_json)

@@ -90,8 +90,16 @@ def test_z15_has_neither(runner: Runner) -> None:
 def test_function_that_telum_1_lacks(runner: Runner) -> None:
     """SQRT is response code 0002 on a z16, and computed on a z17."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
-    assert runner.run(life, "lacks", flags=("--machine", "z16")).output == "cc 1 response 0002\n"
-    assert runner.run(life, "lacks", flags=("--machine", "z17")).output == "cc 0 response 0000\n"
+    for machine, line in (("z16", "cc 1 response 0002\n"), ("z17", "cc 0 response 0000\n")):
+        assert runner.run(life, "asks", "34", flags=("--machine", machine)).output == line
+
+
+def test_function_that_all_lack(runner: Runner) -> None:
+    """A code of no function is response code 0002, and counted as undefined."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    ended = runner.run(life, "asks", "200", flags=("--json",))
+    assert ended.output == "cc 1 response 0002\n"
+    assert json.loads(ended.errors)["instructions"] == {"undefined": 1}
 
 
 def test_server_that_dies(runner: Runner) -> None:

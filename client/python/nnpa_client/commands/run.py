@@ -83,9 +83,10 @@ class Stats:
 
 
 def _function(code: int) -> str:
-    """Name a function code, as the server does; the number for one that no machine has."""
-    known = code in NnpaFunctionCode.values()
-    return NnpaFunctionCode.Name(code).removeprefix("NNPA_") if known else str(code)  # type: ignore[arg-type] # checked
+    """Name a function code; the library counts those that no machine has together."""
+    if code not in NnpaFunctionCode.values():
+        return "undefined"
+    return NnpaFunctionCode.Name(code).removeprefix("NNPA_")  # type: ignore[arg-type] # checked
 
 
 @click.command(

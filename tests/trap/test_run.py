@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnpa_client._server import PrivateServer
+from nnpa_client.trace import read
 
 from tests.trap.conftest import SECONDS, Runner
 
 SIGILL = 128 + 4
+QAF, ADD = 0, 16
 
 
 @contextmanager
@@ -71,6 +73,28 @@ def test_precheck(runner: Runner) -> None:
     command = (life, "start", "exec", "sh", "-c", "echo [$ZDNN_ENABLE_PRECHECK]")
     assert runner.run(*command, flags=("--precheck",)).output.splitlines()[1] == "[true]"
     assert runner.run(*command).output.splitlines()[1] == "[]"
+
+
+def test_faults(runner: Runner, tmp_path: Path) -> None:
+    """--faults has an instruction end with the response code of a rule."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{operation: NNPA_ADD, nth: 1, status: ZDNN_EXCEEDS_MDIS}]")
+    program = runner.compile("add.c")
+    assert "add 4100" in runner.run(program).output
+    for flags in (("--faults", str(rules)), ("--private", "--faults", str(rules))):
+        ended = runner.run(program, flags=flags)
+        assert "add dead" in ended.output
+        assert "overflow cc 0" in ended.output
+
+
+def test_trace(runner: Runner, tmp_path: Path) -> None:
+    """--trace records the instructions of a program, in order."""
+    path = tmp_path / "trace.nnpa"
+    runner.run(runner.compile("add.c"), flags=("--trace", str(path)))
+    issued = read(path).instructions
+    codes = [instruction.general_register_0 & 0xFF for instruction in issued]
+    assert codes == [QAF, ADD, ADD, ADD]
+    assert [instruction.condition_code for instruction in issued] == [0, 0, 0, 1]
 
 
 def test_private_server(runner: Runner) -> None:

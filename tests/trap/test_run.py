@@ -51,7 +51,7 @@ def test_stats(runner: Runner) -> None:
     assert lines[0] == "NNPA instructions: 4 (QAF 1, ADD 3)"
     assert lines[1] == "traps: 5, of them vector conversions 0"
     assert lines[2] == "patched places: 0 conversions, 1 STFLE"
-    assert re.fullmatch(r"time: [\d.]+ s, of them NNPA [\d.]+ s", lines[3])
+    assert re.fullmatch(r"time: [\d.]+ s; of all threads in NNPA: [\d.]+ s", lines[3])
     assert lines[4] == "processes: 1"
     stats = json.loads(runner.run(program, flags=("--json",)).errors)
     assert stats["instructions"] == {"QAF": 1, "ADD": 3}

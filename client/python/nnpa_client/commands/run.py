@@ -77,7 +77,7 @@ class Stats:
             f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
             f"traps: {self.traps}, of them vector conversions {self.conversions}",
             f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
-            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s",
+            f"time: {self.seconds:.3f} s; of all threads in NNPA: {self.nanoseconds / 1e9:.3f} s",
             f"processes: {self.processes}",
         ]
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from nnpa.zdnn.v1 import accelerator_pb2 as accelerator
 from nnpa.zdnn.v1 import operation_pb2 as wire
 from nnpa.zdnn.v1 import tensor_pb2 as tensors
 from nnpa_emulator import kernels
@@ -102,7 +103,9 @@ def _described(desc: tensors.TensorDesc) -> dict[str, int]:
 
 def _call(function: str, random: Random) -> dict[str, Any]:
     """Return a call of an operation that fits together."""
-    fields = wire.Operation.DESCRIPTOR.fields_by_name[function].message_type.fields_by_name
+    message = wire.Operation.DESCRIPTOR.fields_by_name[function].message_type
+    assert message is not None, function
+    fields = message.fields_by_name
     while True:
         scene = MAKERS[function](random)
         if function in _PRODUCTS and random.random() < _ONE_LEFT:
@@ -150,7 +153,7 @@ def _expecting(vector: Vector) -> dict[str, Any]:
     step = dict(vector.line["steps"][0])
     operation = next(vector_runner.operations(vector))
     spec = vector_runner.machine_spec(vector.line)
-    session = vector_runner.accelerator.Session(machine_spec=spec, library_version="1.2.0")
+    session = accelerator.Session(machine_spec=spec, library_version="1.2.0")
     with emulator(session) as target:
         try:
             result = target.execute(operation)

@@ -7,7 +7,7 @@ library notes each function code that it issues in the file of NNPA_TEST_ISSUED.
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,7 @@ from tests import vector_runner
 from tests.conformance import answers
 from tests.conformance.answers import SkippedError
 from tests.conformance.conversation import BrokenProtocolError, Conversation
-from tests.conformance.plain import plain
-from tests.trap.conftest import CROSS_COMPILER, ROOT, SECONDS, Runner
+from tests.trap.conftest import CROSS_COMPILER, SECONDS, Runner
 from tests.vector_runner import Json, Vector
 
 SMALL = Path(__file__).parent / "zdnn"
@@ -104,7 +103,7 @@ class GuestTestee:
         self._talk = Conversation(command, variables, folder / f"{machine}.log")
 
     @contextmanager
-    def running(self) -> Iterator["GuestTestee"]:
+    def running(self) -> Generator["GuestTestee"]:
         """Have the program run."""
         with self._talk:
             yield self
@@ -147,4 +146,3 @@ def run(vectors: list[Vector], testee: answers.Testee, outcome: Outcome) -> None
         outcome.told[key] = recorded.told
         if isinstance(testee, GuestTestee):
             outcome.issued[key] = testee.issued()
-

@@ -158,9 +158,9 @@ def _parameters(
 ) -> dict[str, Argument]:
     """Return the function specific parameters; numbers in DLFLOAT16 are in the block as codes."""
     values: dict[str, Argument] = {}
-    for name, field in function.parameters.items():
+    for name, parameter in function.parameters.items():
         rule = function.operation.fields.get(name, dlfloat_field)
-        value = field.read(words)
+        value = parameter.read(words)
         values[name] = value if rule is dlfloat_field else rule(guest, value)
     return values
 

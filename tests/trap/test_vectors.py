@@ -105,8 +105,9 @@ def test_libzdnn_answers_the_same(outcome: Outcome, talk: Conversation) -> None:
 
 @pytest.mark.parametrize("talk", ["python"], indirect=True)
 def test_python_gives_the_same_bits(outcome: Outcome, talk: Conversation) -> None:
-    """Python answers the same vectors as their sources say."""
+    """Python answers the same vectors as their sources say, but for misaligned buffers."""
     python = Outcome()
     through.run(_reaching(outcome), talk, python)
     assert not python.differences, python.differences
-    assert len(python.told) == len(outcome.reached())
+    assert len(python.told) + len(python.skipped) == len(outcome.reached())
+    assert all("misaligned" in key for key in python.skipped), python.skipped

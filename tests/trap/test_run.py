@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nnpa_client._server import PrivateServer
+from nnpa_client.trace import read
 
 from tests.trap.conftest import SECONDS, Runner
 
 SIGILL = 128 + 4
+QAF, ADD = 0, 16
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def test_stats(runner: Runner) -> None:
     assert lines[0] == "NNPA instructions: 4 (QAF 1, ADD 3)"
     assert lines[1] == "traps: 5, of them vector conversions 0"
     assert lines[2] == "patched places: 0 conversions, 1 STFLE"
-    assert re.fullmatch(r"time: [\d.]+ s, of them NNPA [\d.]+ s", lines[3])
+    assert re.fullmatch(r"time: [\d.]+ s; of all threads in NNPA: [\d.]+ s", lines[3])
     assert lines[4] == "processes: 1"
     stats = json.loads(runner.run(program, flags=("--json",)).errors)
     assert stats["instructions"] == {"QAF": 1, "ADD": 3}
@@ -73,6 +75,28 @@ def test_precheck(runner: Runner) -> None:
     assert runner.run(*command).output.splitlines()[1] == "[]"
 
 
+def test_faults(runner: Runner, tmp_path: Path) -> None:
+    """--faults has an instruction end with the response code of a rule."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{operation: NNPA_ADD, nth: 1, status: ZDNN_EXCEEDS_MDIS}]")
+    program = runner.compile("add.c")
+    assert "add 4100" in runner.run(program).output
+    for flags in (("--faults", str(rules)), ("--private", "--faults", str(rules))):
+        ended = runner.run(program, flags=flags)
+        assert "add dead" in ended.output
+        assert "overflow cc 0" in ended.output
+
+
+def test_trace(runner: Runner, tmp_path: Path) -> None:
+    """--trace records the instructions of a program, in order."""
+    path = tmp_path / "trace.nnpa"
+    runner.run(runner.compile("add.c"), flags=("--trace", str(path)))
+    issued = read(path).instructions
+    codes = [instruction.general_register_0 & 0xFF for instruction in issued]
+    assert codes == [QAF, ADD, ADD, ADD]
+    assert [instruction.condition_code for instruction in issued] == [0, 0, 0, 1]
+
+
 def test_private_server(runner: Runner) -> None:
     """Without --server the program gets a server of its own, which ends with it."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
@@ -90,8 +114,16 @@ def test_z15_has_neither(runner: Runner) -> None:
 def test_function_that_telum_1_lacks(runner: Runner) -> None:
     """SQRT is response code 0002 on a z16, and computed on a z17."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
-    assert runner.run(life, "lacks", flags=("--machine", "z16")).output == "cc 1 response 0002\n"
-    assert runner.run(life, "lacks", flags=("--machine", "z17")).output == "cc 0 response 0000\n"
+    for machine, line in (("z16", "cc 1 response 0002\n"), ("z17", "cc 0 response 0000\n")):
+        assert runner.run(life, "asks", "34", flags=("--machine", machine)).output == line
+
+
+def test_function_that_all_lack(runner: Runner) -> None:
+    """A code of no function is response code 0002, and counted as undefined."""
+    life = runner.compile("life.c", "-lpthread", "-ldl")
+    ended = runner.run(life, "asks", "200", flags=("--json",))
+    assert ended.output == "cc 1 response 0002\n"
+    assert json.loads(ended.errors)["instructions"] == {"undefined": 1}
 
 
 def test_server_that_dies(runner: Runner) -> None:

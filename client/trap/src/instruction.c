@@ -13,6 +13,7 @@
 #include "text.h"
 
 #define QUERY_SIZE 256U
+#define UNDEFINED_FUNCTION 255U /* what all codes that no machine has count as */
 #define BLOCK_OFFSET 0U     /* of the parameter block in shared memory */
 #define BLOCK_WRITTEN 512U  /* bytes of the block that say everything */
 
@@ -66,27 +67,29 @@ static void fetch_block(struct issue *issue, uint8_t *block)
   storage_store(memory, BLOCK_OFFSET, (uint64_t)block, there);
 }
 
-/* Lay the operands out in shared memory. Returns how much of it they take. */
+/* Lay the operands out in shared memory, as far as they are there. Returns how much they take. */
 static uint64_t place_operands(struct issue *issue)
 {
+  int memory = issue->connection->memory;
   uint64_t end = PAGE;
   for (int i = 0; i < issue->count; i++) {
+    const struct operand *operand = &issue->operands[i];
+    issue->accessible[i] = is_input(operand->role)
+                               ? storage_readable(memory, operand->address, operand->size)
+                               : storage_writable(memory, operand->address, operand->size);
     issue->offsets[i] = end;
-    end += (issue->operands[i].size + PAGE - 1) & ~(PAGE - 1);
+    end += (issue->accessible[i] + PAGE - 1) & ~(PAGE - 1);
   }
   return end;
 }
 
-static void fetch_operands(struct issue *issue)
+static void fetch_inputs(struct issue *issue)
 {
   int memory = issue->connection->memory;
-  for (int i = 0; i < issue->count; i++) {
-    const struct operand *operand = &issue->operands[i];
-    issue->accessible[i] =
-        is_input(operand->role)
-            ? storage_fetch(memory, issue->offsets[i], operand->address, operand->size)
-            : storage_writable(memory, operand->address, operand->size);
-  }
+  for (int i = 0; i < issue->count; i++)
+    if (is_input(issue->operands[i].role))
+      issue->accessible[i] = storage_fetch(memory, issue->offsets[i],
+                                           issue->operands[i].address, issue->accessible[i]);
 }
 
 /* Write the request's head and list of operands before the block, which is moved behind them. */
@@ -185,10 +188,11 @@ void answer_nnpa(struct frame *frame, uint64_t address)
     interrupt_illegal(frame, address);
     return;
   }
-  fetch_operands(&issue);
+  fetch_inputs(&issue);
   uint32_t size = compose(&issue, request, block);
   int is_answered = connection_exchange(issue.connection, size, &response, address);
-  COUNT(instructions[function]);
+  int is_known = function == 0 || issue.count > 0;
+  COUNT(instructions[is_known ? function : UNDEFINED_FUNCTION]);
   __atomic_fetch_add(&statistics.nanoseconds, now() - started, __ATOMIC_RELAXED);
   if (is_answered)
     finish(frame, &issue, &response);

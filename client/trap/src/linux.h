@@ -16,7 +16,7 @@ enum system_call {
   NR_MEMFD_CREATE = 350, NR_SOCKET = 359, NR_CONNECT = 362, NR_SENDMSG = 370,
 };
 
-enum error_number { ERR_NOENT = 2, ERR_SRCH = 3, ERR_INTR = 4, ERR_BADF = 9, ERR_FAULT = 14 };
+enum error_number { ERR_NOENT = 2, ERR_SRCH = 3, ERR_INTR = 4, ERR_BADF = 9, ERR_INVAL = 22 };
 
 static inline long system_call6(long number, long a, long b, long c, long d, long e, long f)
 {

@@ -6,20 +6,16 @@
 #include "linux.h"
 
 #define BEYOND_THE_END (1L << 62) /* nothing is read from there, yet the buffer is looked at */
+#define NOWHERE (-1L)             /* nothing can be written there, which is found out later */
 
-enum access { FETCH, PROBE };
+enum access { FETCH, PROBE_READ, PROBE_WRITE };
 
-static int moves(enum access access, int memory, uint64_t offset, uint64_t address, uint64_t size)
+static int copies(int memory, uint64_t offset, uint64_t address, uint64_t size)
 {
-  if (address + size < address)
-    return 0;
   while (size) {
-    long moved = access == FETCH ? SYS4(NR_PWRITE64, memory, address, size, offset)
-                                 : SYS4(NR_PREAD64, memory, address, size, BEYOND_THE_END);
+    long moved = SYS4(NR_PWRITE64, memory, address, size, offset);
     if (moved == -ERR_INTR)
       continue;
-    if (access == PROBE)
-      return moved == 0;
     if (moved <= 0)
       return 0;
     address += (uint64_t)moved;
@@ -29,18 +25,30 @@ static int moves(enum access access, int memory, uint64_t offset, uint64_t addre
   return 1;
 }
 
+static int succeeds(enum access access, int memory, uint64_t offset, uint64_t address,
+                    uint64_t size)
+{
+  if (address + size < address)
+    return 0;
+  if (access == PROBE_READ)
+    return SYS4(NR_PWRITE64, memory, address, size, NOWHERE) == -ERR_INVAL;
+  if (access == PROBE_WRITE)
+    return SYS4(NR_PREAD64, memory, address, size, BEYOND_THE_END) == 0;
+  return copies(memory, offset, address, size);
+}
+
 /* Find by bisection where accessible storage ends: on a boundary of pages. */
 static uint64_t reach(enum access access, int memory, uint64_t offset, uint64_t address,
                       uint64_t size)
 {
-  if (!size || moves(access, memory, offset, address, size))
+  if (!size || succeeds(access, memory, offset, address, size))
     return size;
   uint64_t to_boundary = PAGE - address % PAGE;
   uint64_t low = 0, high = 1 + (size > to_boundary ? (size - to_boundary + PAGE - 1) / PAGE : 0);
   while (low + 1 < high) { /* low pages are accessible, high are not */
     uint64_t middle = low + (high - low) / 2;
     uint64_t bytes = to_boundary + (middle - 1) * PAGE;
-    if (moves(access, memory, offset, address, bytes))
+    if (succeeds(access, memory, offset, address, bytes))
       low = middle;
     else
       high = middle;
@@ -53,9 +61,14 @@ uint64_t storage_fetch(int memory, uint64_t offset, uint64_t address, uint64_t s
   return reach(FETCH, memory, offset, address, size);
 }
 
+uint64_t storage_readable(int memory, uint64_t address, uint64_t size)
+{
+  return reach(PROBE_READ, memory, 0, address, size);
+}
+
 uint64_t storage_writable(int memory, uint64_t address, uint64_t size)
 {
-  return reach(PROBE, memory, 0, address, size);
+  return reach(PROBE_WRITE, memory, 0, address, size);
 }
 
 int storage_store(int memory, uint64_t offset, uint64_t address, uint64_t size)

@@ -9,7 +9,9 @@
 /* Copy from the program into memory, as far as it may be read. Returns the bytes copied. */
 uint64_t storage_fetch(int memory, uint64_t offset, uint64_t address, uint64_t size);
 
-/* Return how many bytes, of so many from an address on, the program may write; none is written. */
+/* Return how many bytes, of so many from an address on, the program may read, or write. None is
+ * copied. */
+uint64_t storage_readable(int memory, uint64_t address, uint64_t size);
 uint64_t storage_writable(int memory, uint64_t address, uint64_t size);
 
 /* Copy from memory to the program. Returns whether all of it was stored. */

@@ -16,7 +16,7 @@ from nnpa_emulator.machine import Memory
 from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
 
 from nnpa_server.errors import CallRefused, invalid
-from nnpa_server.instruction.issue import Answer, Instruction
+from nnpa_server.instruction.answers import Answer, Instruction
 
 CONTENT_TYPE = "application/grpc+nnpa-frame"
 _REQUEST = struct.Struct(">QQII40s")

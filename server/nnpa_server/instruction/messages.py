@@ -13,7 +13,8 @@ from nnpa_emulator.parameter_block import BLOCK_BYTES, Role
 from nnpa_server.accelerator.execute import describe_refusal
 from nnpa_server.accelerator.operands import check_extent, too_large
 from nnpa_server.errors import invalid, unspecified
-from nnpa_server.instruction.issue import Answer, Instruction, operand_sizes, out_of_storage
+from nnpa_server.instruction.answers import Answer, Instruction
+from nnpa_server.instruction.issue import out_of_storage
 from nnpa_server.sessions.shared_memory import shared_of
 from nnpa_server.sessions.store import Session
 
@@ -38,11 +39,11 @@ def read_instruction(request: pb.IssueRequest) -> Instruction:
 
 
 def read_storage(
-    session: Session, operands: Iterable[pb.Operand], block: bytes
+    session: Session, operands: Iterable[pb.Operand], instruction: Instruction
 ) -> Mapping[Role, Storage]:
     """Return the storage of operands, of each no more than its tensor has."""
     storage: dict[Role, Storage] = {}
-    sizes = operand_sizes(block)
+    sizes = instruction.operand_sizes
     for number, operand in enumerate(operands):
         path = f"operands[{number}]"
         if not operand.role:

@@ -12,8 +12,9 @@ from nnpa.instruction.v1 import instruction_pb2 as pb
 from nnpa.instruction.v1 import instruction_pb2_grpc
 
 from nnpa_server.errors import invalid
+from nnpa_server.instruction.answers import Answer
 from nnpa_server.instruction.frames import CONTENT_TYPE, Frame, decode_frame, place_storage
-from nnpa_server.instruction.issue import Answer, issue
+from nnpa_server.instruction.issue import issue
 from nnpa_server.instruction.messages import encode_answer, read_instruction, read_storage
 from nnpa_server.rpc.call import SESSION, CallContext
 from nnpa_server.sessions.cancellation import Context, PlainContext
@@ -49,7 +50,7 @@ class InstructionService(instruction_pb2_grpc.InstructionServiceServicer):
             self._store.using(request.session, bounded) as session,
             session.running(context.time_remaining()),
         ):
-            storage = read_storage(session, request.operands, instruction.block)
+            storage = read_storage(session, request.operands, instruction)
             memories = {role: operand.memory for role, operand in storage.items()}
             answer = issue(session, instruction, memories, context)
             return encode_answer(session, answer, storage)

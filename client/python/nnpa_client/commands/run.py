@@ -77,15 +77,16 @@ class Stats:
             f"NNPA instructions: {total}" + (f" ({', '.join(counts)})" if counts else ""),
             f"traps: {self.traps}, of them vector conversions {self.conversions}",
             f"patched places: {self.patched_places} conversions, {self.stfle_places} STFLE",
-            f"time: {self.seconds:.3f} s, of them NNPA {self.nanoseconds / 1e9:.3f} s",
+            f"time: {self.seconds:.3f} s; of all threads in NNPA: {self.nanoseconds / 1e9:.3f} s",
             f"processes: {self.processes}",
         ]
 
 
 def _function(code: int) -> str:
-    """Name a function code, as the server does; the number for one that no machine has."""
-    known = code in NnpaFunctionCode.values()
-    return NnpaFunctionCode.Name(code).removeprefix("NNPA_") if known else str(code)  # type: ignore[arg-type] # checked
+    """Name a function code; the library counts those that no machine has together."""
+    if code not in NnpaFunctionCode.values():
+        return "undefined"
+    return NnpaFunctionCode.Name(code).removeprefix("NNPA_")  # type: ignore[arg-type] # checked
 
 
 @click.command(

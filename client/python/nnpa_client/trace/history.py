@@ -13,6 +13,7 @@ from nnpa.zdnn.v1.trace_pb2 import (
     ContentsRole,
     TracedCall,
     TracedContents,
+    TracedInstruction,
     TraceEndReason,
     TraceRecord,
     TraceStart,
@@ -115,6 +116,8 @@ class Trace:
     events: tuple[Call | tuple[int, accelerator_pb2.Session], ...]
     pieces: Mapping[bytes, bytes]
     ending: str
+    instructions: tuple[TracedInstruction, ...] = ()
+    """What programs with a zDNN library of their own issued, in the order of their ends."""
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -251,6 +254,7 @@ def read(path: TracePath) -> Trace:
     """
     start, ending = TraceStart(), "interrupted: it has no end"
     events: list[Call | tuple[int, accelerator_pb2.Session]] = []
+    instructions: list[TracedInstruction] = []
     pieces: dict[bytes, bytearray] = {}
     reader = _Reader()
     for record in read_records(path):
@@ -261,6 +265,8 @@ def read(path: TracePath) -> Trace:
                 events.append((record.session.session, record.session.options))
             case "call":
                 events.append(reader.call(record.call))
+            case "instruction":
+                instructions.append(record.instruction)
             case "bytes":
                 piece = record.bytes
                 received = pieces.setdefault(piece.digest, bytearray())
@@ -271,7 +277,7 @@ def read(path: TracePath) -> Trace:
             case None:
                 continue
     contents = {digest: bytes(received) for digest, received in pieces.items()}
-    return Trace(start, tuple(events), contents, ending)
+    return Trace(start, tuple(events), contents, ending, tuple(instructions))
 
 
 def _ending(record: TraceRecord) -> str:

@@ -4,6 +4,7 @@
 from google.protobuf.json_format import MessageToDict
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 from nnpa.zdnn.v1.tensor_pb2 import DataTypes, Ztensor
+from nnpa.zdnn.v1.trace_pb2 import TracedInstruction
 from rich import box
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
@@ -12,6 +13,7 @@ from rich.text import Text
 from nnpa_client._wire import dims, layout_shape
 from nnpa_client.trace.diff import Comparison, Difference
 from nnpa_client.trace.history import Operand, Trace, TracedOperation
+from nnpa_client.trace.instructions import ending, function_name, is_done, shapes
 from nnpa_client.trace.lint import Report
 
 _MAX_DIFFERENCES = 20
@@ -26,7 +28,34 @@ def timeline(trace: Trace, everything: bool = False) -> RenderableType:
     for operation in trace.operations:
         if everything or not operation.is_housekeeping:
             table.add_row(*_cells(operation), style=None if operation.is_valid else "red")
-    return Group(*headings(trace), table, Text(_summary(trace)))
+    shown: list[RenderableType] = [*headings(trace)]
+    if trace.calls or not trace.instructions:
+        shown.append(table)
+    if trace.instructions:
+        shown.append(_instructions(trace))
+    return Group(*shown, Text(_summary(trace)))
+
+
+def _instructions(trace: Trace) -> Table:
+    table = Table(box=box.SIMPLE)
+    for heading in ("#", "ms", "session", "instruction", "tensors", "us", "end"):
+        justify: JustifyMethod = "right" if heading in ("#", "ms", "session", "us") else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading != "tensors")
+    for index, instruction in enumerate(trace.instructions):
+        inputs, outputs = (
+            " ".join("x".join(map(str, sizes)) for sizes in of) for of in shapes(instruction)
+        )
+        table.add_row(
+            str(index),
+            f"{instruction.start_ns / 1e6:.2f}",
+            str(instruction.session),
+            function_name(instruction),
+            f"{inputs} > {outputs}" if outputs else inputs,
+            f"{instruction.duration_ns / 1e3:.0f}",
+            ending(instruction),
+            style=None if is_done(instruction) else "red",
+        )
+    return table
 
 
 def headings(trace: Trace) -> list[Text]:
@@ -50,10 +79,11 @@ def _summary(trace: Trace) -> str:
     count = sum(not operation.is_housekeeping for operation in trace.operations)
     milliseconds = sum(operation.duration_ns for operation in trace.operations) / 1e6
     contents = "with" if trace.start.contents else "without"
-    return (
-        f"{count} operations in {len(trace.calls)} calls, {milliseconds:.1f} ms on the server, "
-        f"{contents} contents"
-    )
+    text = f"{count} operations in {len(trace.calls)} calls, {milliseconds:.1f} ms on the server, "
+    if trace.instructions:
+        computing = sum(instruction.duration_ns for instruction in trace.instructions) / 1e6
+        text += f"{len(trace.instructions)} instructions, {computing:.1f} ms, "
+    return f"{text}{contents} contents"
 
 
 def _cells(operation: TracedOperation) -> tuple[str, ...]:
@@ -104,6 +134,22 @@ def as_data(trace: Trace) -> dict[str, object]:
             for number, session in trace.sessions.items()
         },
         "operations": [_operation_data(operation) for operation in trace.operations],
+        "instructions": [_instruction_data(instruction) for instruction in trace.instructions],
+    }
+
+
+def _instruction_data(instruction: TracedInstruction) -> dict[str, object]:
+    inputs, outputs = shapes(instruction)
+    return {
+        "session": instruction.session,
+        "function": function_name(instruction),
+        "inputs": inputs,
+        "outputs": outputs,
+        "end": ending(instruction),
+        "done": is_done(instruction),
+        "why": instruction.refusal.text,
+        "start_ns": instruction.start_ns,
+        "duration_ns": instruction.duration_ns,
     }
 
 

@@ -356,6 +356,7 @@ def _recording(plain: RunStep, tracing: Tracing) -> RunStep:
 def join(session: Session, traces: Traces) -> None:
     """Have a session recorded by the trace that its options want, if that is open."""
     name, tracing = session.options.trace, traced(session)
+    session.options.trace = name  # which is cleared with a trace before it that has ended
     if tracing is not None and tracing.trace.name == name:
         tracing.record_options(session)
         return

@@ -373,6 +373,7 @@ type TraceRecord struct {
 	//	*TraceRecord_Call
 	//	*TraceRecord_Bytes
 	//	*TraceRecord_End
+	//	*TraceRecord_Instruction
 	Record        isTraceRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -460,6 +461,15 @@ func (x *TraceRecord) GetEnd() *TraceEnd {
 	return nil
 }
 
+func (x *TraceRecord) GetInstruction() *TracedInstruction {
+	if x != nil {
+		if x, ok := x.Record.(*TraceRecord_Instruction); ok {
+			return x.Instruction
+		}
+	}
+	return nil
+}
+
 type isTraceRecord_Record interface {
 	isTraceRecord_Record()
 }
@@ -489,6 +499,11 @@ type TraceRecord_End struct {
 	End *TraceEnd `protobuf:"bytes,5,opt,name=end,proto3,oneof"`
 }
 
+type TraceRecord_Instruction struct {
+	// An instruction ended (nnpa.instruction.v1).
+	Instruction *TracedInstruction `protobuf:"bytes,6,opt,name=instruction,proto3,oneof"`
+}
+
 func (*TraceRecord_Start) isTraceRecord_Record() {}
 
 func (*TraceRecord_Session) isTraceRecord_Record() {}
@@ -498,6 +513,8 @@ func (*TraceRecord_Call) isTraceRecord_Record() {}
 func (*TraceRecord_Bytes) isTraceRecord_Record() {}
 
 func (*TraceRecord_End) isTraceRecord_Record() {}
+
+func (*TraceRecord_Instruction) isTraceRecord_Record() {}
 
 // Says what is recorded, and by whom.
 type TraceStart struct {
@@ -818,6 +835,144 @@ func (*TracedCall_Write) isTracedCall_Stream() {}
 
 func (*TracedCall_Read) isTracedCall_Stream() {}
 
+// Tells one instruction of a session, without contents.
+type TracedInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// TracedSession.session.
+	Session uint32 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Nanoseconds from the trace's begin to the instruction's.
+	StartNs uint64 `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	// Nanoseconds that the server took.
+	DurationNs uint64 `protobuf:"varint,3,opt,name=duration_ns,json=durationNs,proto3" json:"duration_ns,omitempty"`
+	// General register 0 as the program set it: bits 56-63 are the function code.
+	GeneralRegister_0 uint64 `protobuf:"varint,4,opt,name=general_register_0,json=generalRegister0,proto3" json:"general_register_0,omitempty"`
+	// General register 1: the address of the parameter block.
+	GeneralRegister_1 uint64 `protobuf:"varint,5,opt,name=general_register_1,json=generalRegister1,proto3" json:"general_register_1,omitempty"`
+	// The first 512 bytes of the parameter block, which say what was to be done, or fewer where storage
+	// ends; none for QAF.
+	ParameterBlock []byte `protobuf:"bytes,6,opt,name=parameter_block,json=parameterBlock,proto3" json:"parameter_block,omitempty"`
+	// General register 0 afterwards: bits 0-15 are the response code, 24-31 the exception flags.
+	GeneralRegister_0After uint64 `protobuf:"varint,7,opt,name=general_register_0_after,json=generalRegister0After,proto3" json:"general_register_0_after,omitempty"`
+	// The condition code.
+	ConditionCode uint32 `protobuf:"varint,8,opt,name=condition_code,json=conditionCode,proto3" json:"condition_code,omitempty"`
+	// The code of the program interruption, 0 for none, else of
+	// nnpa.instruction.v1.InterruptionCode.
+	InterruptionCode uint32 `protobuf:"varint,9,opt,name=interruption_code,json=interruptionCode,proto3" json:"interruption_code,omitempty"`
+	// With code 4: the address of the first byte that could not be accessed.
+	Address uint64 `protobuf:"varint,10,opt,name=address,proto3" json:"address,omitempty"`
+	// Why, with condition code 1 and with an interruption.
+	Refusal       *Refusal `protobuf:"bytes,11,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracedInstruction) Reset() {
+	*x = TracedInstruction{}
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracedInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracedInstruction) ProtoMessage() {}
+
+func (x *TracedInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracedInstruction.ProtoReflect.Descriptor instead.
+func (*TracedInstruction) Descriptor() ([]byte, []int) {
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TracedInstruction) GetSession() uint32 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetStartNs() uint64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetDurationNs() uint64 {
+	if x != nil {
+		return x.DurationNs
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetGeneralRegister_0() uint64 {
+	if x != nil {
+		return x.GeneralRegister_0
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetGeneralRegister_1() uint64 {
+	if x != nil {
+		return x.GeneralRegister_1
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetParameterBlock() []byte {
+	if x != nil {
+		return x.ParameterBlock
+	}
+	return nil
+}
+
+func (x *TracedInstruction) GetGeneralRegister_0After() uint64 {
+	if x != nil {
+		return x.GeneralRegister_0After
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetConditionCode() uint32 {
+	if x != nil {
+		return x.ConditionCode
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetInterruptionCode() uint32 {
+	if x != nil {
+		return x.InterruptionCode
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetAddress() uint64 {
+	if x != nil {
+		return x.Address
+	}
+	return 0
+}
+
+func (x *TracedInstruction) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
 // Says that the one operation of a call had its arrays streamed.
 type StreamedOperation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -827,7 +982,7 @@ type StreamedOperation struct {
 
 func (x *StreamedOperation) Reset() {
 	*x = StreamedOperation{}
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +994,7 @@ func (x *StreamedOperation) String() string {
 func (*StreamedOperation) ProtoMessage() {}
 
 func (x *StreamedOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[8]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +1007,7 @@ func (x *StreamedOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamedOperation.ProtoReflect.Descriptor instead.
 func (*StreamedOperation) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{8}
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{9}
 }
 
 // Refers to contents of one operation: always size and digest; the bytes if the trace has contents.
@@ -876,7 +1031,7 @@ type TracedContents struct {
 
 func (x *TracedContents) Reset() {
 	*x = TracedContents{}
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1043,7 @@ func (x *TracedContents) String() string {
 func (*TracedContents) ProtoMessage() {}
 
 func (x *TracedContents) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[9]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1056,7 @@ func (x *TracedContents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracedContents.ProtoReflect.Descriptor instead.
 func (*TracedContents) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{9}
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TracedContents) GetOperationIndex() uint32 {
@@ -961,7 +1116,7 @@ type TracedBytes struct {
 
 func (x *TracedBytes) Reset() {
 	*x = TracedBytes{}
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1128,7 @@ func (x *TracedBytes) String() string {
 func (*TracedBytes) ProtoMessage() {}
 
 func (x *TracedBytes) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[10]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1141,7 @@ func (x *TracedBytes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracedBytes.ProtoReflect.Descriptor instead.
 func (*TracedBytes) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{10}
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TracedBytes) GetDigest() []byte {
@@ -1027,7 +1182,7 @@ type TracedError struct {
 
 func (x *TracedError) Reset() {
 	*x = TracedError{}
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1194,7 @@ func (x *TracedError) String() string {
 func (*TracedError) ProtoMessage() {}
 
 func (x *TracedError) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[11]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1207,7 @@ func (x *TracedError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracedError.ProtoReflect.Descriptor instead.
 func (*TracedError) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{11}
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TracedError) GetCode() string {
@@ -1088,7 +1243,7 @@ type TraceEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why it ends.
 	Reason TraceEndReason `protobuf:"varint,1,opt,name=reason,proto3,enum=nnpa.zdnn.v1.TraceEndReason" json:"reason,omitempty"`
-	// Calls that were recorded.
+	// Calls and instructions that were recorded.
 	Calls         uint64 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1096,7 +1251,7 @@ type TraceEnd struct {
 
 func (x *TraceEnd) Reset() {
 	*x = TraceEnd{}
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1263,7 @@ func (x *TraceEnd) String() string {
 func (*TraceEnd) ProtoMessage() {}
 
 func (x *TraceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[12]
+	mi := &file_nnpa_zdnn_v1_trace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1276,7 @@ func (x *TraceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceEnd.ProtoReflect.Descriptor instead.
 func (*TraceEnd) Descriptor() ([]byte, []int) {
-	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{12}
+	return file_nnpa_zdnn_v1_trace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TraceEnd) GetReason() TraceEndReason {
@@ -1142,7 +1297,7 @@ var File_nnpa_zdnn_v1_trace_proto protoreflect.FileDescriptor
 
 const file_nnpa_zdnn_v1_trace_proto_rawDesc = "" +
 	"\n" +
-	"\x18nnpa/zdnn/v1/trace.proto\x12\fnnpa.zdnn.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ennpa/zdnn/v1/accelerator.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"M\n" +
+	"\x18nnpa/zdnn/v1/trace.proto\x12\fnnpa.zdnn.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ennpa/zdnn/v1/accelerator.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"M\n" +
 	"\x12RecordTraceRequest\x12\x1a\n" +
 	"\bcontents\x18\x01 \x01(\bR\bcontents\x12\x1b\n" +
 	"\tmax_bytes\x18\x02 \x01(\x04R\bmaxBytes\"E\n" +
@@ -1151,13 +1306,14 @@ const file_nnpa_zdnn_v1_trace_proto_rawDesc = "" +
 	"\arecords\x18\x02 \x01(\fR\arecords\"'\n" +
 	"\x0fEndTraceRequest\x12\x14\n" +
 	"\x05trace\x18\x01 \x01(\tR\x05trace\"\x12\n" +
-	"\x10EndTraceResponse\"\x91\x02\n" +
+	"\x10EndTraceResponse\"\xd6\x02\n" +
 	"\vTraceRecord\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x18.nnpa.zdnn.v1.TraceStartH\x00R\x05start\x127\n" +
 	"\asession\x18\x02 \x01(\v2\x1b.nnpa.zdnn.v1.TracedSessionH\x00R\asession\x12.\n" +
 	"\x04call\x18\x03 \x01(\v2\x18.nnpa.zdnn.v1.TracedCallH\x00R\x04call\x121\n" +
 	"\x05bytes\x18\x04 \x01(\v2\x19.nnpa.zdnn.v1.TracedBytesH\x00R\x05bytes\x12*\n" +
-	"\x03end\x18\x05 \x01(\v2\x16.nnpa.zdnn.v1.TraceEndH\x00R\x03endB\b\n" +
+	"\x03end\x18\x05 \x01(\v2\x16.nnpa.zdnn.v1.TraceEndH\x00R\x03end\x12C\n" +
+	"\vinstruction\x18\x06 \x01(\v2\x1f.nnpa.zdnn.v1.TracedInstructionH\x00R\vinstructionB\b\n" +
 	"\x06record\"\x8a\x01\n" +
 	"\n" +
 	"TraceStart\x12%\n" +
@@ -1187,7 +1343,21 @@ const file_nnpa_zdnn_v1_trace_proto_rawDesc = "" +
 	" \x01(\v2\x19.nnpa.zdnn.v1.WriteSticksH\x00R\x05write\x12.\n" +
 	"\x04read\x18\v \x01(\v2\x18.nnpa.zdnn.v1.ReadSticksH\x00R\x04read\x12/\n" +
 	"\x05error\x18\f \x01(\v2\x19.nnpa.zdnn.v1.TracedErrorR\x05errorB\b\n" +
-	"\x06stream\"\x13\n" +
+	"\x06stream\"\xc6\x03\n" +
+	"\x11TracedInstruction\x12\x18\n" +
+	"\asession\x18\x01 \x01(\rR\asession\x12\x19\n" +
+	"\bstart_ns\x18\x02 \x01(\x04R\astartNs\x12\x1f\n" +
+	"\vduration_ns\x18\x03 \x01(\x04R\n" +
+	"durationNs\x12,\n" +
+	"\x12general_register_0\x18\x04 \x01(\x04R\x10generalRegister0\x12,\n" +
+	"\x12general_register_1\x18\x05 \x01(\x04R\x10generalRegister1\x12'\n" +
+	"\x0fparameter_block\x18\x06 \x01(\fR\x0eparameterBlock\x127\n" +
+	"\x18general_register_0_after\x18\a \x01(\x04R\x15generalRegister0After\x12%\n" +
+	"\x0econdition_code\x18\b \x01(\rR\rconditionCode\x12+\n" +
+	"\x11interruption_code\x18\t \x01(\rR\x10interruptionCode\x12\x18\n" +
+	"\aaddress\x18\n" +
+	" \x01(\x04R\aaddress\x12/\n" +
+	"\arefusal\x18\v \x01(\v2\x15.nnpa.zdnn.v1.RefusalR\arefusal\"\x13\n" +
 	"\x11StreamedOperation\"\xbf\x01\n" +
 	"\x0eTracedContents\x12'\n" +
 	"\x0foperation_index\x18\x01 \x01(\rR\x0eoperationIndex\x12.\n" +
@@ -1242,7 +1412,7 @@ func file_nnpa_zdnn_v1_trace_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_zdnn_v1_trace_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nnpa_zdnn_v1_trace_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nnpa_zdnn_v1_trace_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nnpa_zdnn_v1_trace_proto_goTypes = []any{
 	(ContentsRole)(0),             // 0: nnpa.zdnn.v1.ContentsRole
 	(TraceEndReason)(0),           // 1: nnpa.zdnn.v1.TraceEndReason
@@ -1254,48 +1424,52 @@ var file_nnpa_zdnn_v1_trace_proto_goTypes = []any{
 	(*TraceStart)(nil),            // 7: nnpa.zdnn.v1.TraceStart
 	(*TracedSession)(nil),         // 8: nnpa.zdnn.v1.TracedSession
 	(*TracedCall)(nil),            // 9: nnpa.zdnn.v1.TracedCall
-	(*StreamedOperation)(nil),     // 10: nnpa.zdnn.v1.StreamedOperation
-	(*TracedContents)(nil),        // 11: nnpa.zdnn.v1.TracedContents
-	(*TracedBytes)(nil),           // 12: nnpa.zdnn.v1.TracedBytes
-	(*TracedError)(nil),           // 13: nnpa.zdnn.v1.TracedError
-	(*TraceEnd)(nil),              // 14: nnpa.zdnn.v1.TraceEnd
-	nil,                           // 15: nnpa.zdnn.v1.TracedError.MetadataEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*Session)(nil),               // 17: nnpa.zdnn.v1.Session
-	(*OperationResult)(nil),       // 18: nnpa.zdnn.v1.OperationResult
-	(*Operation)(nil),             // 19: nnpa.zdnn.v1.Operation
-	(*ZtensorInfo)(nil),           // 20: nnpa.zdnn.v1.ZtensorInfo
-	(*WriteSticks)(nil),           // 21: nnpa.zdnn.v1.WriteSticks
-	(*ReadSticks)(nil),            // 22: nnpa.zdnn.v1.ReadSticks
+	(*TracedInstruction)(nil),     // 10: nnpa.zdnn.v1.TracedInstruction
+	(*StreamedOperation)(nil),     // 11: nnpa.zdnn.v1.StreamedOperation
+	(*TracedContents)(nil),        // 12: nnpa.zdnn.v1.TracedContents
+	(*TracedBytes)(nil),           // 13: nnpa.zdnn.v1.TracedBytes
+	(*TracedError)(nil),           // 14: nnpa.zdnn.v1.TracedError
+	(*TraceEnd)(nil),              // 15: nnpa.zdnn.v1.TraceEnd
+	nil,                           // 16: nnpa.zdnn.v1.TracedError.MetadataEntry
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*Session)(nil),               // 18: nnpa.zdnn.v1.Session
+	(*OperationResult)(nil),       // 19: nnpa.zdnn.v1.OperationResult
+	(*Operation)(nil),             // 20: nnpa.zdnn.v1.Operation
+	(*ZtensorInfo)(nil),           // 21: nnpa.zdnn.v1.ZtensorInfo
+	(*WriteSticks)(nil),           // 22: nnpa.zdnn.v1.WriteSticks
+	(*ReadSticks)(nil),            // 23: nnpa.zdnn.v1.ReadSticks
+	(*Refusal)(nil),               // 24: nnpa.zdnn.v1.Refusal
 }
 var file_nnpa_zdnn_v1_trace_proto_depIdxs = []int32{
 	7,  // 0: nnpa.zdnn.v1.TraceRecord.start:type_name -> nnpa.zdnn.v1.TraceStart
 	8,  // 1: nnpa.zdnn.v1.TraceRecord.session:type_name -> nnpa.zdnn.v1.TracedSession
 	9,  // 2: nnpa.zdnn.v1.TraceRecord.call:type_name -> nnpa.zdnn.v1.TracedCall
-	12, // 3: nnpa.zdnn.v1.TraceRecord.bytes:type_name -> nnpa.zdnn.v1.TracedBytes
-	14, // 4: nnpa.zdnn.v1.TraceRecord.end:type_name -> nnpa.zdnn.v1.TraceEnd
-	16, // 5: nnpa.zdnn.v1.TraceStart.start_time:type_name -> google.protobuf.Timestamp
-	17, // 6: nnpa.zdnn.v1.TracedSession.options:type_name -> nnpa.zdnn.v1.Session
-	18, // 7: nnpa.zdnn.v1.TracedCall.new_results:type_name -> nnpa.zdnn.v1.OperationResult
-	19, // 8: nnpa.zdnn.v1.TracedCall.operations:type_name -> nnpa.zdnn.v1.Operation
-	11, // 9: nnpa.zdnn.v1.TracedCall.contents:type_name -> nnpa.zdnn.v1.TracedContents
-	20, // 10: nnpa.zdnn.v1.TracedCall.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
-	10, // 11: nnpa.zdnn.v1.TracedCall.operation:type_name -> nnpa.zdnn.v1.StreamedOperation
-	21, // 12: nnpa.zdnn.v1.TracedCall.write:type_name -> nnpa.zdnn.v1.WriteSticks
-	22, // 13: nnpa.zdnn.v1.TracedCall.read:type_name -> nnpa.zdnn.v1.ReadSticks
-	13, // 14: nnpa.zdnn.v1.TracedCall.error:type_name -> nnpa.zdnn.v1.TracedError
-	0,  // 15: nnpa.zdnn.v1.TracedContents.role:type_name -> nnpa.zdnn.v1.ContentsRole
-	15, // 16: nnpa.zdnn.v1.TracedError.metadata:type_name -> nnpa.zdnn.v1.TracedError.MetadataEntry
-	1,  // 17: nnpa.zdnn.v1.TraceEnd.reason:type_name -> nnpa.zdnn.v1.TraceEndReason
-	2,  // 18: nnpa.zdnn.v1.TraceService.RecordTrace:input_type -> nnpa.zdnn.v1.RecordTraceRequest
-	4,  // 19: nnpa.zdnn.v1.TraceService.EndTrace:input_type -> nnpa.zdnn.v1.EndTraceRequest
-	3,  // 20: nnpa.zdnn.v1.TraceService.RecordTrace:output_type -> nnpa.zdnn.v1.RecordTraceResponse
-	5,  // 21: nnpa.zdnn.v1.TraceService.EndTrace:output_type -> nnpa.zdnn.v1.EndTraceResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	13, // 3: nnpa.zdnn.v1.TraceRecord.bytes:type_name -> nnpa.zdnn.v1.TracedBytes
+	15, // 4: nnpa.zdnn.v1.TraceRecord.end:type_name -> nnpa.zdnn.v1.TraceEnd
+	10, // 5: nnpa.zdnn.v1.TraceRecord.instruction:type_name -> nnpa.zdnn.v1.TracedInstruction
+	17, // 6: nnpa.zdnn.v1.TraceStart.start_time:type_name -> google.protobuf.Timestamp
+	18, // 7: nnpa.zdnn.v1.TracedSession.options:type_name -> nnpa.zdnn.v1.Session
+	19, // 8: nnpa.zdnn.v1.TracedCall.new_results:type_name -> nnpa.zdnn.v1.OperationResult
+	20, // 9: nnpa.zdnn.v1.TracedCall.operations:type_name -> nnpa.zdnn.v1.Operation
+	12, // 10: nnpa.zdnn.v1.TracedCall.contents:type_name -> nnpa.zdnn.v1.TracedContents
+	21, // 11: nnpa.zdnn.v1.TracedCall.tensors:type_name -> nnpa.zdnn.v1.ZtensorInfo
+	11, // 12: nnpa.zdnn.v1.TracedCall.operation:type_name -> nnpa.zdnn.v1.StreamedOperation
+	22, // 13: nnpa.zdnn.v1.TracedCall.write:type_name -> nnpa.zdnn.v1.WriteSticks
+	23, // 14: nnpa.zdnn.v1.TracedCall.read:type_name -> nnpa.zdnn.v1.ReadSticks
+	14, // 15: nnpa.zdnn.v1.TracedCall.error:type_name -> nnpa.zdnn.v1.TracedError
+	24, // 16: nnpa.zdnn.v1.TracedInstruction.refusal:type_name -> nnpa.zdnn.v1.Refusal
+	0,  // 17: nnpa.zdnn.v1.TracedContents.role:type_name -> nnpa.zdnn.v1.ContentsRole
+	16, // 18: nnpa.zdnn.v1.TracedError.metadata:type_name -> nnpa.zdnn.v1.TracedError.MetadataEntry
+	1,  // 19: nnpa.zdnn.v1.TraceEnd.reason:type_name -> nnpa.zdnn.v1.TraceEndReason
+	2,  // 20: nnpa.zdnn.v1.TraceService.RecordTrace:input_type -> nnpa.zdnn.v1.RecordTraceRequest
+	4,  // 21: nnpa.zdnn.v1.TraceService.EndTrace:input_type -> nnpa.zdnn.v1.EndTraceRequest
+	3,  // 22: nnpa.zdnn.v1.TraceService.RecordTrace:output_type -> nnpa.zdnn.v1.RecordTraceResponse
+	5,  // 23: nnpa.zdnn.v1.TraceService.EndTrace:output_type -> nnpa.zdnn.v1.EndTraceResponse
+	22, // [22:24] is the sub-list for method output_type
+	20, // [20:22] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_zdnn_v1_trace_proto_init() }
@@ -1305,6 +1479,7 @@ func file_nnpa_zdnn_v1_trace_proto_init() {
 	}
 	file_nnpa_zdnn_v1_accelerator_proto_init()
 	file_nnpa_zdnn_v1_operation_proto_init()
+	file_nnpa_zdnn_v1_status_proto_init()
 	file_nnpa_zdnn_v1_tensor_proto_init()
 	file_nnpa_zdnn_v1_trace_proto_msgTypes[4].OneofWrappers = []any{
 		(*TraceRecord_Start)(nil),
@@ -1312,6 +1487,7 @@ func file_nnpa_zdnn_v1_trace_proto_init() {
 		(*TraceRecord_Call)(nil),
 		(*TraceRecord_Bytes)(nil),
 		(*TraceRecord_End)(nil),
+		(*TraceRecord_Instruction)(nil),
 	}
 	file_nnpa_zdnn_v1_trace_proto_msgTypes[7].OneofWrappers = []any{
 		(*TracedCall_Operation)(nil),
@@ -1324,7 +1500,7 @@ func file_nnpa_zdnn_v1_trace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_zdnn_v1_trace_proto_rawDesc), len(file_nnpa_zdnn_v1_trace_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

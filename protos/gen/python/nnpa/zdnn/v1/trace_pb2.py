@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from nnpa.zdnn.v1 import accelerator_pb2 as nnpa_dot_zdnn_dot_v1_dot_accelerator__pb2
 from nnpa.zdnn.v1 import operation_pb2 as nnpa_dot_zdnn_dot_v1_dot_operation__pb2
+from nnpa.zdnn.v1 import status_pb2 as nnpa_dot_zdnn_dot_v1_dot_status__pb2
 from nnpa.zdnn.v1 import tensor_pb2 as nnpa_dot_zdnn_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18nnpa/zdnn/v1/trace.proto\x12\x0cnnpa.zdnn.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ennpa/zdnn/v1/accelerator.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"9\n\x12RecordTraceRequest\x12\x10\n\x08\x63ontents\x18\x01 \x01(\x08\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"5\n\x13RecordTraceResponse\x12\r\n\x05trace\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\x0c\" \n\x0f\x45ndTraceRequest\x12\r\n\x05trace\x18\x01 \x01(\t\"\x12\n\x10\x45ndTraceResponse\"\xef\x01\n\x0bTraceRecord\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TraceStartH\x00\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1b.nnpa.zdnn.v1.TracedSessionH\x00\x12(\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TracedCallH\x00\x12*\n\x05\x62ytes\x18\x04 \x01(\x0b\x32\x19.nnpa.zdnn.v1.TracedBytesH\x00\x12%\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x16.nnpa.zdnn.v1.TraceEndH\x00\x42\x08\n\x06record\"f\n\nTraceStart\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63ontents\x18\x03 \x01(\x08\"Z\n\rTracedSession\x12\x0f\n\x07session\x18\x01 \x01(\r\x12&\n\x07options\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\x12\x10\n\x08start_ns\x18\x03 \x01(\x04\"\xd3\x03\n\nTracedCall\x12\x32\n\x0bnew_results\x18\x01 \x03(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\x12+\n\noperations\x18\x02 \x03(\x0b\x32\x17.nnpa.zdnn.v1.Operation\x12\x0f\n\x07session\x18\x03 \x01(\r\x12\x10\n\x08start_ns\x18\x04 \x01(\x04\x12\x0f\n\x07results\x18\x05 \x03(\r\x12\x14\n\x0c\x64urations_ns\x18\x06 \x03(\x04\x12.\n\x08\x63ontents\x18\x07 \x03(\x0b\x32\x1c.nnpa.zdnn.v1.TracedContents\x12*\n\x07tensors\x18\x08 \x03(\x0b\x32\x19.nnpa.zdnn.v1.ZtensorInfo\x12\x34\n\toperation\x18\t \x01(\x0b\x32\x1f.nnpa.zdnn.v1.StreamedOperationH\x00\x12*\n\x05write\x18\n \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteSticksH\x00\x12(\n\x04read\x18\x0b \x01(\x0b\x32\x18.nnpa.zdnn.v1.ReadSticksH\x00\x12(\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x19.nnpa.zdnn.v1.TracedErrorB\x08\n\x06stream\"\x13\n\x11StreamedOperation\"\x8e\x01\n\x0eTracedContents\x12\x17\n\x0foperation_index\x18\x01 \x01(\r\x12(\n\x04role\x18\x02 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.ContentsRole\x12\x0f\n\x07operand\x18\x03 \x01(\t\x12\n\n\x02id\x18\x04 \x01(\x04\x12\x0c\n\x04size\x18\x05 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\"<\n\x0bTracedBytes\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05piece\x18\x03 \x01(\x0c\"\xa8\x01\n\x0bTracedError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x39\n\x08metadata\x18\x04 \x03(\x0b\x32\'.nnpa.zdnn.v1.TracedError.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x08TraceEnd\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.nnpa.zdnn.v1.TraceEndReason\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04*\xc0\x01\n\x0c\x43ontentsRole\x12\x1d\n\x19\x43ONTENTS_ROLE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43ONTENTS_ROLE_ARRAY_IN\x10\x01\x12\x1b\n\x17\x43ONTENTS_ROLE_ARRAY_OUT\x10\x02\x12\x1b\n\x17\x43ONTENTS_ROLE_STICKS_IN\x10\x03\x12\x1c\n\x18\x43ONTENTS_ROLE_STICKS_OUT\x10\x04\x12\x1d\n\x19\x43ONTENTS_ROLE_STICKS_HELD\x10\x05*\xc9\x01\n\x0eTraceEndReason\x12 \n\x1cTRACE_END_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16TRACE_END_REASON_ENDED\x10\x01\x12\x1e\n\x1aTRACE_END_REASON_TOO_LARGE\x10\x02\x12\x1d\n\x19TRACE_END_REASON_TOO_SLOW\x10\x03\x12\x1b\n\x17TRACE_END_REASON_FAILED\x10\x04\x12\x1d\n\x19TRACE_END_REASON_SHUTDOWN\x10\x05\x32\xaf\x01\n\x0cTraceService\x12T\n\x0bRecordTrace\x12 .nnpa.zdnn.v1.RecordTraceRequest\x1a!.nnpa.zdnn.v1.RecordTraceResponse0\x01\x12I\n\x08\x45ndTrace\x12\x1d.nnpa.zdnn.v1.EndTraceRequest\x1a\x1e.nnpa.zdnn.v1.EndTraceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18nnpa/zdnn/v1/trace.proto\x12\x0cnnpa.zdnn.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ennpa/zdnn/v1/accelerator.proto\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/status.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"9\n\x12RecordTraceRequest\x12\x10\n\x08\x63ontents\x18\x01 \x01(\x08\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"5\n\x13RecordTraceResponse\x12\r\n\x05trace\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\x0c\" \n\x0f\x45ndTraceRequest\x12\r\n\x05trace\x18\x01 \x01(\t\"\x12\n\x10\x45ndTraceResponse\"\xa7\x02\n\x0bTraceRecord\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TraceStartH\x00\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1b.nnpa.zdnn.v1.TracedSessionH\x00\x12(\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x18.nnpa.zdnn.v1.TracedCallH\x00\x12*\n\x05\x62ytes\x18\x04 \x01(\x0b\x32\x19.nnpa.zdnn.v1.TracedBytesH\x00\x12%\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x16.nnpa.zdnn.v1.TraceEndH\x00\x12\x36\n\x0binstruction\x18\x06 \x01(\x0b\x32\x1f.nnpa.zdnn.v1.TracedInstructionH\x00\x42\x08\n\x06record\"f\n\nTraceStart\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63ontents\x18\x03 \x01(\x08\"Z\n\rTracedSession\x12\x0f\n\x07session\x18\x01 \x01(\r\x12&\n\x07options\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Session\x12\x10\n\x08start_ns\x18\x03 \x01(\x04\"\xd3\x03\n\nTracedCall\x12\x32\n\x0bnew_results\x18\x01 \x03(\x0b\x32\x1d.nnpa.zdnn.v1.OperationResult\x12+\n\noperations\x18\x02 \x03(\x0b\x32\x17.nnpa.zdnn.v1.Operation\x12\x0f\n\x07session\x18\x03 \x01(\r\x12\x10\n\x08start_ns\x18\x04 \x01(\x04\x12\x0f\n\x07results\x18\x05 \x03(\r\x12\x14\n\x0c\x64urations_ns\x18\x06 \x03(\x04\x12.\n\x08\x63ontents\x18\x07 \x03(\x0b\x32\x1c.nnpa.zdnn.v1.TracedContents\x12*\n\x07tensors\x18\x08 \x03(\x0b\x32\x19.nnpa.zdnn.v1.ZtensorInfo\x12\x34\n\toperation\x18\t \x01(\x0b\x32\x1f.nnpa.zdnn.v1.StreamedOperationH\x00\x12*\n\x05write\x18\n \x01(\x0b\x32\x19.nnpa.zdnn.v1.WriteSticksH\x00\x12(\n\x04read\x18\x0b \x01(\x0b\x32\x18.nnpa.zdnn.v1.ReadSticksH\x00\x12(\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x19.nnpa.zdnn.v1.TracedErrorB\x08\n\x06stream\"\xaa\x02\n\x11TracedInstruction\x12\x0f\n\x07session\x18\x01 \x01(\r\x12\x10\n\x08start_ns\x18\x02 \x01(\x04\x12\x13\n\x0b\x64uration_ns\x18\x03 \x01(\x04\x12\x1a\n\x12general_register_0\x18\x04 \x01(\x04\x12\x1a\n\x12general_register_1\x18\x05 \x01(\x04\x12\x17\n\x0fparameter_block\x18\x06 \x01(\x0c\x12 \n\x18general_register_0_after\x18\x07 \x01(\x04\x12\x16\n\x0e\x63ondition_code\x18\x08 \x01(\r\x12\x19\n\x11interruption_code\x18\t \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\n \x01(\x04\x12&\n\x07refusal\x18\x0b \x01(\x0b\x32\x15.nnpa.zdnn.v1.Refusal\"\x13\n\x11StreamedOperation\"\x8e\x01\n\x0eTracedContents\x12\x17\n\x0foperation_index\x18\x01 \x01(\r\x12(\n\x04role\x18\x02 \x01(\x0e\x32\x1a.nnpa.zdnn.v1.ContentsRole\x12\x0f\n\x07operand\x18\x03 \x01(\t\x12\n\n\x02id\x18\x04 \x01(\x04\x12\x0c\n\x04size\x18\x05 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\"<\n\x0bTracedBytes\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05piece\x18\x03 \x01(\x0c\"\xa8\x01\n\x0bTracedError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x39\n\x08metadata\x18\x04 \x03(\x0b\x32\'.nnpa.zdnn.v1.TracedError.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x08TraceEnd\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.nnpa.zdnn.v1.TraceEndReason\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04*\xc0\x01\n\x0c\x43ontentsRole\x12\x1d\n\x19\x43ONTENTS_ROLE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43ONTENTS_ROLE_ARRAY_IN\x10\x01\x12\x1b\n\x17\x43ONTENTS_ROLE_ARRAY_OUT\x10\x02\x12\x1b\n\x17\x43ONTENTS_ROLE_STICKS_IN\x10\x03\x12\x1c\n\x18\x43ONTENTS_ROLE_STICKS_OUT\x10\x04\x12\x1d\n\x19\x43ONTENTS_ROLE_STICKS_HELD\x10\x05*\xc9\x01\n\x0eTraceEndReason\x12 \n\x1cTRACE_END_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16TRACE_END_REASON_ENDED\x10\x01\x12\x1e\n\x1aTRACE_END_REASON_TOO_LARGE\x10\x02\x12\x1d\n\x19TRACE_END_REASON_TOO_SLOW\x10\x03\x12\x1b\n\x17TRACE_END_REASON_FAILED\x10\x04\x12\x1d\n\x19TRACE_END_REASON_SHUTDOWN\x10\x05\x32\xaf\x01\n\x0cTraceService\x12T\n\x0bRecordTrace\x12 .nnpa.zdnn.v1.RecordTraceRequest\x1a!.nnpa.zdnn.v1.RecordTraceResponse0\x01\x12I\n\x08\x45ndTrace\x12\x1d.nnpa.zdnn.v1.EndTraceRequest\x1a\x1e.nnpa.zdnn.v1.EndTraceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +38,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRACEDERROR_METADATAENTRY']._loaded_options = None
   _globals['_TRACEDERROR_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_CONTENTSROLE']._serialized_start=1713
-  _globals['_CONTENTSROLE']._serialized_end=1905
-  _globals['_TRACEENDREASON']._serialized_start=1908
-  _globals['_TRACEENDREASON']._serialized_end=2109
-  _globals['_RECORDTRACEREQUEST']._serialized_start=164
-  _globals['_RECORDTRACEREQUEST']._serialized_end=221
-  _globals['_RECORDTRACERESPONSE']._serialized_start=223
-  _globals['_RECORDTRACERESPONSE']._serialized_end=276
-  _globals['_ENDTRACEREQUEST']._serialized_start=278
-  _globals['_ENDTRACEREQUEST']._serialized_end=310
-  _globals['_ENDTRACERESPONSE']._serialized_start=312
-  _globals['_ENDTRACERESPONSE']._serialized_end=330
-  _globals['_TRACERECORD']._serialized_start=333
-  _globals['_TRACERECORD']._serialized_end=572
-  _globals['_TRACESTART']._serialized_start=574
-  _globals['_TRACESTART']._serialized_end=676
-  _globals['_TRACEDSESSION']._serialized_start=678
-  _globals['_TRACEDSESSION']._serialized_end=768
-  _globals['_TRACEDCALL']._serialized_start=771
-  _globals['_TRACEDCALL']._serialized_end=1238
-  _globals['_STREAMEDOPERATION']._serialized_start=1240
-  _globals['_STREAMEDOPERATION']._serialized_end=1259
-  _globals['_TRACEDCONTENTS']._serialized_start=1262
-  _globals['_TRACEDCONTENTS']._serialized_end=1404
-  _globals['_TRACEDBYTES']._serialized_start=1406
-  _globals['_TRACEDBYTES']._serialized_end=1466
-  _globals['_TRACEDERROR']._serialized_start=1469
-  _globals['_TRACEDERROR']._serialized_end=1637
-  _globals['_TRACEDERROR_METADATAENTRY']._serialized_start=1590
-  _globals['_TRACEDERROR_METADATAENTRY']._serialized_end=1637
-  _globals['_TRACEEND']._serialized_start=1639
-  _globals['_TRACEEND']._serialized_end=1710
-  _globals['_TRACESERVICE']._serialized_start=2112
-  _globals['_TRACESERVICE']._serialized_end=2287
+  _globals['_CONTENTSROLE']._serialized_start=2097
+  _globals['_CONTENTSROLE']._serialized_end=2289
+  _globals['_TRACEENDREASON']._serialized_start=2292
+  _globals['_TRACEENDREASON']._serialized_end=2493
+  _globals['_RECORDTRACEREQUEST']._serialized_start=191
+  _globals['_RECORDTRACEREQUEST']._serialized_end=248
+  _globals['_RECORDTRACERESPONSE']._serialized_start=250
+  _globals['_RECORDTRACERESPONSE']._serialized_end=303
+  _globals['_ENDTRACEREQUEST']._serialized_start=305
+  _globals['_ENDTRACEREQUEST']._serialized_end=337
+  _globals['_ENDTRACERESPONSE']._serialized_start=339
+  _globals['_ENDTRACERESPONSE']._serialized_end=357
+  _globals['_TRACERECORD']._serialized_start=360
+  _globals['_TRACERECORD']._serialized_end=655
+  _globals['_TRACESTART']._serialized_start=657
+  _globals['_TRACESTART']._serialized_end=759
+  _globals['_TRACEDSESSION']._serialized_start=761
+  _globals['_TRACEDSESSION']._serialized_end=851
+  _globals['_TRACEDCALL']._serialized_start=854
+  _globals['_TRACEDCALL']._serialized_end=1321
+  _globals['_TRACEDINSTRUCTION']._serialized_start=1324
+  _globals['_TRACEDINSTRUCTION']._serialized_end=1622
+  _globals['_STREAMEDOPERATION']._serialized_start=1624
+  _globals['_STREAMEDOPERATION']._serialized_end=1643
+  _globals['_TRACEDCONTENTS']._serialized_start=1646
+  _globals['_TRACEDCONTENTS']._serialized_end=1788
+  _globals['_TRACEDBYTES']._serialized_start=1790
+  _globals['_TRACEDBYTES']._serialized_end=1850
+  _globals['_TRACEDERROR']._serialized_start=1853
+  _globals['_TRACEDERROR']._serialized_end=2021
+  _globals['_TRACEDERROR_METADATAENTRY']._serialized_start=1974
+  _globals['_TRACEDERROR_METADATAENTRY']._serialized_end=2021
+  _globals['_TRACEEND']._serialized_start=2023
+  _globals['_TRACEEND']._serialized_end=2094
+  _globals['_TRACESERVICE']._serialized_start=2496
+  _globals['_TRACESERVICE']._serialized_end=2671
 # @@protoc_insertion_point(module_scope)

@@ -18,6 +18,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from nnpa.zdnn.v1 import accelerator_pb2 as _accelerator_pb2
 from nnpa.zdnn.v1 import operation_pb2 as _operation_pb2
+from nnpa.zdnn.v1 import status_pb2 as _status_pb2
 from nnpa.zdnn.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -219,6 +220,7 @@ class TraceRecord(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    INSTRUCTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___TraceStart:
         """The trace begins."""
@@ -239,6 +241,10 @@ class TraceRecord(_message.Message):
     def end(self) -> Global___TraceEnd:
         """The trace is complete, or was cut."""
 
+    @_builtins.property
+    def instruction(self) -> Global___TracedInstruction:
+        """An instruction ended (nnpa.instruction.v1)."""
+
     def __init__(
         self,
         *,
@@ -247,12 +253,13 @@ class TraceRecord(_message.Message):
         call: Global___TracedCall | None = ...,
         bytes: Global___TracedBytes | None = ...,
         end: Global___TraceEnd | None = ...,
+        instruction: Global___TracedInstruction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "call", b"call", "end", b"end", "record", b"record", "session", b"session", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "call", b"call", "end", b"end", "instruction", b"instruction", "record", b"record", "session", b"session", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "call", b"call", "end", b"end", "record", b"record", "session", b"session", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "call", b"call", "end", b"end", "instruction", b"instruction", "record", b"record", "session", b"session", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["start", "session", "call", "bytes", "end"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["start", "session", "call", "bytes", "end", "instruction"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -420,6 +427,74 @@ class TracedCall(_message.Message):
 Global___TracedCall: _TypeAlias = TracedCall  # noqa: Y015
 
 @_typing.final
+class TracedInstruction(_message.Message):
+    """Tells one instruction of a session, without contents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    GENERAL_REGISTER_0_FIELD_NUMBER: _builtins.int
+    GENERAL_REGISTER_1_FIELD_NUMBER: _builtins.int
+    PARAMETER_BLOCK_FIELD_NUMBER: _builtins.int
+    GENERAL_REGISTER_0_AFTER_FIELD_NUMBER: _builtins.int
+    CONDITION_CODE_FIELD_NUMBER: _builtins.int
+    INTERRUPTION_CODE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    """TracedSession.session."""
+    start_ns: _builtins.int
+    """Nanoseconds from the trace's begin to the instruction's."""
+    duration_ns: _builtins.int
+    """Nanoseconds that the server took."""
+    general_register_0: _builtins.int
+    """General register 0 as the program set it: bits 56-63 are the function code."""
+    general_register_1: _builtins.int
+    """General register 1: the address of the parameter block."""
+    parameter_block: _builtins.bytes
+    """The first 512 bytes of the parameter block, which say what was to be done, or fewer where storage
+    ends; none for QAF.
+    """
+    general_register_0_after: _builtins.int
+    """General register 0 afterwards: bits 0-15 are the response code, 24-31 the exception flags."""
+    condition_code: _builtins.int
+    """The condition code."""
+    interruption_code: _builtins.int
+    """The code of the program interruption, 0 for none, else of
+    nnpa.instruction.v1.InterruptionCode.
+    """
+    address: _builtins.int
+    """With code 4: the address of the first byte that could not be accessed."""
+    @_builtins.property
+    def refusal(self) -> _status_pb2.Refusal:
+        """Why, with condition code 1 and with an interruption."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        start_ns: _builtins.int = ...,
+        duration_ns: _builtins.int = ...,
+        general_register_0: _builtins.int = ...,
+        general_register_1: _builtins.int = ...,
+        parameter_block: _builtins.bytes = ...,
+        general_register_0_after: _builtins.int = ...,
+        condition_code: _builtins.int = ...,
+        interruption_code: _builtins.int = ...,
+        address: _builtins.int = ...,
+        refusal: _status_pb2.Refusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "condition_code", b"condition_code", "duration_ns", b"duration_ns", "general_register_0", b"general_register_0", "general_register_0_after", b"general_register_0_after", "general_register_1", b"general_register_1", "interruption_code", b"interruption_code", "parameter_block", b"parameter_block", "refusal", b"refusal", "session", b"session", "start_ns", b"start_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TracedInstruction: _TypeAlias = TracedInstruction  # noqa: Y015
+
+@_typing.final
 class StreamedOperation(_message.Message):
     """Says that the one operation of a call had its arrays streamed."""
 
@@ -575,7 +650,7 @@ class TraceEnd(_message.Message):
     reason: Global___TraceEndReason.ValueType
     """Why it ends."""
     calls: _builtins.int
-    """Calls that were recorded."""
+    """Calls and instructions that were recorded."""
     def __init__(
         self,
         *,

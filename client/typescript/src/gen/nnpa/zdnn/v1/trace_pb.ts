@@ -18,6 +18,8 @@ import type { ReadSticks, Session, WriteSticks } from "./accelerator_pb.js";
 import { file_nnpa_zdnn_v1_accelerator } from "./accelerator_pb.js";
 import type { Operation, OperationResult } from "./operation_pb.js";
 import { file_nnpa_zdnn_v1_operation } from "./operation_pb.js";
+import type { Refusal } from "./status_pb.js";
+import { file_nnpa_zdnn_v1_status } from "./status_pb.js";
 import type { ZtensorInfo } from "./tensor_pb.js";
 import { file_nnpa_zdnn_v1_tensor } from "./tensor_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -26,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/zdnn/v1/trace.proto.
  */
 export const file_nnpa_zdnn_v1_trace: GenFile = /*@__PURE__*/
-  fileDesc("ChhubnBhL3pkbm4vdjEvdHJhY2UucHJvdG8SDG5ucGEuemRubi52MSI5ChJSZWNvcmRUcmFjZVJlcXVlc3QSEAoIY29udGVudHMYASABKAgSEQoJbWF4X2J5dGVzGAIgASgEIjUKE1JlY29yZFRyYWNlUmVzcG9uc2USDQoFdHJhY2UYASABKAkSDwoHcmVjb3JkcxgCIAEoDCIgCg9FbmRUcmFjZVJlcXVlc3QSDQoFdHJhY2UYASABKAkiEgoQRW5kVHJhY2VSZXNwb25zZSLvAQoLVHJhY2VSZWNvcmQSKQoFc3RhcnQYASABKAsyGC5ubnBhLnpkbm4udjEuVHJhY2VTdGFydEgAEi4KB3Nlc3Npb24YAiABKAsyGy5ubnBhLnpkbm4udjEuVHJhY2VkU2Vzc2lvbkgAEigKBGNhbGwYAyABKAsyGC5ubnBhLnpkbm4udjEuVHJhY2VkQ2FsbEgAEioKBWJ5dGVzGAQgASgLMhkubm5wYS56ZG5uLnYxLlRyYWNlZEJ5dGVzSAASJQoDZW5kGAUgASgLMhYubm5wYS56ZG5uLnYxLlRyYWNlRW5kSABCCAoGcmVjb3JkImYKClRyYWNlU3RhcnQSFgoOc2VydmVyX3ZlcnNpb24YASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIY29udGVudHMYAyABKAgiWgoNVHJhY2VkU2Vzc2lvbhIPCgdzZXNzaW9uGAEgASgNEiYKB29wdGlvbnMYAiABKAsyFS5ubnBhLnpkbm4udjEuU2Vzc2lvbhIQCghzdGFydF9ucxgDIAEoBCLTAwoKVHJhY2VkQ2FsbBIyCgtuZXdfcmVzdWx0cxgBIAMoCzIdLm5ucGEuemRubi52MS5PcGVyYXRpb25SZXN1bHQSKwoKb3BlcmF0aW9ucxgCIAMoCzIXLm5ucGEuemRubi52MS5PcGVyYXRpb24SDwoHc2Vzc2lvbhgDIAEoDRIQCghzdGFydF9ucxgEIAEoBBIPCgdyZXN1bHRzGAUgAygNEhQKDGR1cmF0aW9uc19ucxgGIAMoBBIuCghjb250ZW50cxgHIAMoCzIcLm5ucGEuemRubi52MS5UcmFjZWRDb250ZW50cxIqCgd0ZW5zb3JzGAggAygLMhkubm5wYS56ZG5uLnYxLlp0ZW5zb3JJbmZvEjQKCW9wZXJhdGlvbhgJIAEoCzIfLm5ucGEuemRubi52MS5TdHJlYW1lZE9wZXJhdGlvbkgAEioKBXdyaXRlGAogASgLMhkubm5wYS56ZG5uLnYxLldyaXRlU3RpY2tzSAASKAoEcmVhZBgLIAEoCzIYLm5ucGEuemRubi52MS5SZWFkU3RpY2tzSAASKAoFZXJyb3IYDCABKAsyGS5ubnBhLnpkbm4udjEuVHJhY2VkRXJyb3JCCAoGc3RyZWFtIhMKEVN0cmVhbWVkT3BlcmF0aW9uIo4BCg5UcmFjZWRDb250ZW50cxIXCg9vcGVyYXRpb25faW5kZXgYASABKA0SKAoEcm9sZRgCIAEoDjIaLm5ucGEuemRubi52MS5Db250ZW50c1JvbGUSDwoHb3BlcmFuZBgDIAEoCRIKCgJpZBgEIAEoBBIMCgRzaXplGAUgASgEEg4KBmRpZ2VzdBgGIAEoDCI8CgtUcmFjZWRCeXRlcxIOCgZkaWdlc3QYASABKAwSDgoGb2Zmc2V0GAIgASgEEg0KBXBpZWNlGAMgASgMIqgBCgtUcmFjZWRFcnJvchIMCgRjb2RlGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIPCgdtZXNzYWdlGAMgASgJEjkKCG1ldGFkYXRhGAQgAygLMicubm5wYS56ZG5uLnYxLlRyYWNlZEVycm9yLk1ldGFkYXRhRW50cnkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkcKCFRyYWNlRW5kEiwKBnJlYXNvbhgBIAEoDjIcLm5ucGEuemRubi52MS5UcmFjZUVuZFJlYXNvbhINCgVjYWxscxgCIAEoBCrAAQoMQ29udGVudHNSb2xlEh0KGUNPTlRFTlRTX1JPTEVfVU5TUEVDSUZJRUQQABIaChZDT05URU5UU19ST0xFX0FSUkFZX0lOEAESGwoXQ09OVEVOVFNfUk9MRV9BUlJBWV9PVVQQAhIbChdDT05URU5UU19ST0xFX1NUSUNLU19JThADEhwKGENPTlRFTlRTX1JPTEVfU1RJQ0tTX09VVBAEEh0KGUNPTlRFTlRTX1JPTEVfU1RJQ0tTX0hFTEQQBSrJAQoOVHJhY2VFbmRSZWFzb24SIAocVFJBQ0VfRU5EX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFlRSQUNFX0VORF9SRUFTT05fRU5ERUQQARIeChpUUkFDRV9FTkRfUkVBU09OX1RPT19MQVJHRRACEh0KGVRSQUNFX0VORF9SRUFTT05fVE9PX1NMT1cQAxIbChdUUkFDRV9FTkRfUkVBU09OX0ZBSUxFRBAEEh0KGVRSQUNFX0VORF9SRUFTT05fU0hVVERPV04QBTKvAQoMVHJhY2VTZXJ2aWNlElQKC1JlY29yZFRyYWNlEiAubm5wYS56ZG5uLnYxLlJlY29yZFRyYWNlUmVxdWVzdBohLm5ucGEuemRubi52MS5SZWNvcmRUcmFjZVJlc3BvbnNlMAESSQoIRW5kVHJhY2USHS5ubnBhLnpkbm4udjEuRW5kVHJhY2VSZXF1ZXN0Gh4ubm5wYS56ZG5uLnYxLkVuZFRyYWNlUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_nnpa_zdnn_v1_accelerator, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("ChhubnBhL3pkbm4vdjEvdHJhY2UucHJvdG8SDG5ucGEuemRubi52MSI5ChJSZWNvcmRUcmFjZVJlcXVlc3QSEAoIY29udGVudHMYASABKAgSEQoJbWF4X2J5dGVzGAIgASgEIjUKE1JlY29yZFRyYWNlUmVzcG9uc2USDQoFdHJhY2UYASABKAkSDwoHcmVjb3JkcxgCIAEoDCIgCg9FbmRUcmFjZVJlcXVlc3QSDQoFdHJhY2UYASABKAkiEgoQRW5kVHJhY2VSZXNwb25zZSKnAgoLVHJhY2VSZWNvcmQSKQoFc3RhcnQYASABKAsyGC5ubnBhLnpkbm4udjEuVHJhY2VTdGFydEgAEi4KB3Nlc3Npb24YAiABKAsyGy5ubnBhLnpkbm4udjEuVHJhY2VkU2Vzc2lvbkgAEigKBGNhbGwYAyABKAsyGC5ubnBhLnpkbm4udjEuVHJhY2VkQ2FsbEgAEioKBWJ5dGVzGAQgASgLMhkubm5wYS56ZG5uLnYxLlRyYWNlZEJ5dGVzSAASJQoDZW5kGAUgASgLMhYubm5wYS56ZG5uLnYxLlRyYWNlRW5kSAASNgoLaW5zdHJ1Y3Rpb24YBiABKAsyHy5ubnBhLnpkbm4udjEuVHJhY2VkSW5zdHJ1Y3Rpb25IAEIICgZyZWNvcmQiZgoKVHJhY2VTdGFydBIWCg5zZXJ2ZXJfdmVyc2lvbhgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghjb250ZW50cxgDIAEoCCJaCg1UcmFjZWRTZXNzaW9uEg8KB3Nlc3Npb24YASABKA0SJgoHb3B0aW9ucxgCIAEoCzIVLm5ucGEuemRubi52MS5TZXNzaW9uEhAKCHN0YXJ0X25zGAMgASgEItMDCgpUcmFjZWRDYWxsEjIKC25ld19yZXN1bHRzGAEgAygLMh0ubm5wYS56ZG5uLnYxLk9wZXJhdGlvblJlc3VsdBIrCgpvcGVyYXRpb25zGAIgAygLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbhIPCgdzZXNzaW9uGAMgASgNEhAKCHN0YXJ0X25zGAQgASgEEg8KB3Jlc3VsdHMYBSADKA0SFAoMZHVyYXRpb25zX25zGAYgAygEEi4KCGNvbnRlbnRzGAcgAygLMhwubm5wYS56ZG5uLnYxLlRyYWNlZENvbnRlbnRzEioKB3RlbnNvcnMYCCADKAsyGS5ubnBhLnpkbm4udjEuWnRlbnNvckluZm8SNAoJb3BlcmF0aW9uGAkgASgLMh8ubm5wYS56ZG5uLnYxLlN0cmVhbWVkT3BlcmF0aW9uSAASKgoFd3JpdGUYCiABKAsyGS5ubnBhLnpkbm4udjEuV3JpdGVTdGlja3NIABIoCgRyZWFkGAsgASgLMhgubm5wYS56ZG5uLnYxLlJlYWRTdGlja3NIABIoCgVlcnJvchgMIAEoCzIZLm5ucGEuemRubi52MS5UcmFjZWRFcnJvckIICgZzdHJlYW0iqgIKEVRyYWNlZEluc3RydWN0aW9uEg8KB3Nlc3Npb24YASABKA0SEAoIc3RhcnRfbnMYAiABKAQSEwoLZHVyYXRpb25fbnMYAyABKAQSGgoSZ2VuZXJhbF9yZWdpc3Rlcl8wGAQgASgEEhoKEmdlbmVyYWxfcmVnaXN0ZXJfMRgFIAEoBBIXCg9wYXJhbWV0ZXJfYmxvY2sYBiABKAwSIAoYZ2VuZXJhbF9yZWdpc3Rlcl8wX2FmdGVyGAcgASgEEhYKDmNvbmRpdGlvbl9jb2RlGAggASgNEhkKEWludGVycnVwdGlvbl9jb2RlGAkgASgNEg8KB2FkZHJlc3MYCiABKAQSJgoHcmVmdXNhbBgLIAEoCzIVLm5ucGEuemRubi52MS5SZWZ1c2FsIhMKEVN0cmVhbWVkT3BlcmF0aW9uIo4BCg5UcmFjZWRDb250ZW50cxIXCg9vcGVyYXRpb25faW5kZXgYASABKA0SKAoEcm9sZRgCIAEoDjIaLm5ucGEuemRubi52MS5Db250ZW50c1JvbGUSDwoHb3BlcmFuZBgDIAEoCRIKCgJpZBgEIAEoBBIMCgRzaXplGAUgASgEEg4KBmRpZ2VzdBgGIAEoDCI8CgtUcmFjZWRCeXRlcxIOCgZkaWdlc3QYASABKAwSDgoGb2Zmc2V0GAIgASgEEg0KBXBpZWNlGAMgASgMIqgBCgtUcmFjZWRFcnJvchIMCgRjb2RlGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIPCgdtZXNzYWdlGAMgASgJEjkKCG1ldGFkYXRhGAQgAygLMicubm5wYS56ZG5uLnYxLlRyYWNlZEVycm9yLk1ldGFkYXRhRW50cnkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkcKCFRyYWNlRW5kEiwKBnJlYXNvbhgBIAEoDjIcLm5ucGEuemRubi52MS5UcmFjZUVuZFJlYXNvbhINCgVjYWxscxgCIAEoBCrAAQoMQ29udGVudHNSb2xlEh0KGUNPTlRFTlRTX1JPTEVfVU5TUEVDSUZJRUQQABIaChZDT05URU5UU19ST0xFX0FSUkFZX0lOEAESGwoXQ09OVEVOVFNfUk9MRV9BUlJBWV9PVVQQAhIbChdDT05URU5UU19ST0xFX1NUSUNLU19JThADEhwKGENPTlRFTlRTX1JPTEVfU1RJQ0tTX09VVBAEEh0KGUNPTlRFTlRTX1JPTEVfU1RJQ0tTX0hFTEQQBSrJAQoOVHJhY2VFbmRSZWFzb24SIAocVFJBQ0VfRU5EX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFlRSQUNFX0VORF9SRUFTT05fRU5ERUQQARIeChpUUkFDRV9FTkRfUkVBU09OX1RPT19MQVJHRRACEh0KGVRSQUNFX0VORF9SRUFTT05fVE9PX1NMT1cQAxIbChdUUkFDRV9FTkRfUkVBU09OX0ZBSUxFRBAEEh0KGVRSQUNFX0VORF9SRUFTT05fU0hVVERPV04QBTKvAQoMVHJhY2VTZXJ2aWNlElQKC1JlY29yZFRyYWNlEiAubm5wYS56ZG5uLnYxLlJlY29yZFRyYWNlUmVxdWVzdBohLm5ucGEuemRubi52MS5SZWNvcmRUcmFjZVJlc3BvbnNlMAESSQoIRW5kVHJhY2USHS5ubnBhLnpkbm4udjEuRW5kVHJhY2VSZXF1ZXN0Gh4ubm5wYS56ZG5uLnYxLkVuZFRyYWNlUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_nnpa_zdnn_v1_accelerator, file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_status, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * Request of RecordTrace.
@@ -178,6 +180,14 @@ export type TraceRecord = Message<"nnpa.zdnn.v1.TraceRecord"> & {
      */
     value: TraceEnd;
     case: "end";
+  } | {
+    /**
+     * An instruction ended (nnpa.instruction.v1).
+     *
+     * @generated from field: nnpa.zdnn.v1.TracedInstruction instruction = 6;
+     */
+    value: TracedInstruction;
+    case: "instruction";
   } | { case: undefined; value?: undefined };
 };
 
@@ -373,6 +383,99 @@ export const TracedCallSchema: GenMessage<TracedCall> = /*@__PURE__*/
   messageDesc(file_nnpa_zdnn_v1_trace, 7);
 
 /**
+ * Tells one instruction of a session, without contents.
+ *
+ * @generated from message nnpa.zdnn.v1.TracedInstruction
+ */
+export type TracedInstruction = Message<"nnpa.zdnn.v1.TracedInstruction"> & {
+  /**
+   * TracedSession.session.
+   *
+   * @generated from field: uint32 session = 1;
+   */
+  session: number;
+
+  /**
+   * Nanoseconds from the trace's begin to the instruction's.
+   *
+   * @generated from field: uint64 start_ns = 2;
+   */
+  startNs: bigint;
+
+  /**
+   * Nanoseconds that the server took.
+   *
+   * @generated from field: uint64 duration_ns = 3;
+   */
+  durationNs: bigint;
+
+  /**
+   * General register 0 as the program set it: bits 56-63 are the function code.
+   *
+   * @generated from field: uint64 general_register_0 = 4;
+   */
+  generalRegister0: bigint;
+
+  /**
+   * General register 1: the address of the parameter block.
+   *
+   * @generated from field: uint64 general_register_1 = 5;
+   */
+  generalRegister1: bigint;
+
+  /**
+   * The first 512 bytes of the parameter block, which say what was to be done, or fewer where storage
+   * ends; none for QAF.
+   *
+   * @generated from field: bytes parameter_block = 6;
+   */
+  parameterBlock: Uint8Array;
+
+  /**
+   * General register 0 afterwards: bits 0-15 are the response code, 24-31 the exception flags.
+   *
+   * @generated from field: uint64 general_register_0_after = 7;
+   */
+  generalRegister0After: bigint;
+
+  /**
+   * The condition code.
+   *
+   * @generated from field: uint32 condition_code = 8;
+   */
+  conditionCode: number;
+
+  /**
+   * The code of the program interruption, 0 for none, else of
+   * nnpa.instruction.v1.InterruptionCode.
+   *
+   * @generated from field: uint32 interruption_code = 9;
+   */
+  interruptionCode: number;
+
+  /**
+   * With code 4: the address of the first byte that could not be accessed.
+   *
+   * @generated from field: uint64 address = 10;
+   */
+  address: bigint;
+
+  /**
+   * Why, with condition code 1 and with an interruption.
+   *
+   * @generated from field: nnpa.zdnn.v1.Refusal refusal = 11;
+   */
+  refusal?: Refusal | undefined;
+};
+
+/**
+ * Describes the message nnpa.zdnn.v1.TracedInstruction.
+ * Use `create(TracedInstructionSchema)` to create a new message.
+ */
+export const TracedInstructionSchema: GenMessage<TracedInstruction> = /*@__PURE__*/
+  messageDesc(file_nnpa_zdnn_v1_trace, 8);
+
+/**
  * Says that the one operation of a call had its arrays streamed.
  *
  * @generated from message nnpa.zdnn.v1.StreamedOperation
@@ -385,7 +488,7 @@ export type StreamedOperation = Message<"nnpa.zdnn.v1.StreamedOperation"> & {
  * Use `create(StreamedOperationSchema)` to create a new message.
  */
 export const StreamedOperationSchema: GenMessage<StreamedOperation> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_trace, 8);
+  messageDesc(file_nnpa_zdnn_v1_trace, 9);
 
 /**
  * Refers to contents of one operation: always size and digest; the bytes if the trace has contents.
@@ -441,7 +544,7 @@ export type TracedContents = Message<"nnpa.zdnn.v1.TracedContents"> & {
  * Use `create(TracedContentsSchema)` to create a new message.
  */
 export const TracedContentsSchema: GenMessage<TracedContents> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_trace, 9);
+  messageDesc(file_nnpa_zdnn_v1_trace, 10);
 
 /**
  * Holds a piece of contents. Pieces come in order, possibly those of several contents in turns.
@@ -476,7 +579,7 @@ export type TracedBytes = Message<"nnpa.zdnn.v1.TracedBytes"> & {
  * Use `create(TracedBytesSchema)` to create a new message.
  */
 export const TracedBytesSchema: GenMessage<TracedBytes> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_trace, 10);
+  messageDesc(file_nnpa_zdnn_v1_trace, 11);
 
 /**
  * Tells why a call failed.
@@ -518,7 +621,7 @@ export type TracedError = Message<"nnpa.zdnn.v1.TracedError"> & {
  * Use `create(TracedErrorSchema)` to create a new message.
  */
 export const TracedErrorSchema: GenMessage<TracedError> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_trace, 11);
+  messageDesc(file_nnpa_zdnn_v1_trace, 12);
 
 /**
  * Ends a trace.
@@ -534,7 +637,7 @@ export type TraceEnd = Message<"nnpa.zdnn.v1.TraceEnd"> & {
   reason: TraceEndReason;
 
   /**
-   * Calls that were recorded.
+   * Calls and instructions that were recorded.
    *
    * @generated from field: uint64 calls = 2;
    */
@@ -546,7 +649,7 @@ export type TraceEnd = Message<"nnpa.zdnn.v1.TraceEnd"> & {
  * Use `create(TraceEndSchema)` to create a new message.
  */
 export const TraceEndSchema: GenMessage<TraceEnd> = /*@__PURE__*/
-  messageDesc(file_nnpa_zdnn_v1_trace, 12);
+  messageDesc(file_nnpa_zdnn_v1_trace, 13);
 
 /**
  * What recorded contents are.

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An instruction as a program issues it, and how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnpa_emulator import TensorDesc
+from nnpa_emulator.execution import Completion
+from nnpa_emulator.function_codes import FunctionCode
+from nnpa_emulator.parameter_block import BLOCK_BYTES, SAVE_AREA_BYTES, Role, decode_block
+from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Status
+from nnpa_emulator.ztensor import operand_bytes
+
+# Source: z/Architecture Principles of Operation, "Program Interruption".
+_INTERRUPTION_CODES: Mapping[str, int] = {
+    "operation": 1,
+    "access": 4,
+    "specification": 6,
+    "data": 7,
+}
+_FUNCTIONS = {int(code): code.name for code in FunctionCode}
+_NO_FUNCTION = "NNPA"  # what metrics call the instruction with a function code that has no name
+_PROGRAM_CHECK = "PROGRAM_CHECK"  # what metrics call an interruption, as they do that of a call
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Both general registers, and the bytes of the parameter block that can be accessed."""
+
+    general_register_0: int
+    general_register_1: int
+    block: bytes
+
+    @property
+    def name(self) -> str:
+        """The name of the function code, for metrics and fault rules."""
+        return _FUNCTIONS.get(self.general_register_0 & 0xFF, _NO_FUNCTION)
+
+    @property
+    def descriptors(self) -> Mapping[Role, TensorDesc]:
+        """The descriptors in the block, none of one that is cut short."""
+        return decode_block(self.block).descriptors if len(self.block) == BLOCK_BYTES else {}
+
+    @property
+    def operand_sizes(self) -> Mapping[Role, int]:
+        """How many bytes of each role's storage the block can mean; none if it is cut short."""
+        sizes = {role: operand_bytes(desc) for role, desc in self.descriptors.items()}
+        return {**sizes, Role.SAVE_AREA: SAVE_AREA_BYTES} if sizes else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A program interruption: its code, the address that could not be accessed, and why.
+
+    Not the exception itself: that would keep storage for as long as the answer is on its way.
+    """
+
+    code: int
+    address: int
+    refusal: Refusal
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How an instruction ended: completed, or with a program interruption."""
+
+    completion: Completion
+    interruption: Interruption | None = None
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it did not do what it was to do."""
+        interruption = self.interruption
+        return self.completion.refusal if interruption is None else interruption.refusal
+
+    @property
+    def status(self) -> int | str:
+        """What the library makes of a condition code, or the reason of a call that is ended."""
+        if self.interruption is not None:
+            return _PROGRAM_CHECK
+        completion = self.completion
+        if completion.condition_code:
+            return ZDNN_HW_ERROR + completion.response_code
+        flags = completion.exception_flags
+        return int(Status.ZDNN_ELEMENT_RANGE_VIOLATION if flags else Status.ZDNN_OK)
+
+
+def interrupted(instruction: Instruction, check: ProgramCheck) -> Answer:
+    """Return how a program check ends an instruction."""
+    code, address = _INTERRUPTION_CODES[check.kind], check.address % (1 << 64)
+    interruption = Interruption(code, address, check.refusal, str(check))
+    return Answer(Completion(instruction.general_register_0), interruption)

@@ -14,7 +14,7 @@ from tests.trap import variants
 from tests.trap import vectors as through
 from tests.trap.conftest import Runner
 from tests.trap.vectors import CODES, MACHINES, GuestTestee, Outcome, chosen, key_of
-from tests.vector_runner import Vector
+from tests.vector_runner import Json, Vector
 
 EACH_CODE = 5
 WHOLE = 500
@@ -64,6 +64,13 @@ def _reaching(outcome: Outcome) -> list[Vector]:
     return [vector for vector in chosen() if key_of(vector) in keys]
 
 
+def _seen(told: Json) -> list[Json]:
+    """Return an answer's steps without IEEE flags."""
+    return [
+        {key: value for key, value in step.items() if key != "fp_flags"} for step in told["steps"]
+    ]
+
+
 def test_vectors_that_reach_the_instruction(outcome: Outcome) -> None:
     """Every status, bit, value and flag of a vector is what its source says."""
     print(f"\n{len(outcome.told)} vectors, {len(outcome.reached())} beyond the query:")
@@ -94,19 +101,24 @@ def test_each_function_code(outcome: Outcome, comparisons: Outcome) -> None:
 
 @pytest.mark.parametrize("talk", ["libzdnn"], indirect=True)
 def test_libzdnn_answers_the_same(outcome: Outcome, talk: Conversation) -> None:
-    """The same testee with libzdnn on this machine gives the same answers, to the last bit."""
+    """The same testee with libzdnn on this machine gives the same answers, to the last bit.
+
+    Flags are compared with the vectors' sources: the instruction that converts a scale leaves its
+    own, which no source tells and libzdnn does not raise.
+    """
     native = Outcome()
     through.run(_reaching(outcome), talk, native)
     assert not native.differences, native.differences
     assert native.told
     for key, told in native.told.items():
-        assert outcome.told[key] == told, key
+        assert _seen(outcome.told[key]) == _seen(told), key
 
 
 @pytest.mark.parametrize("talk", ["python"], indirect=True)
 def test_python_gives_the_same_bits(outcome: Outcome, talk: Conversation) -> None:
-    """Python answers the same vectors as their sources say."""
+    """Python answers the same vectors as their sources say, but for misaligned buffers."""
     python = Outcome()
     through.run(_reaching(outcome), talk, python)
     assert not python.differences, python.differences
-    assert len(python.told) == len(outcome.reached())
+    assert len(python.told) + len(python.skipped) == len(outcome.reached())
+    assert all("misaligned" in key for key in python.skipped), python.skipped

@@ -102,7 +102,7 @@ zdnn_status zdnn_transform_ztensor_with_saturation(zdnn_ztensor *ztensor, ...) {
   return marked(ztensor, status);
 }
 
-/* Copies elements of one byte into sticks. An odd last row of weights is its own neighbour. */
+/* Copies elements of one byte into sticks. */
 static void copy_int8(const zdnn_ztensor *ztensor, const uint8_t *from) {
   const zdnn_tensor_desc *d = ztensor->transformed_desc;
   uint8_t *sticks = ztensor->buffer;

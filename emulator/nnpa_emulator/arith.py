@@ -187,20 +187,19 @@ def unary_table(
 def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply a unary function, a table of 65 536 codes; tell whether the result has any NINF."""
     source, target = codes.view(np.uint16), out.view(np.uint16)
-    largest = max(
-        elementwise.lookup(table, source[first:], target[first:], part)
-        for first, part in regions_of(region_of(desc))
-    )
+    largest = 0
+    for first, part in regions_of(region_of(desc)):
+        largest = max(largest, elementwise.lookup(table, source[first:], target[first:], part))
     return bool(largest == NINF)
 
 
 def combine(number: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     """Apply an operation of two tensors by its number; tell whether the result has any NINF."""
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
-    largest = max(
-        elementwise.binary(number, left[first:], right[first:], target[first:], part, False)
-        for first, part in regions_of(region_of(desc))
-    )
+    largest = 0
+    for first, part in regions_of(region_of(desc)):
+        cells = left[first:], right[first:], target[first:]
+        largest = max(largest, elementwise.binary(number, *cells, part, False))
     return bool(largest == NINF)
 
 

@@ -189,7 +189,8 @@ def lookup(table: Codes, codes: Buffer, out: Buffer, desc: TensorDesc) -> bool:
     source, target = codes.view(np.uint16), out.view(np.uint16)
     largest = 0
     for first, part in regions_of(region_of(desc)):
-        largest = max(largest, elementwise.lookup(table, source[first:], target[first:], part))
+        code = elementwise.lookup(table, source[first:], target[first:], part)
+        largest = max(largest, int(code))
     return bool(largest == NINF)
 
 
@@ -199,7 +200,7 @@ def combine(number: int, a: Buffer, b: Buffer, out: Buffer, desc: TensorDesc) ->
     largest = 0
     for first, part in regions_of(region_of(desc)):
         cells = left[first:], right[first:], target[first:]
-        largest = max(largest, elementwise.binary(number, *cells, part, False))
+        largest = max(largest, int(elementwise.binary(number, *cells, part, False)))
     return bool(largest == NINF)
 
 

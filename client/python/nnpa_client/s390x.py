@@ -108,34 +108,39 @@ def _has_loader(contents: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What runs programs here, and what it tells their library."""
+    """What a program finds here; no emulator where the system starts one, in a container."""
 
-    emulator: Path
-    library: Path
-    sysroot: Path | None
     machine: str
+    library: Path
+    emulator: Path | None = None
+    sysroot: Path | None = None
     stats: Path | None = None
-
-    def command(self, program: Path, arguments: tuple[str, ...]) -> list[str]:
-        """Return the command that runs a program; a static one is loaded by a loader of ours."""
-        flags = [] if self.sysroot is None else ["-L", str(self.sysroot)]
-        start = [str(self.emulator), *flags]
-        if is_static(program):
-            loader = self.library.with_name(_STATIC_LOADER)
-            if not loader.is_file():
-                raise CannotRun(f"{program}: linked statically, and there is no {loader}")
-            return [*start, str(loader), str(program), *arguments]
-        return [*start, "-E", f"LD_PRELOAD={self.library}", str(program), *arguments]
 
     def environment(self, place: Place, more: Mapping[str, str]) -> dict[str, str]:
         """Return this process's environment with what the library reads."""
+        paths = {
+            "NNPA_TRAP_LIBRARY": self.library,
+            "NNPA_TRAP_QEMU": self.emulator,
+            "NNPA_TRAP_SYSROOT": self.sysroot,
+            "NNPA_TRAP_STATS": self.stats,
+        }
         variables = {
             "NNPA_TRAP_SOCKET": place.socket,
             "NNPA_TRAP_SESSION": place.session,
             "NNPA_TRAP_TOKEN": place.token,
             "NNPA_TRAP_MACHINE": self.machine,
-            "NNPA_TRAP_QEMU": str(self.emulator),
-            "NNPA_TRAP_SYSROOT": "" if self.sysroot is None else str(self.sysroot),
-            "NNPA_TRAP_STATS": "" if self.stats is None else str(self.stats),
+            **{name: "" if path is None else str(path) for name, path in paths.items()},
         }
         return environment_with({**variables, **more})
+
+
+def start(setup: Setup, program: Path, arguments: tuple[str, ...]) -> list[str]:
+    """Return the command that runs a program; a static one is loaded by a loader of ours."""
+    flags = [] if setup.sysroot is None else ["-L", str(setup.sysroot)]
+    emulator = [str(setup.emulator), *flags]
+    if is_static(program):
+        loader = setup.library.with_name(_STATIC_LOADER)
+        if not loader.is_file():
+            raise CannotRun(f"{program}: linked statically, and there is no {loader}")
+        return [*emulator, str(loader), str(program), *arguments]
+    return [*emulator, "-E", f"LD_PRELOAD={setup.library}", str(program), *arguments]

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,9 @@ def _function(code: int) -> str:
 @click.option("--faults", type=_FILE, help="File of fault rules that the program meets.")
 @click.option("--trace", type=_NEW_FILE, help="File in which the run is recorded.")
 @click.option("--server", "target", help="Server on this host, unix:/path; else a private one.")
+@click.option("--container", is_flag=True, help="The command starts a container of the other "
+              "architecture: it runs here as it is, with NNPA_TRAP_* set for what it "
+              "starts.")  # fmt: skip
 @click.option("--stats", "with_stats", is_flag=True,
               help="Print what happened at the end: instructions, traps, time.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the --stats as JSON.")
@@ -116,6 +120,7 @@ def run(
     faults: Path | None,
     trace: Path | None,
     target: str | None,
+    container: bool,
     with_stats: bool,
     as_json: bool,
     program: tuple[str, ...],
@@ -126,13 +131,9 @@ def run(
     a private one without --server; so are the vector conversions, and the questions whether
     there is NNPA. Threads, forks, and programs that it starts are included.
     """
-    path = Path(program[0])
     try:
-        s390x.is_static(path)  # what is no program for s390x is named before what is missing
-        setup = s390x.Setup(
-            s390x.find_emulator(), s390x.find_library(), s390x.find_sysroot(sysroot), machine
-        )
-        command = setup.command(path, program[1:])
+        prepare = _prepare_container if container else _prepare_program
+        setup, command = prepare(machine, sysroot, program)
     except s390x.CannotRun as error:
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:"):
@@ -149,6 +150,28 @@ def run(
         if with_stats or as_json:
             _print(_stats(stats, time.monotonic() - started), as_json)
     sys.exit(128 - code if code < 0 else code)
+
+
+def _prepare_program(
+    machine: str, sysroot: Path | None, program: tuple[str, ...]
+) -> tuple[s390x.Setup, list[str]]:
+    """Find what runs a program, and return the command that does."""
+    path = Path(program[0])
+    s390x.is_static(path)  # what is no program for s390x is named before what is missing
+    emulator = s390x.find_emulator()
+    setup = s390x.Setup(machine, s390x.find_library(), emulator, s390x.find_sysroot(sysroot))
+    return setup, s390x.start(setup, path, program[1:])
+
+
+def _prepare_container(
+    machine: str, sysroot: Path | None, program: tuple[str, ...]
+) -> tuple[s390x.Setup, list[str]]:
+    """Return a command of this host, which starts a container, as it is."""
+    if sysroot is not None:
+        raise s390x.CannotRun("--sysroot: a container has files of its own, leave it out")
+    if shutil.which(program[0]) is None:
+        raise s390x.CannotRun(f"{program[0]}: no program of this host")
+    return s390x.Setup(machine, s390x.find_library()), list(program)
 
 
 def _open(

@@ -22,7 +22,7 @@
 #define POOLS 64
 #define HINTS 64
 #define HINT_STEP (16UL << 20)
-#define REACH ((1UL << 32) - (1UL << 20)) /* of a branch, with some room */
+#define REACH (1UL << 30) /* bytes: no halfword of an offset looks like STFLE or NNPA to a scan */
 
 extern const uint8_t stub_begin[], stub_source[], stub_second[], stub_target[], stub_back[],
     stub_function[], stub_end[];

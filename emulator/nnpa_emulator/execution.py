@@ -21,7 +21,13 @@ import numpy as np
 
 from nnpa_emulator.fields import dlfloat_field
 from nnpa_emulator.function_codes import FunctionCode
-from nnpa_emulator.instruction import Alignment, Argument, require_operands, response
+from nnpa_emulator.instruction import (
+    Alignment,
+    Argument,
+    operand_bytes,
+    require_operands,
+    response,
+)
 from nnpa_emulator.machine import QAF_BYTES, Guest, Memory, page_memory
 from nnpa_emulator.machine_functions import MachineFunction, find_function
 from nnpa_emulator.parameter_block import (
@@ -35,7 +41,7 @@ from nnpa_emulator.parameter_block import (
     decode_block,
 )
 from nnpa_emulator.status import ZDNN_HW_ERROR, CheckKind, ProgramCheck, Refusal, Refused
-from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, TensorDesc, Ztensor, operand_bytes
+from nnpa_emulator.ztensor import PAGE, DataFormats, DataTypes, TensorDesc, Ztensor
 
 RANGE_VIOLATION = 0x80
 _FUNCTION, _WORD = 0xFF, 0xFFFFFFFF  # bits 56-63 and 32-63 of general register 0

@@ -7,6 +7,7 @@ Sources: zDNN API Reference 1.2.0, "Hardware Statuses"; the relative priority of
 codes is our reading (see the fidelity contract).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from nnpa_emulator.ztensor import (
     DataTypes,
     TensorDesc,
     Ztensor,
-    operand_bytes,
+    stick_bytes,
 )
 
 Argument: TypeAlias = Any
@@ -126,6 +127,12 @@ def require_operands(
         operation.relations(**arguments)
     except Refused as refused:
         raise ProgramCheck("data", refused.refusal) from refused
+
+
+def operand_bytes(desc: TensorDesc) -> int:
+    """Return the bytes of an operand of the machine: sticks, or dense FP32 in 4DGENERIC."""
+    dense = DataFormats.ZDNN_FORMAT_4DGENERIC, DataTypes.ZDNN_BINARY_FP32
+    return 4 * math.prod(desc.dims) if (desc.format, desc.type) == dense else stick_bytes(desc)
 
 
 def require_installed(machine: Machine, code: FunctionCode, parmblk_format: int) -> None:

@@ -6,7 +6,6 @@ look at it decide. Sources: zDNN API Reference 1.2.0, "Common Types and Structs"
 functions; behaviour that it leaves out is that of the zDNN 1.2.0 library.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -345,12 +344,6 @@ def stick_bytes(desc: TensorDesc) -> int:
     elif desc.type == DataTypes.ZDNN_BINARY_INT32:
         cells = CELLS_PER_STICK // 2
     return desc.dim4 * desc.dim3 * -(-rows // STICKS_PER_PAGE) * -(-desc.dim1 // cells) * PAGE
-
-
-def operand_bytes(desc: TensorDesc) -> int:
-    """Return the bytes of an operand of the machine: sticks, or dense FP32 in 4DGENERIC."""
-    dense = DataFormats.ZDNN_FORMAT_4DGENERIC, DataTypes.ZDNN_BINARY_FP32
-    return 4 * math.prod(desc.dims) if (desc.format, desc.type) == dense else stick_bytes(desc)
 
 
 def getsize_ztensor(desc: TensorDesc) -> int:

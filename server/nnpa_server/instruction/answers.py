@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from nnpa_emulator import TensorDesc
 from nnpa_emulator.execution import Completion
 from nnpa_emulator.function_codes import FunctionCode
+from nnpa_emulator.instruction import operand_bytes
 from nnpa_emulator.parameter_block import BLOCK_BYTES, SAVE_AREA_BYTES, Role, decode_block
 from nnpa_emulator.status import ZDNN_HW_ERROR, ProgramCheck, Refusal, Status
-from nnpa_emulator.ztensor import operand_bytes
 
 # Source: z/Architecture Principles of Operation, "Program Interruption".
 _INTERRUPTION_CODES: Mapping[str, int] = {

@@ -36,7 +36,7 @@ def sessions() -> Iterator[dict[str, Session]]:
         session.close()
 
 
-@pytest.mark.parametrize(("listed", "machine"), _trials())
+@pytest.mark.parametrize(("listed", "machine"), [*_trials()])
 def test_a_model_does_what_the_list_says(
     sessions: dict[str, Session], listed: Listed, machine: str
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_list_is_whole() -> None:
     assert built == set(BUILDERS)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", [*BUILDERS])
 def test_a_builder_repeats_itself(name: str) -> None:
     """A builder makes the same file twice: nothing of it is drawn without a seed."""
     assert BUILDERS[name]() == BUILDERS[name]()

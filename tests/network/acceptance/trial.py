@@ -5,6 +5,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def run_trial(session: Session, listed: Listed, machine: str) -> Outcome:
     model = model_bytes(listed)
     runtime = _runtime(model)
     feeds = [draw(runtime, listed, number) for number in range(INPUTS)]
-    expected, theirs = _timed(lambda feed: runtime.run(None, feed), feeds)
+    expected, theirs = _timed(partial(runtime.run, None), feeds)
     try:
         network = session.load(model)
     except NnpaError as error:
@@ -73,7 +74,7 @@ def run_trial(session: Session, listed: Listed, machine: str) -> Outcome:
     with network:
         report = _report(session, network, model, listed)
         try:
-            got, ours = _timed(lambda feed: _infer(network, feed), feeds)
+            got, ours = _timed(partial(_infer, network), feeds)
         except (NnpaError, TypeError, ValueError) as error:
             return Outcome(listed.name, machine, "stopped", str(error))
     far = largest_error(expected, got, listed.range)
@@ -175,7 +176,7 @@ def _joined(arrays: Sequence[Array]) -> Array:
 def _error(wanted: Array, given: Array, full: float | None) -> float:
     if not wanted.size:
         return 0.0
-    if wanted.dtype.kind in "Ub" or wanted.dtype in (np.int64, np.int32):
+    if wanted.dtype.kind in "Ub" or wanted.dtype.name in ("int64", "int32"):
         return float(np.mean(wanted != given))
     wide, narrow = wanted.astype(np.float64), given.astype(np.float64)
     same = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))

@@ -37,7 +37,6 @@ def describe(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
         platform=PLATFORM,
         inputs=ports(model.plan.inputs),
         outputs=ports(model.plan.outputs),
-        properties=model.properties,
     )
 
 

@@ -95,7 +95,7 @@ _MAX_BATCHES = 128  # batch sizes with a statistic of their own
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One version of a network; `properties` are part of its metadata."""
+    """One version of a network; `properties` are part of its configuration."""
 
     name: str
     version: str

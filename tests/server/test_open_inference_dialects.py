@@ -82,7 +82,7 @@ def test_mlservers_clients_read_a_models_metadata(caller: Caller) -> None:
 
 
 def test_the_configuration_tells_how_a_model_is_hosted(caller: Caller) -> None:
-    """Machine, placement and warm-up are parameters of the configuration, which all clients read."""
+    """Machine, placement and warm-up are parameters of the configuration, read by all clients."""
     facts = caller.facts("dense")
     assert (facts["machine"], facts["nodes_accelerator"], facts["nodes_host"]) == (
         "telum2", "2", "0"

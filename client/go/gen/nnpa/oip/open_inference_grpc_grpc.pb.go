@@ -58,7 +58,7 @@ const (
 // Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
 // NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
 // INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
 type GRPCInferenceServiceClient interface {
 	// Tells whether the server runs.
 	ServerLive(ctx context.Context, in *ServerLiveRequest, opts ...grpc.CallOption) (*ServerLiveResponse, error)
@@ -320,7 +320,7 @@ func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *LogSet
 // Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
 // NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
 // INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
 type GRPCInferenceServiceServer interface {
 	// Tells whether the server runs.
 	ServerLive(context.Context, *ServerLiveRequest) (*ServerLiveResponse, error)

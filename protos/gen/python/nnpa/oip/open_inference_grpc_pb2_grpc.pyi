@@ -39,7 +39,7 @@ class GRPCInferenceServiceStub:
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     @_typing.overload
@@ -92,7 +92,7 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -141,7 +141,7 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     @_abc_1.abstractmethod

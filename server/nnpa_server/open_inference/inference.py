@@ -4,7 +4,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,7 +21,7 @@ from nnpa_server.config import MAX_RESPONSE
 from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
-from nnpa_server.open_inference.repository import Model
+from nnpa_server.open_inference.repository import Model, State
 from nnpa_server.open_inference.requests import (
     LIMIT_PARAMETER,
     Input,
@@ -93,7 +93,7 @@ class _LeftAlone:
 
 
 class Inference:
-    """Runs models; `read` reads requests.
+    """Runs models; `read` reads requests, `note_success` hears of models that were not ready.
 
     An answer is at most `max_response` bytes unless its request says otherwise, and never more than
     a message holds; where its size is known before, it is refused before. An input in shared memory
@@ -103,12 +103,13 @@ class Inference:
     def __init__(
         self,
         read: ReadRequest,
+        note_success: Callable[[Model], None],
         regions: Regions | None,
         max_response: int,
         max_bytes: int,
         metrics: Metrics | None = None,
     ) -> None:
-        self._read = read
+        self._read, self._note_success = read, note_success
         self._regions = regions
         self._max_response = max_response
         self._max_bytes = max_bytes
@@ -159,6 +160,8 @@ class Inference:
         if isinstance(checked.executor, Executor):  # another's run may keep a worker busy
             checked.run_ns = ended - began
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
+        if checked.model.state != State.READY:
+            self._note_success(checked.model)
         return response
 
     def _answer(

@@ -93,7 +93,7 @@ class RequestReader:
             if output.place is not None:
                 require_place(output.name, output.place, sizes.get(output.name, 0))
         tensors: list[Input | Output] = [*inputs, *outputs]
-        first = model.plan.inputs[0].shape if model.plan.inputs else ()
+        first = model.inputs[0].shape if model.inputs else ()
         return CheckedRequest(
             model,
             executor,

@@ -101,7 +101,7 @@ def read_inputs(
     model: Model, tensors: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
 ) -> list[Input]:
     """Return the inputs in the request's order: each of the model's once, as it takes them."""
-    ports = {port.name: port for port in model.plan.inputs}
+    ports = {port.name: port for port in model.inputs}
     names = [tensor.name for tensor in tensors]
     for name in ports:
         if names.count(name) != 1:

@@ -181,7 +181,7 @@ def test_free_dims_without_a_size(client: Client) -> None:
     node = helper.make_node("Split", ["x", "sizes"], ["a", "b"], "cut", axis=1)
     outputs: list[Any] = [("a", np.float32, ["N", 5]), ("b", np.float32, ["N", 7])]
     cut = model([node], [("x", np.float32, ["N", "M"])], outputs, {"sizes": np.array([5, 7])})
-    with pytest.raises(grpc.RpcError, match="free dims of x were taken as 1: .*--shape") as caught:
+    with pytest.raises(grpc.RpcError, match=r"free dims of x were taken as 1: .*--shape") as caught:
         client.create(cut, c_name="open")
     assert read_error(caught.value).reason == "MODEL_INVALID"
     options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[1, 12])])

@@ -132,9 +132,14 @@ def test_a_failed_warm_up_of_the_folder(tmp_path: Path) -> None:
         assert "warm-up failed" in entry.reason
 
 
+class _Plan:
+    def retire(self) -> None:
+        """Let go of nothing."""
+
+
 def test_a_run_makes_no_withdrawn_model_ready() -> None:
     """A run that ends after its model was replaced changes no state."""
-    plan: Any = type("Plan", (), {"retire": lambda _self: None})()
+    plan: Any = _Plan()
     old, new = (Model("m", "1", plan, state=State.UNAVAILABLE) for _ in range(2))
     repository = Repository(1)
     repository.publish([old])

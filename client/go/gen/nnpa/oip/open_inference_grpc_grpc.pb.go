@@ -64,7 +64,8 @@ type GRPCInferenceServiceClient interface {
 	ServerLive(ctx context.Context, in *ServerLiveRequest, opts ...grpc.CallOption) (*ServerLiveResponse, error)
 	// Tells whether the server takes inference requests; loading a model does not change it.
 	ServerReady(ctx context.Context, in *ServerReadyRequest, opts ...grpc.CallOption) (*ServerReadyResponse, error)
-	// Tells whether a model takes inference requests; of an unknown model: no.
+	// Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+	// a request to it succeeds.
 	ModelReady(ctx context.Context, in *ModelReadyRequest, opts ...grpc.CallOption) (*ModelReadyResponse, error)
 	// Says what the server is, and which extensions it offers.
 	ServerMetadata(ctx context.Context, in *ServerMetadataRequest, opts ...grpc.CallOption) (*ServerMetadataResponse, error)
@@ -326,7 +327,8 @@ type GRPCInferenceServiceServer interface {
 	ServerLive(context.Context, *ServerLiveRequest) (*ServerLiveResponse, error)
 	// Tells whether the server takes inference requests; loading a model does not change it.
 	ServerReady(context.Context, *ServerReadyRequest) (*ServerReadyResponse, error)
-	// Tells whether a model takes inference requests; of an unknown model: no.
+	// Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+	// a request to it succeeds.
 	ModelReady(context.Context, *ModelReadyRequest) (*ModelReadyResponse, error)
 	// Says what the server is, and which extensions it offers.
 	ServerMetadata(context.Context, *ServerMetadataRequest) (*ServerMetadataResponse, error)

@@ -162,7 +162,8 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ModelReady(self, request, context):
-        """Tells whether a model takes inference requests; of an unknown model: no.
+        """Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+        a request to it succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

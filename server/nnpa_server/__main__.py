@@ -140,7 +140,12 @@ _COUNT = {"type": click.IntRange(1)}
     help="Folder that keeps the models that clients publish; without it they end with the server.",
 )
 @_flag("--max-state-bytes", "8GiB", "Bytes of --state.", **_SIZE)
-@_flag("--max-response", "4MiB", "Largest answer of an inference; requests may say more.", **_SIZE)
+@_flag(
+    "--max-response",
+    "2047MiB",
+    "Largest answer of an inference, unless its request says another.",
+    **_SIZE,
+)
 @click.option("--no-model-control", is_flag=True, help="Clients may not load or unload models.")
 @click.option(
     "--shared-memory", is_flag=True, help="Take tensors in POSIX shared memory of this user."

@@ -14,6 +14,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Largest inline contents: what is larger travels in chunks, so that a message stays bounded.
 MAX_INLINE_BYTES = 16 * MIB
 MAX_CHUNK_BYTES = 4 * MIB
+MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have less than 2 GiB
 # Messages this much above --max-message are let in, so that refusing them is counted; gRPC itself
 # refuses larger ones, of which the server hears nothing.
 OVERSIZE_BYTES = 4 * MIB
@@ -88,7 +89,7 @@ class Config:
     max_models: int = 64
     state: Path | None = None
     max_state_bytes: int = 8 * GIB
-    max_response: int = 4 * MIB  # what gRPC clients take by default
+    max_response: int = MAX_RESPONSE
     no_model_control: bool = False
     shared_memory: bool = False
     shared_memory_over_tcp: bool = False

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 CHAPTERS = (
     "health", "metadata", "infer", "datatypes", "asynchronous", "stream", "repository", "errors",
-    "warnings", "memory",
+    "large", "warnings", "memory",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import numpy as np
@@ -24,7 +25,7 @@ from tests.network.small_models import (
 from tests.network.test_service import exported
 from tests.server.conftest import CONFIG, Running
 from tests.server.onnx_models import binary
-from tests.server.wire import refused
+from tests.server.wire import read_error, refused
 
 X = np.array([[1, 2, 3, 4], [-1, 0.5, 2, -3]], np.float32)
 
@@ -173,6 +174,18 @@ def test_the_server_starts_without_onnx() -> None:
     loaded = "{'onnx', 'onnxruntime'} & sys.modules.keys()"
     code = f"import sys, nnpa_server.app; sys.exit(bool({loaded}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_free_dims_without_a_size(client: Client) -> None:
+    """A network that does not fit free dims of 1 is refused with what gives their sizes."""
+    node = helper.make_node("Split", ["x", "sizes"], ["a", "b"], "cut", axis=1)
+    outputs: list[Any] = [("a", np.float32, ["N", 5]), ("b", np.float32, ["N", 7])]
+    cut = model([node], [("x", np.float32, ["N", "M"])], outputs, {"sizes": np.array([5, 7])})
+    with pytest.raises(grpc.RpcError, match=r"free dims of x were taken as 1: .*--shape") as caught:
+        client.create(cut, c_name="open")
+    assert read_error(caught.value).reason == "MODEL_INVALID"
+    options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[1, 12])])
+    assert client.create(cut, c_name="sized", options=options).network.name
 
 
 def test_strict_placement(client: Client) -> None:

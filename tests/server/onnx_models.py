@@ -118,6 +118,11 @@ class Caller:
         message.parameters["file:1/model.onnx"].bytes_param = data
         self.stub.RepositoryModelLoad(message)
 
+    def facts(self, name: str) -> dict[str, str]:
+        """Return what a model's configuration tells of how it is hosted."""
+        config = self.stub.ModelConfig(pb.ModelConfigRequest(name=name)).config
+        return {key: parameter.string_value for key, parameter in config.parameters.items()}
+
     def states(self) -> dict[str, str]:
         """Return the states of all models by name."""
         index = self.stub.RepositoryIndex(pb.RepositoryIndexRequest())

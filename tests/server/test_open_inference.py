@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnpa.oip import open_inference_grpc_pb2 as pb
+from nnpa_server.open_inference import inference
 from nnpa_server.open_inference.messages import parse
 from nnpa_server.open_inference.tensors import DATATYPES, datatype_of, raw_of, raw_size, read_raw
+from onnx import TensorProto
 
+from tests.server.conftest import Running
 from tests.server.onnx_models import (
+    FLOAT,
     LISTENERS,
     TYPES,
     Caller,
@@ -22,6 +26,7 @@ from tests.server.onnx_models import (
     code_of,
     dense,
     identity,
+    model,
     offering,
     outputs_of,
     refusal,
@@ -75,9 +80,9 @@ def test_metadata_is_that_of_the_onnx_file(caller: Caller) -> None:
     (given_,), (made,) = told.inputs, told.outputs
     assert (given_.name, given_.datatype, list(given_.shape)) == ("x", "FP32", [-1, 4])
     assert (made.name, made.datatype, list(made.shape)) == ("y", "FP32", [-1, 2])
-    assert told.properties["machine"] == "telum2"
-    assert told.properties["nodes_accelerator"] == "2"
-    assert told.properties["warmup"].startswith("random inputs")
+    facts = caller.facts("dense")
+    assert (facts["machine"], facts["nodes_accelerator"]) == ("telum2", "2")
+    assert facts["warmup"].startswith("random inputs")
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -342,17 +347,88 @@ def test_violations_and_nans_are_parameters(caller: Caller) -> None:
     assert not clean.outputs[0].parameters
 
 
-def test_answers_above_the_likely_limit_are_refusal(caller: Caller) -> None:
-    """More than 4 MiB is refused with the option to set; a client that says more gets more."""
+def test_clients_say_what_they_take(caller: Caller) -> None:
+    """More than gRPC's 4 MiB goes to a client that takes it; others refuse it themselves."""
     x = np.ones((2, 1 << 20), np.float32)
     message = request("large", x=x, y=x)
-    text = refusal("RESPONSE_TOO_LARGE", caller.stub.ModelInfer, message)
-    assert "grpc.max_receive_message_length" in text
-    assert "nnpa_max_response_bytes" in text
-    message.parameters["nnpa_max_response_bytes"].int64_param = 0
     ready = Caller(caller.address, ("grpc.max_receive_message_length", -1))
     assert np.array_equal(outputs_of(ready.stub.ModelInfer(message))["z"], 2 * x)
     ready.channel.close()
+    with pytest.raises(grpc.RpcError, match="larger than max") as caught:
+        caller.stub.ModelInfer(message)
+    assert code_of(caught.value) == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+SPREAD = model(
+    [("Expand", ["x", "shape"], ["known"]), ("NonZero", ["known"], ["unknown"])],
+    {"x": (FLOAT, (1, 1))},
+    {"known": (FLOAT, (512, 1024)), "unknown": (TensorProto.INT64, (2, "n"))},
+    {"shape": np.array([512, 1024])},
+)
+LIMIT = 1 << 20
+
+
+@pytest.fixture(scope="module", params=LISTENERS)
+def narrow(request: pytest.FixtureRequest) -> Iterator[tuple[Running, Caller]]:
+    """A server of short answers, with a model of two long outputs, of which one is known before."""
+    with offering({"spread": SPREAD}, listener=request.param, max_response=LIMIT) as both:
+        yield both
+
+
+def _asking(*outputs: str, limit: int | None = None) -> pb.ModelInferRequest:
+    message = request("spread", x=ONES[:, :1])
+    for name in outputs:
+        message.outputs.add(name=name)
+    if limit is not None:
+        message.parameters["nnpa_max_response_bytes"].int64_param = limit
+    return message
+
+
+def test_long_answers_are_refused_before_they_are_computed(
+    narrow: tuple[Running, Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer above --max-response is refused with the remedy, unrun where that is known."""
+    server, caller = narrow
+    executor = server.server.repository.find("spread").plan.executor({"x": (1, 1)})
+    runs: list[object] = []
+    run = executor.run
+
+    def count(inputs: Any) -> Any:
+        runs.append(inputs)
+        return run(inputs)
+
+    monkeypatch.setattr(executor, "run", count)
+    for outputs, size, n_runs in (
+        (("known",), 2 << 20, 0),
+        ((), 2 << 20, 0),
+        (("unknown",), 8 << 20, 1),
+    ):
+        text = refusal("RESPONSE_TOO_LARGE", caller.stub.ModelInfer, _asking(*outputs))
+        assert f"the answer is {size} bytes, above {LIMIT}: request fewer outputs" in text
+        for remedy in ("shared memory", "nnpa_max_response_bytes", "max_receive_message_length"):
+            assert remedy in text
+        assert len(runs) == n_runs
+
+
+def test_requests_say_how_long_an_answer_may_be(narrow: tuple[Running, Caller]) -> None:
+    """A request's limit counts instead of the server's, below it and above, 0 for any length."""
+    _, caller = narrow
+    ask = caller.stub.ModelInfer
+    for limit in (0, 2 << 20):
+        (contents,) = ask(_asking("known", limit=limit)).raw_output_contents
+        assert len(contents) == 2 << 20
+    assert "above 4096:" in refusal("RESPONSE_TOO_LARGE", ask, _asking("known", limit=4096))
+
+
+def test_no_answer_is_longer_than_a_message(
+    narrow: tuple[Running, Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no message holds is refused, whatever the request says."""
+    monkeypatch.setattr(inference, "MAX_RESPONSE", 1 << 20)
+    ask = narrow[1].stub.ModelInfer
+    for limit in (0, 1 << 40):
+        text = refusal("RESPONSE_TOO_LARGE", ask, _asking("known", limit=limit))
+        assert "the answer is 2097152 bytes, above 1048576" in text
 
 
 def test_tensors_beyond_the_limit_of_a_run(caller: Caller) -> None:

@@ -51,8 +51,7 @@ def test_a_client_brings_a_model(pair: Pair) -> None:
     _, caller = pair
     for machine in ("telum1", "z17"):
         caller.load("mine", binary("Mul", ("n", 4)), _config(machine=machine))
-        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="mine"))
-        assert told.properties["machine"] == {"telum1": "telum1", "z17": "telum2"}[machine]
+        assert caller.facts("mine")["machine"] == {"telum1": "telum1", "z17": "telum2"}[machine]
         assert np.array_equal(caller.infer("mine", x=ROW, y=ROW)["z"], ROW * ROW)
 
 
@@ -160,8 +159,7 @@ def test_strict_models_have_no_node_on_the_host(pair: Pair) -> None:
     """With "strict" a model of which a node would run on the host is refused, and says which."""
     _, caller = pair
     caller.load("power", binary("Pow", ("n", 4)))
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="power"))
-    assert told.properties["nodes_host"] == "1"
+    assert caller.facts("power")["nodes_host"] == "1"
     message = pb.RepositoryModelLoadRequest(model_name="strict")
     message.parameters["config"].string_param = _config(strict="true")
     message.parameters["file:1/model.onnx"].bytes_param = binary("Pow", ("n", 4))
@@ -263,7 +261,7 @@ def test_version_policies(tmp_path: Path, policy: str, versions: list[str]) -> N
         _wait_ready(caller)
         told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
         assert list(told.versions) == versions
-        assert told.properties["machine"] == "telum1"
+        assert caller.facts("ops")["machine"] == "telum1"
         for version, expected in results.items():
             message = request("ops", x=ROW, y=ROW)
             message.model_version = version
@@ -309,8 +307,7 @@ def test_bad_configurations(tmp_path: Path, text: str) -> None:
 def test_warm_up_is_told_and_not_counted(pair: Pair) -> None:
     """What the server ran to warm up stands in the metadata, and in no statistics."""
     _, caller = pair
-    told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="div"))
-    assert "seed 0" in told.properties["warmup"]
+    assert "seed 0" in caller.facts("div")["warmup"]
     (stats,) = caller.stub.ModelStatistics(pb.ModelStatisticsRequest(name="div")).model_stats
     assert (stats.inference_count, stats.execution_count, stats.last_inference) == (0, 0, 0)
 

@@ -141,8 +141,7 @@ def test_a_model_too_large_to_be_warmed() -> None:
     port = (FLOAT, shape)
     data = model([("Neg", ["x"], ["y"])], {"x": port}, {"y": port})
     with offering({"large": data}) as (_, caller):
-        told = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="large"))
-        assert told.properties["warmup"].startswith("left out: it takes ")
+        assert caller.facts("large")["warmup"].startswith("left out: it takes ")
 
 
 def test_unloads_wait_for_no_load() -> None:

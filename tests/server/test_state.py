@@ -121,7 +121,7 @@ def test_published_models_outlive_the_server(tmp_path: Path) -> None:
         assert caller.states() == {"ops": "READY", "replaced": "READY", "shared": "READY"}
         metadata = caller.stub.ModelMetadata(pb.ModelMetadataRequest(name="ops"))
         assert list(metadata.versions) == ["1", "7"]
-        assert metadata.properties["machine"] == "telum1"
+        assert caller.facts("ops")["machine"] == "telum1"
         for version, op in (("1", "Add"), ("7", "Mul")):
             asked = request("ops", x=ROW, y=ROW)
             asked.model_version = version

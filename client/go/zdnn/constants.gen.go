@@ -736,8 +736,8 @@ const ERROR_REASON_REGION_NOT_FOUND = zdnnv1.ErrorReason_ERROR_REASON_REGION_NOT
 const ERROR_REASON_REGION_IN_USE = zdnnv1.ErrorReason_ERROR_REASON_REGION_IN_USE
 
 // ERROR_REASON_RESPONSE_TOO_LARGE: RESOURCE_EXHAUSTED: the answer of an inference is larger than
-// the client says, or likely, takes; "value", "limit", and "option", what to set on the client's
-// channel.
+// its request says, or the server gives; "value", "limit", and "option", what to set on the
+// client's channel for a larger one.
 const ERROR_REASON_RESPONSE_TOO_LARGE = zdnnv1.ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE
 
 // ERROR_REASON_FAULTS_NOT_ALLOWED: PERMISSION_DENIED: the session is to inject faults, which its

@@ -101,9 +101,10 @@ class ModelClient:
         self._call("RepositoryModelUnload", request)
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the server's properties of a model: its machine, where its nodes run."""
-        request = _message("ModelMetadataRequest")(name=name)
-        return dict(self._call("ModelMetadata", request).properties)
+        """Return what a model's configuration tells: its machine, where its nodes run."""
+        request = _message("ModelConfigRequest")(name=name)
+        parameters = self._call("ModelConfig", request).config.parameters
+        return {key: parameter.string_value for key, parameter in parameters.items()}
 
     def infer(self, name: str, inputs: Mapping[str, Array]) -> Inferred:
         """Run a model on arrays of its element types and shapes."""

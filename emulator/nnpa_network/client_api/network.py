@@ -31,6 +31,7 @@ from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
+from nnpa_network.program import ModelRefused
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed, Violation
 
@@ -59,7 +60,7 @@ class Network:
         self.plan, self.provenance, self.options = plan, provenance, options
         self.ready = False
         self.runs = 0
-        self._executor = plan.executor(_shapes(plan, options))
+        self._executor = _executor(plan, options)
         self.weights = plan.weights()
         self.weights_size = layout(self.weights)[1]
         names = frozenset(weight.name for weight in self.weights)
@@ -309,6 +310,20 @@ class Network:
 
 def _no_params() -> None:
     raise NetworkRefused(_TYPE.INIT_FAILED, _CODE.NETWORK_PARAMS, "params is NULL")
+
+
+def _executor(plan: Plan, options: Options) -> ProgramRunner:
+    """Return what runs one batch; a refusal says which free dims nobody gave a size."""
+    try:
+        return plan.executor(_shapes(plan, options))
+    except ModelRefused as refused:
+        free = [port.name for port in plan.inputs if -1 in port.shape]
+        open_names = [name for name in free if name not in options.shapes]
+        if not refused.node or not open_names:
+            raise
+        text = f"free dims of {', '.join(open_names)} were taken as 1: options.shapes, --shape of "
+        text += "`nnpa network`, say their sizes"
+        raise ModelRefused(f"{refused.reason}; {text}", refused.node) from refused
 
 
 def _shapes(plan: Plan, options: Options) -> dict[str, tuple[int, ...]]:

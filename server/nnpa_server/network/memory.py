@@ -5,9 +5,12 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.interruption import set_check
 from nnpa_emulator.machine import Guest, Memory, page_memory
 
+from nnpa_server.config import MAX_RESPONSE
+from nnpa_server.errors import CallRefused
 from nnpa_server.sessions.cancellation import CancellationCheck, Context
 from nnpa_server.sessions.store import Session
 
@@ -71,6 +74,17 @@ class NetworkMemory:
         if self._patience is not None:
             self._patience()
 
+    @contextmanager
+    def answering(self, size: int) -> Generator[None]:
+        """Count an answer larger than requests may be until it is made; raise CallRefused.
+
+        The caller does not hold the session.
+        """
+        require_message(size)
+        session = self._session
+        with session.staged(size if size > session.limits.max_message else 0):
+            yield
+
     def require(self, size: int) -> None:
         """Refuse `size` bytes that a call is to take for itself; raises CallRefused."""
         self._session.reserve(size)
@@ -103,3 +117,12 @@ class NetworkMemory:
     def kept(self, name: str) -> int:
         """Return the bytes that are counted under a name."""
         return self._kept.get(name, 0)
+
+
+def require_message(size: int) -> None:
+    """Refuse outputs that are too long for one message, bytes."""
+    if size > MAX_RESPONSE:
+        text = f"outputs have {size} bytes, at most {MAX_RESPONSE} travel in a message: "
+        facts = {"field": "outputs", "value": size, "limit": MAX_RESPONSE}
+        reason = wire.ERROR_REASON_MESSAGE_TOO_LARGE
+        raise CallRefused(reason, f"{text}run fewer batches, or smaller ones", **facts)

@@ -23,14 +23,6 @@ def refusing() -> Generator[None]:
         raise failed_step(failed) from failed
 
 
-def require_message(size: int, limit: int) -> None:
-    """Refuse outputs that are too long for one message, bytes."""
-    if size > limit:
-        text = f"outputs have {size} bytes, at most {limit} travel in a message: fewer batches"
-        facts = {"field": "outputs", "value": size, "limit": limit}
-        raise CallRefused(wire.ERROR_REASON_MESSAGE_TOO_LARGE, text, **facts)
-
-
 def refused_input(refused: ModelRefused) -> CallRefused:
     """Return the error for inputs that a model does not take, or shapes it cannot have."""
     if refused.node:

@@ -20,7 +20,7 @@ from nnpa_network.client_api.network import Network, RunResult
 from nnpa_network.client_api.observer import Event, EventFlag, EventQueue, Observer
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import ModelRefused, Program
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
 
@@ -29,6 +29,7 @@ from nnpa_server.config import MIB
 from nnpa_server.errors import invalid
 from nnpa_server.network.hosting import Hosted, calls_of, hosted_by
 from nnpa_server.network.measuring import measure_accuracy, probe_network
+from nnpa_server.network.memory import require_message
 from nnpa_server.network.messages import (
     encode_buffer,
     encode_error,
@@ -47,11 +48,12 @@ from nnpa_server.network.messages import (
 )
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
-from nnpa_server.network.refusals import not_ready, refusing, require_message
+from nnpa_server.network.refusals import not_ready, refusing
 from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.sources import Sources
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
+from nnpa_server.open_inference.reading import output_bytes
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.sessions.cancellation import Context
 from nnpa_server.sessions.pagination import make_token, page_size, read_token
@@ -152,8 +154,8 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         size = sum(tensor.nbytes for tensor in network.outputs) * max(
             (buffer.n_batches for buffer in outputs or ()), default=0
         )
-        require_message(size, self.store.limits.max_message)
-        return network.run(inputs, outputs, within)
+        with hosted.memory.answering(size):
+            return network.run(inputs, outputs, within)
 
     def InferNetwork(  # noqa: N802
         self, request: pb.InferNetworkRequest, context: Context
@@ -167,16 +169,14 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             with hosted.memory.running(context), refusing():
                 shapes = {name: array.shape for name, array in feeds.items()}
                 executor = network.plan.executor(_known(network.plan, shapes))
+                size = sum(output_bytes(executor.program).values())
+                require_message(size)
+                hosted.memory.require(size)
                 result = executor.run(feeds)
                 hosted.count(request.network)
             hosted.note(result.calls, result.violations)
-            require_message(_bytes_of(result), self.store.limits.max_message)
-            return pb.InferNetworkResponse(
-                outputs=[named(name, array) for name, array in result.outputs.items()],
-                violations=encode_violations(result.violations, executor.program),
-                nans=result.nans,
-                calls=result.calls,
-            )
+            with hosted.memory.answering(_bytes_of(result)):
+                return _encode_result(result, executor.program)
 
     def GetNetworkError(  # noqa: N802
         self,
@@ -356,6 +356,15 @@ def _known(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[in
         if name not in names:
             raise invalid("inputs", repr(name[:64]), f"one of {', '.join(names)}")
     return shapes
+
+
+def _encode_result(result: Result, program: Program) -> pb.InferNetworkResponse:
+    return pb.InferNetworkResponse(
+        outputs=[named(name, array) for name, array in result.outputs.items()],
+        violations=encode_violations(result.violations, program),
+        nans=result.nans,
+        calls=result.calls,
+    )
 
 
 def _bytes_of(result: Result) -> int:

@@ -4,7 +4,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,16 +17,18 @@ from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result, StepFailed
 
+from nnpa_server.config import MAX_RESPONSE
 from nnpa_server.errors import CallCancelled, CallRefused
 from nnpa_server.open_inference.messages import InferRequest, InferResponse
 from nnpa_server.open_inference.reading import CheckedRequest, ReadRequest
-from nnpa_server.open_inference.repository import Model
+from nnpa_server.open_inference.repository import Model, State
 from nnpa_server.open_inference.requests import (
     LIMIT_PARAMETER,
     Input,
     Output,
     Place,
     not_offered,
+    require_place,
 )
 from nnpa_server.open_inference.shared_memory import Region, Regions
 from nnpa_server.open_inference.tensors import (
@@ -91,21 +93,23 @@ class _LeftAlone:
 
 
 class Inference:
-    """Runs models; `read` reads requests.
+    """Runs models; `read` reads requests, `note_success` hears of models that were not ready.
 
-    An answer is at most `max_response` bytes unless its request says otherwise; an input in shared
-    memory is at most `max_bytes`. `regions` is None where shared memory is not offered.
+    An answer is at most `max_response` bytes unless its request says otherwise, and never more than
+    a message holds; where its size is known before, it is refused before. An input in shared memory
+    is at most `max_bytes`. `regions` is None where shared memory is not offered.
     """
 
     def __init__(
         self,
         read: ReadRequest,
+        note_success: Callable[[Model], None],
         regions: Regions | None,
         max_response: int,
         max_bytes: int,
         metrics: Metrics | None = None,
     ) -> None:
-        self._read = read
+        self._read, self._note_success = read, note_success
         self._regions = regions
         self._max_response = max_response
         self._max_bytes = max_bytes
@@ -143,6 +147,7 @@ class Inference:
     def _run(
         self, checked: CheckedRequest, request: InferRequest, shared: SharedMemory, began: int
     ) -> InferResponse:
+        self._require_small(checked, checked.known_bytes)
         inputs = _inputs(checked, request.raw, shared, self._max_bytes)
         infer = time.perf_counter_ns()
         result = checked.executor.run(inputs)
@@ -155,6 +160,8 @@ class Inference:
         if isinstance(checked.executor, Executor):  # another's run may keep a worker busy
             checked.run_ns = ended - began
         checked.model.statistics.succeeded(checked.batch, began, infer, output, ended)
+        if checked.model.state != State.READY:
+            self._note_success(checked.model)
         return response
 
     def _answer(
@@ -162,7 +169,8 @@ class Inference:
     ) -> InferResponse:
         arrays = [result.outputs[output.name] for output in checked.outputs]
         sizes = [raw_size(array) for array in arrays]
-        self._require_small(checked, sizes)
+        outputs = zip(checked.outputs, sizes, strict=True)
+        self._require_small(checked, sum(size for output, size in outputs if output.place is None))
         raw: list[Buffer] = []
         for output, array, size in zip(checked.outputs, arrays, sizes, strict=True):
             if output.place is None:
@@ -173,16 +181,17 @@ class Inference:
         message.id = identifier.decode()
         return InferResponse(message, raw)
 
-    def _require_small(self, checked: CheckedRequest, sizes: Sequence[int]) -> None:
-        outputs = zip(checked.outputs, sizes, strict=True)
-        size = sum(size for output, size in outputs if output.place is None)
-        limit = self._max_response if checked.max_bytes is None else checked.max_bytes
-        if 0 < limit < size:
+    def _require_small(self, checked: CheckedRequest, size: int) -> None:
+        """Refuse an answer whose contents have so many bytes, where that is too much."""
+        limit = (self._max_response if checked.max_bytes is None else checked.max_bytes) or size
+        limit = min(limit, MAX_RESPONSE)
+        if size > limit:
             raise CallRefused(
                 wire.ERROR_REASON_RESPONSE_TOO_LARGE,
-                f"model {checked.model.name}: the answer is {size} bytes, above {limit}, which is "
-                f"what clients likely take: set {_OPTION} on the channel, and the request's "
-                f"parameter {LIMIT_PARAMETER} to as much (0: any)",
+                f"model {checked.model.name}: the answer is {size} bytes, above {limit}: request "
+                f"fewer outputs, or have them written to shared memory; up to {MAX_RESPONSE} the "
+                f"request's parameter {LIMIT_PARAMETER} allows (0: all of them), where {_OPTION} "
+                "of the client's channel does",
                 value=size,
                 limit=limit,
                 option=_OPTION,
@@ -234,10 +243,8 @@ def _from_region(tensor: Input, place: Place, shared: SharedMemory, most: int) -
 
 
 def _write(output: Output, place: Place, data: Buffer, size: int, shared: SharedMemory) -> None:
-    path = f"output {output.name}"
-    if size > place.size:
-        raise wrong_size(path, f"{place.size} bytes of shared memory", f"{size}")
-    shared.hold(place.region).write(place.offset, data, path)
+    require_place(output.name, place, size)
+    shared.hold(place.region).write(place.offset, data, f"output {output.name}")
 
 
 def _describe(

@@ -15,30 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator import Guest
 from nnpa_emulator.interruption import go_on, set_check
 from nnpa_emulator.machine import MACHINES
-from nnpa_network.program import Array, ModelRefused
-from nnpa_network.running.results import StepFailed
+from nnpa_network.program import ModelRefused
 from nnpa_network.shortcuts import SHORTCUTS
 
 from nnpa_server.errors import CallCancelled, CallRefused, from_exception, too_many_calls
 from nnpa_server.open_inference import sources
 from nnpa_server.open_inference.changes import Change, Changes
+from nnpa_server.open_inference.dims import fix_dims
 from nnpa_server.open_inference.owners import OPERATOR, require_owner
-from nnpa_server.open_inference.reading import run_bytes
 from nnpa_server.open_inference.repository import MAX_NAME, Model, Repository, State, not_found
 from nnpa_server.open_inference.saved_models import Damaged, SavedModels
 from nnpa_server.open_inference.sources import Options, Source
+from nnpa_server.open_inference.warming import warm_up
 from nnpa_server.sessions import audit
 from nnpa_server.sessions.tokens import caller
 
 if TYPE_CHECKING:
     from nnpa_network.importing.plan import Plan
-    from nnpa_network.program import Port
-    from nnpa_network.running.executor import ProgramRunner
 
 Compile: TypeAlias = Callable[[bytes, Options, int], "Plan"]
 """Makes a plan of an ONNX file, with options, of at most so many bytes; raises ModelRefused."""
@@ -49,8 +46,6 @@ SAVED_LOAD_TIMEOUT, SAVED_LOADS_TIMEOUT = 60.0, 300.0
 """Seconds that the start waits for a saved model, and for all of them."""
 SAVED_LOAD_DEADLINE = 300.0
 """Seconds after which the load of a saved model ends, where a worker can be killed."""
-_SEED = 0
-_FREE_DIM = 1  # what a dim of any size is in the warm-up
 
 
 class Loader:
@@ -246,6 +241,10 @@ class Loader:
         self._repository.publish(models)
         self._changes.supersede(source.name, change)
         for model in models:
+            if model.state != State.READY:
+                text = "model %s version %s is not ready: %s"
+                _log.warning(text, model.name, model.version, model.reason)
+                continue
             facts = "; ".join(f"{key} {value}" for key, value in model.properties.items())
             _log.info("model %s version %s is ready: %s", model.name, model.version, facts)
 
@@ -272,13 +271,17 @@ class Loader:
         options = source.options
         try:
             plan = self.compile(data, options, self._limit)
-            measured = {**_placement(plan), **_warm_up(plan, self._limit)}
-            properties = {"machine": options.machine, **measured}
+            inputs = fix_dims(source.config, plan.inputs)
+            warmed = warm_up(plan, inputs, self._limit)
         except ModelRefused as error:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
             raise CallRefused(wire.ERROR_REASON_MODEL_INVALID, text, **facts) from error
-        return Model(source.name, version, plan, properties, source.owner)
+        properties = {"machine": options.machine, **warmed.facts}
+        state = State.UNAVAILABLE if warmed.failure else State.READY
+        model = Model(source.name, version, plan, properties, source.owner, state, warmed.failure)
+        model.fixed_inputs = inputs
+        return model
 
     def unload(self, name: str) -> None:
         """Withdraw a model, also from disk, and what loads under its name.
@@ -314,54 +317,6 @@ def _why(error: Exception) -> str:
 def _quota(name: str) -> int | None:
     """Return what the caller's token says of a quota, None if it says nothing."""
     return caller().quotas.get(name)
-
-
-def _placement(plan: "Plan") -> dict[str, str]:
-    """Return how many nodes run on each device, with free dims 1."""
-    program = _executor(plan).program
-    devices = [node.device for node in program.nodes]
-    counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
-    facts = {f"nodes_{device}": str(count) for device, count in counts.items()}
-    functions = sorted({name for node in program.nodes for name in node.functions})
-    return {**facts, "functions": ", ".join(functions)}
-
-
-def _executor(plan: "Plan") -> "ProgramRunner":
-    return plan.executor({port.name: _shape(port) for port in plan.inputs})
-
-
-def _shape(port: "Port") -> tuple[int, ...]:
-    return tuple(_FREE_DIM if dim < 0 else dim for dim in port.shape)
-
-
-def _warm_up(plan: "Plan", most: int) -> dict[str, str]:
-    """Run once on random numbers, so that kernels are there before a client needs them.
-
-    A model may not take them, where inputs are indices: that is recorded, and no obstacle.
-    """
-    size = run_bytes(_executor(plan).program)
-    if size > most:
-        return {"warmup": f"left out: it takes {size} bytes, a run may have {most}"}
-    rng = np.random.default_rng(_SEED)
-    feeds = {port.name: _sample(rng, port) for port in plan.inputs}
-    began = time.perf_counter()
-    try:
-        result = _executor(plan).run(feeds)
-    except StepFailed as error:
-        return {"warmup": f"failed on random inputs: {error}"}
-    elapsed = 1000 * (time.perf_counter() - began)
-    events = f"{len(result.violations)} range violations"
-    return {"warmup": f"random inputs, seed {_SEED}: {elapsed:.1f} ms, {events}"}
-
-
-def _sample(rng: np.random.Generator, port: "Port") -> Array:
-    """Return numbers around 0 for floats, 0 and 1 for integers and truths, letters for text."""
-    shape = _shape(port)
-    if port.dtype.kind in "iub":
-        return rng.integers(0, 2, shape).astype(port.dtype)
-    if port.dtype.kind in "USO":
-        return np.full(shape, "a", object)
-    return rng.standard_normal(shape, np.float32).astype(port.dtype)
 
 
 def compile_onnx(

@@ -35,9 +35,8 @@ def describe(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
         name=model.name,
         versions=versions,
         platform=PLATFORM,
-        inputs=ports(model.plan.inputs),
+        inputs=ports(model.inputs),
         outputs=ports(model.plan.outputs),
-        properties=model.properties,
     )
 
 
@@ -51,7 +50,7 @@ def configuration(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     config = pb.ModelConfig(name=model.name, platform=PLATFORM, backend=BACKEND)
     numbers = [int(version) for version in versions if version.isdecimal()]
     config.version_policy.specific.versions.extend(numbers)
-    for port in model.plan.inputs:
+    for port in model.inputs:
         config.input.add(name=port.name, data_type=_data_type(port), dims=port.shape)
     for port in model.plan.outputs:
         config.output.add(name=port.name, data_type=_data_type(port), dims=port.shape)

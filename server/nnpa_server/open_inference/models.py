@@ -40,6 +40,8 @@ class Models:
         self.regions = None if access is None else Regions(access, config.max_regions)
         reader = RequestReader(repository, limit)
         read, self.is_quick = compose_reader(reader.read, shortcuts)
-        self.inference = Inference(read, self.regions, config.max_response, limit, metrics)
+        self.inference = Inference(
+            read, repository.note_success, self.regions, config.max_response, limit, metrics
+        )
         loader = None if config.no_model_control else self.loader
         self.service = OpenInferenceService(repository, self.inference, loader, self.regions, ready)

@@ -20,6 +20,7 @@ from nnpa_server.open_inference.requests import (
     Output,
     read_inputs,
     read_outputs,
+    require_place,
     response_limit,
 )
 from nnpa_server.open_inference.tensors import mismatched, wrong_size
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 class CheckedRequest:
     """A request without its raw contents.
 
+    `known_bytes` are those of the answer's contents, as far as they are known before the run;
     `n_raw` are how many inputs have raw contents in the request, `has_typed_contents` tells whether
     any has typed ones; `uses_regions` tells whether a tensor lies in shared memory; `run_ns` are
     nanoseconds that the last run took.
@@ -44,6 +46,7 @@ class CheckedRequest:
     outputs: Sequence[Output]
     max_bytes: int | None
     batch: int
+    known_bytes: int
     n_raw: int
     has_typed_contents: bool
     uses_regions: bool
@@ -85,8 +88,12 @@ class RequestReader:
         inputs = read_inputs(model, message.inputs, raw=raw)
         outputs = read_outputs(model, message.outputs)
         executor = self._executor(model, {tensor.name: tensor.shape for tensor in inputs})
+        sizes = output_bytes(executor.program)
+        for output in outputs:
+            if output.place is not None:
+                require_place(output.name, output.place, sizes.get(output.name, 0))
         tensors: list[Input | Output] = [*inputs, *outputs]
-        first = model.plan.inputs[0].shape if model.plan.inputs else ()
+        first = model.inputs[0].shape if model.inputs else ()
         return CheckedRequest(
             model,
             executor,
@@ -94,6 +101,7 @@ class RequestReader:
             outputs,
             max_bytes=response_limit(message.parameters),
             batch=inputs[0].shape[0] if first and first[0] < 0 else 1,
+            known_bytes=sum(sizes.get(one.name, 0) for one in outputs if one.place is None),
             n_raw=sum(tensor.place is None and tensor.array is None for tensor in inputs),
             has_typed_contents=any(tensor.array is not None for tensor in inputs),
             uses_regions=any(tensor.place is not None for tensor in tensors),
@@ -113,3 +121,13 @@ def run_bytes(program: "Program") -> int:
     tensors = sum(getsize_ztensor(info.transformed_desc) for info in program.tensors.values())
     arrays = (info for info in program.arrays.values() if -1 not in info.shape)
     return tensors + sum(math.prod(info.shape) * info.dtype.itemsize for info in arrays)
+
+
+def output_bytes(program: "Program") -> dict[str, int]:
+    """Return the bytes of the outputs whose sizes are known before a run, by name."""
+    arrays = [program.arrays.get(number) for number in program.output_ids]
+    return {
+        port.name: math.prod(info.shape) * info.dtype.itemsize
+        for port, info in zip(program.outputs, arrays, strict=True)
+        if info is not None and -1 not in info.shape and info.dtype.kind not in "USO"
+    }

@@ -8,6 +8,7 @@ A version that is being replaced serves until the new one is ready. States are t
 Triton's "Model Repository Extension".
 """
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from nnpa_network.importing.plan import (
         Plan,  # its modules import onnx, which not every server has
     )
+    from nnpa_network.program import Port
 
 MAX_NAME = 256
+_log = logging.getLogger("nnpa.models")
 
 
 class State(StrEnum):
@@ -95,7 +98,11 @@ _MAX_BATCHES = 128  # batch sizes with a statistic of their own
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """One version of a network; `properties` are part of its metadata."""
+    """One version of a network; `properties` are part of its configuration.
+
+    One that is published and UNAVAILABLE takes requests, and is READY when one has succeeded.
+    `fixed_inputs` are the plan's with the dims that the configuration gives.
+    """
 
     name: str
     version: str
@@ -105,6 +112,12 @@ class Model:
     state: State = State.READY
     reason: str = ""
     statistics: Statistics = field(default_factory=Statistics)
+    fixed_inputs: "tuple[Port, ...] | None" = None
+
+    @property
+    def inputs(self) -> "tuple[Port, ...]":
+        """The inputs that requests bring, with -1 for free dims."""
+        return self.plan.inputs if self.fixed_inputs is None else self.fixed_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +155,14 @@ class Repository:
             self._models[name] = offered
             self._absent.pop(name, None)
         _end(before)
+
+    def note_success(self, model: Model) -> None:
+        """Record that a request to a version succeeded, which makes it ready if it is offered."""
+        with self._lock:
+            is_offered = self._models.get(model.name, {}).get(model.version) is model
+            if is_offered and model.state != State.READY:
+                model.state, model.reason = State.READY, ""
+                _log.info("model %s version %s is ready: it ran", model.name, model.version)
 
     def require_room(self, name: str, versions: int, owner: str, quota: int | None = None) -> None:
         """Refuse versions of one network beyond the limit, or its owner's `quota`."""

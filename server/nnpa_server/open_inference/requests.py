@@ -17,6 +17,7 @@ from nnpa_server.open_inference.tensors import (
     mismatched,
     read_typed,
     said,
+    wrong_size,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Output:
     name: str
     kind: Datatype
     place: Place | None
+
+
+def require_place(name: str, place: Place, size: int) -> None:
+    """Refuse a place in shared memory that is smaller than its output, `size` bytes."""
+    if size > place.size:
+        raise wrong_size(f"output {name}", f"{place.size} bytes of shared memory", f"{size}")
 
 
 def not_offered(extension: str, how: str) -> CallRefused:
@@ -94,7 +101,7 @@ def read_inputs(
     model: Model, tensors: Sequence[pb.ModelInferRequest.InferInputTensor], *, raw: bool
 ) -> list[Input]:
     """Return the inputs in the request's order: each of the model's once, as it takes them."""
-    ports = {port.name: port for port in model.plan.inputs}
+    ports = {port.name: port for port in model.inputs}
     names = [tensor.name for tensor in tensors]
     for name in ports:
         if names.count(name) != 1:

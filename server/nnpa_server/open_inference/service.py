@@ -61,12 +61,12 @@ class OpenInferenceService:
     def ModelReady(  # noqa: N802
         self, request: pb.ModelReadyRequest, _context: object
     ) -> pb.ModelReadyResponse:
-        """Return whether a model takes requests; false for an unknown one."""
+        """Return whether a model is ready; false for an unknown one, or a failed warm-up."""
         try:
-            self._repository.find(request.name, request.version)
+            model = self._repository.find(request.name, request.version)
         except CallRefused:
             return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=True)
+        return pb.ModelReadyResponse(ready=model.state == State.READY)
 
     def ServerMetadata(self, _request: object, _context: object) -> pb.ServerMetadataResponse:  # noqa: N802
         """Return name, version and extensions of the server."""

@@ -632,7 +632,8 @@ type ModelMetadataResponse struct {
 	Platform string                                  `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
 	Inputs   []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	Outputs  []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`
-	// Of the Open Inference Protocol; here: the machine, and where the model's nodes run.
+	// Of the Open Inference Protocol. Never filled here: MLServer's clients have a map of
+	// InferParameter at this number. ModelConfig.parameters tells the machine, and where nodes run.
 	Properties    map[string]string `protobuf:"bytes,6,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

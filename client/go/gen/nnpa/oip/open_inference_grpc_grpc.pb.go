@@ -58,13 +58,14 @@ const (
 // Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
 // NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
 // INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
 type GRPCInferenceServiceClient interface {
 	// Tells whether the server runs.
 	ServerLive(ctx context.Context, in *ServerLiveRequest, opts ...grpc.CallOption) (*ServerLiveResponse, error)
 	// Tells whether the server takes inference requests; loading a model does not change it.
 	ServerReady(ctx context.Context, in *ServerReadyRequest, opts ...grpc.CallOption) (*ServerReadyResponse, error)
-	// Tells whether a model takes inference requests; of an unknown model: no.
+	// Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+	// a request to it succeeds.
 	ModelReady(ctx context.Context, in *ModelReadyRequest, opts ...grpc.CallOption) (*ModelReadyResponse, error)
 	// Says what the server is, and which extensions it offers.
 	ServerMetadata(ctx context.Context, in *ServerMetadataRequest, opts ...grpc.CallOption) (*ServerMetadataResponse, error)
@@ -320,13 +321,14 @@ func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *LogSet
 // Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
 // NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
 // INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+// ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
 type GRPCInferenceServiceServer interface {
 	// Tells whether the server runs.
 	ServerLive(context.Context, *ServerLiveRequest) (*ServerLiveResponse, error)
 	// Tells whether the server takes inference requests; loading a model does not change it.
 	ServerReady(context.Context, *ServerReadyRequest) (*ServerReadyResponse, error)
-	// Tells whether a model takes inference requests; of an unknown model: no.
+	// Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+	// a request to it succeeds.
 	ModelReady(context.Context, *ModelReadyRequest) (*ModelReadyResponse, error)
 	// Says what the server is, and which extensions it offers.
 	ServerMetadata(context.Context, *ServerMetadataRequest) (*ServerMetadataResponse, error)

@@ -313,7 +313,9 @@ class ModelMetadataResponse(_message.Message):
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelMetadataResponse.TensorMetadata]: ...
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Of the Open Inference Protocol; here: the machine, and where the model's nodes run."""
+        """Of the Open Inference Protocol. Never filled here: MLServer's clients have a map of
+        InferParameter at this number. ModelConfig.parameters tells the machine, and where nodes run.
+        """
 
     def __init__(
         self,

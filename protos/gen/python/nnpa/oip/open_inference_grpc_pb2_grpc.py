@@ -29,7 +29,7 @@ class GRPCInferenceServiceStub(object):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     def __init__(self, channel):
@@ -144,7 +144,7 @@ class GRPCInferenceServiceServicer(object):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     def ServerLive(self, request, context):
@@ -162,7 +162,8 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ModelReady(self, request, context):
-        """Tells whether a model takes inference requests; of an unknown model: no.
+        """Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+        a request to it succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,7 +403,7 @@ class GRPCInferenceService(object):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     @staticmethod

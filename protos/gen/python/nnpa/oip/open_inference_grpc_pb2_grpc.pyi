@@ -39,7 +39,7 @@ class GRPCInferenceServiceStub:
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     @_typing.overload
@@ -51,7 +51,9 @@ class GRPCInferenceServiceStub:
     ServerReady: _grpc.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ServerReadyRequest, _open_inference_grpc_pb2.ServerReadyResponse]
     """Tells whether the server takes inference requests; loading a model does not change it."""
     ModelReady: _grpc.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ModelReadyRequest, _open_inference_grpc_pb2.ModelReadyResponse]
-    """Tells whether a model takes inference requests; of an unknown model: no."""
+    """Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+    a request to it succeeds.
+    """
     ServerMetadata: _grpc.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ServerMetadataRequest, _open_inference_grpc_pb2.ServerMetadataResponse]
     """Says what the server is, and which extensions it offers."""
     ModelMetadata: _grpc.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ModelMetadataRequest, _open_inference_grpc_pb2.ModelMetadataResponse]
@@ -92,7 +94,7 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -101,7 +103,9 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
     ServerReady: _aio.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ServerReadyRequest, _open_inference_grpc_pb2.ServerReadyResponse]  # type: ignore[assignment]
     """Tells whether the server takes inference requests; loading a model does not change it."""
     ModelReady: _aio.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ModelReadyRequest, _open_inference_grpc_pb2.ModelReadyResponse]  # type: ignore[assignment]
-    """Tells whether a model takes inference requests; of an unknown model: no."""
+    """Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+    a request to it succeeds.
+    """
     ServerMetadata: _aio.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ServerMetadataRequest, _open_inference_grpc_pb2.ServerMetadataResponse]  # type: ignore[assignment]
     """Says what the server is, and which extensions it offers."""
     ModelMetadata: _aio.UnaryUnaryMultiCallable[_open_inference_grpc_pb2.ModelMetadataRequest, _open_inference_grpc_pb2.ModelMetadataResponse]  # type: ignore[assignment]
@@ -141,7 +145,7 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Models of this server for any client of the protocol. Errors are gRPC statuses with one sentence:
     NOT_FOUND (no such model, version or region), UNAVAILABLE (the model is known and not loaded),
     INVALID_ARGUMENT (the request contradicts the model), UNIMPLEMENTED (not offered here),
-    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than its client takes).
+    ALREADY_EXISTS (region names), RESOURCE_EXHAUSTED (an answer larger than allowed).
     """
 
     @_abc_1.abstractmethod
@@ -166,7 +170,9 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _open_inference_grpc_pb2.ModelReadyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_open_inference_grpc_pb2.ModelReadyResponse, _abc.Awaitable[_open_inference_grpc_pb2.ModelReadyResponse]]:
-        """Tells whether a model takes inference requests; of an unknown model: no."""
+        """Tells whether a model is ready: no for an unknown one, and for one whose warm-up failed, until
+        a request to it succeeds.
+        """
 
     @_abc_1.abstractmethod
     def ServerMetadata(

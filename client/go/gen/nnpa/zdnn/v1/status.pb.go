@@ -345,8 +345,8 @@ const (
 	ErrorReason_ERROR_REASON_REGION_NOT_FOUND ErrorReason = 34
 	// ALREADY_EXISTS: the connection has a region of this name.
 	ErrorReason_ERROR_REASON_REGION_IN_USE ErrorReason = 35
-	// RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
-	// "value", "limit", and "option", what to set on the client's channel.
+	// RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
+	// gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
 	ErrorReason_ERROR_REASON_RESPONSE_TOO_LARGE ErrorReason = 36
 	// PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
 	// is the flag that it lacks.

@@ -327,8 +327,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_REGION_IN_USE: _ErrorReason.ValueType  # 35
     """ALREADY_EXISTS: the connection has a region of this name."""
     ERROR_REASON_RESPONSE_TOO_LARGE: _ErrorReason.ValueType  # 36
-    """RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
-    "value", "limit", and "option", what to set on the client's channel.
+    """RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
+    gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
     """
     ERROR_REASON_FAULTS_NOT_ALLOWED: _ErrorReason.ValueType  # 37
     """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"
@@ -457,8 +457,8 @@ ERROR_REASON_REGION_NOT_FOUND: ErrorReason.ValueType  # 34
 ERROR_REASON_REGION_IN_USE: ErrorReason.ValueType  # 35
 """ALREADY_EXISTS: the connection has a region of this name."""
 ERROR_REASON_RESPONSE_TOO_LARGE: ErrorReason.ValueType  # 36
-"""RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
-"value", "limit", and "option", what to set on the client's channel.
+"""RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
+gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
 """
 ERROR_REASON_FAULTS_NOT_ALLOWED: ErrorReason.ValueType  # 37
 """PERMISSION_DENIED: the session is to inject faults, which its server was not started for; "option"

@@ -677,8 +677,8 @@ export enum ErrorReason {
   REGION_IN_USE = 35,
 
   /**
-   * RESOURCE_EXHAUSTED: the answer of an inference is larger than the client says, or likely, takes;
-   * "value", "limit", and "option", what to set on the client's channel.
+   * RESOURCE_EXHAUSTED: the answer of an inference is larger than its request says, or the server
+   * gives; "value", "limit", and "option", what to set on the client's channel for a larger one.
    *
    * @generated from enum value: ERROR_REASON_RESPONSE_TOO_LARGE = 36;
    */

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that a model's configuration gives to free dims of its inputs.
+
+Source: Triton, "Model Configuration": `input`, `dims`, `max_batch_size`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nnpa.oip import open_inference_grpc_pb2 as pb
+
+from nnpa_server.errors import invalid
+
+if TYPE_CHECKING:
+    from nnpa_network.program import Port
+
+_MAX_SAID = 16  # dims of a list that an error repeats
+
+
+def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ...]":
+    """Return a model's inputs with the sizes that are given; raise CallRefused for what misfits.
+
+    A size of a named dim counts in every input that has the name.
+    """
+    given = _given(config, ports)
+    sizes: dict[str, int] = {}
+    for port in ports:
+        for size, symbol in zip(given.get(port.name, ()), port.symbols, strict=False):
+            if symbol and size > 0 and sizes.setdefault(symbol, size) != size:
+                limit = f"{sizes[symbol]}, as in another input"
+                raise invalid(f"config.input {port.name}: dim {symbol}", size, limit)
+    return tuple(_fixed(port, sizes) for port in ports)
+
+
+def _given(config: pb.ModelConfig, ports: "Sequence[Port]") -> Mapping[str, tuple[int, ...]]:
+    """Return the dims of inputs that a configuration names; -1 says nothing of a dim."""
+    named, given = {port.name: port for port in ports}, dict[str, tuple[int, ...]]()
+    for index, entry in enumerate(config.input):
+        path = f"config.input[{index}]"
+        if entry.name not in named or entry.name in given:
+            allowed = f"one of {', '.join(named) or 'none'}, once"
+            raise invalid(f"{path}.name", repr(entry.name[:64]), allowed)
+        given[entry.name] = ()
+        if entry.dims:
+            batch = (-1,) if config.max_batch_size > 0 else ()
+            dims = (*batch, *entry.dims)
+            _require_fit(f"{path}.dims", dims, named[entry.name].shape)
+            given[entry.name] = dims
+    return given
+
+
+def _require_fit(path: str, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    fits = len(dims) == len(shape) and all(
+        dim == -1 or (dim > 0 and size in (-1, dim)) for dim, size in zip(dims, shape, strict=True)
+    )
+    if not fits:
+        limit = f"{list(shape)}, a size or -1 for each -1, the batch left out with max_batch_size"
+        raise invalid(path, list(dims[:_MAX_SAID]), limit)
+
+
+def _fixed(port: "Port", sizes: Mapping[str, int]) -> "Port":
+    """Return an input in which dims of known sizes are free no more."""
+    shape = tuple(
+        sizes.get(symbol, dim) if dim < 0 else dim
+        for dim, symbol in zip(port.shape, port.symbols, strict=True)
+    )
+    symbols = tuple(
+        "" if dim >= 0 else symbol for dim, symbol in zip(shape, port.symbols, strict=True)
+    )
+    return replace(port, shape=shape, symbols=symbols)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The warm-up: a model that is loaded is compiled and run once, before a client needs it.
+
+Free dims that the configuration leaves open are guessed. A model that no guess fits is compiled at
+its first request, for the shapes of that request.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from nnpa_network.program import Array, ModelRefused
+from nnpa_network.running.results import StepFailed
+
+from nnpa_server.open_inference.reading import run_bytes
+
+if TYPE_CHECKING:
+    from nnpa_network.importing.plan import Plan
+    from nnpa_network.program import Port, Program
+    from nnpa_network.running.executor import ProgramRunner
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+GUESSES = (1, 32)
+"""Sizes of free dims: the second is for models that halve a size again and again."""
+HOW_TO_SAY = (
+    "input dims in config.pbtxt, or in the load request's parameter config, say their sizes, "
+    "for `nnpa network` --shape does"
+)
+"""What helps where guesses do not fit."""
+_SEED = 0
+_OF_SHAPES = "[ShapeInferenceError]"  # how ONNX begins its refusals of shapes
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What a warm-up showed: facts for the model's configuration, and why the model failed."""
+
+    facts: Mapping[str, str]
+    failure: str = ""
+
+
+def warm_up(plan: "Plan", inputs: "Sequence[Port]", most: int) -> WarmUp:
+    """Compile and run a model once; raise `ModelRefused` where it fits no shapes.
+
+    A run of more than `most` bytes is left out.
+    """
+    is_free = any(-1 in port.shape for port in inputs)
+    refusals, failed = list[ModelRefused](), None
+    for guess in GUESSES if is_free else (None,):
+        try:
+            done = _run(plan, inputs, guess, most)
+        except ModelRefused as error:
+            refusals.append(error)
+            if not error.node:  # it is no node's shapes
+                break
+        else:
+            if not done.failure:
+                return done
+            failed = failed or done
+    if failed is None and not (is_free and _are_of_shapes(refusals)):
+        raise refusals[0]
+    return failed or _left_out(refusals[0])
+
+
+def _are_of_shapes(refusals: Sequence[ModelRefused]) -> bool:
+    """Tell whether other sizes may fit: those that were guessed make a difference, or are named."""
+    texts = {str(error) for error in refusals}
+    return len(texts) > 1 or any(_OF_SHAPES in text for text in texts)
+
+
+def _left_out(refused: ModelRefused) -> WarmUp:
+    guesses = " and ".join(map(str, GUESSES))
+    text = f"left out: free dims of {guesses} do not fit ({refused}); {HOW_TO_SAY}"
+    return WarmUp({"warmup": text})
+
+
+def _run(plan: "Plan", inputs: "Sequence[Port]", guess: int | None, most: int) -> WarmUp:
+    """Run once on random numbers, with free dims of a size; raise `ModelRefused`."""
+    shapes = {port.name: _shape(port, guess) for port in inputs}
+    executor = plan.executor(shapes)
+    placement, size = _placement(executor.program), run_bytes(executor.program)
+    if size > most:
+        text = f"left out: it takes {size} bytes, a run may have {most}"
+        return WarmUp({**placement, "warmup": text})
+    of_dims = "" if guess in (None, GUESSES[0]) else f", free dims {guess}"
+    try:
+        text = f"random inputs, seed {_SEED}{of_dims}: {_timed(executor, inputs, shapes)}"
+    except StepFailed as error:
+        return _failed(placement, guess, error)
+    return WarmUp({**placement, "warmup": text})
+
+
+def _failed(placement: Mapping[str, str], guess: int | None, error: StepFailed) -> WarmUp:
+    text = f"failed on random inputs: {error}"
+    of_dims = "" if guess is None else f" (free dims were taken as {guess}; {HOW_TO_SAY})"
+    failure = f"its warm-up {text}{of_dims}; the first request that succeeds makes it ready"
+    return WarmUp({**placement, "warmup": text}, failure)
+
+
+def _shape(port: "Port", guess: int | None) -> tuple[int, ...]:
+    return tuple(guess if guess and dim < 0 else dim for dim in port.shape)
+
+
+def _placement(program: "Program") -> dict[str, str]:
+    """Return how many nodes run on each device."""
+    devices = [node.device for node in program.nodes]
+    counts = {device: devices.count(device) for device in ("accelerator", "host", "folded")}
+    facts = {f"nodes_{device}": str(count) for device, count in counts.items()}
+    functions = sorted({name for node in program.nodes for name in node.functions})
+    return {**facts, "functions": ", ".join(functions)}
+
+
+def _timed(executor: "ProgramRunner", inputs: "Sequence[Port]", shapes: Shapes) -> str:
+    """Return how long a run took, and of what it warned."""
+    rng = np.random.default_rng(_SEED)
+    feeds = {port.name: _sample(rng, port, shapes[port.name]) for port in inputs}
+    began = time.perf_counter()
+    result = executor.run(feeds)
+    elapsed = 1000 * (time.perf_counter() - began)
+    return f"{elapsed:.1f} ms, {len(result.violations)} range violations"
+
+
+def _sample(rng: np.random.Generator, port: "Port", shape: tuple[int, ...]) -> Array:
+    """Return numbers around 0 for floats, 0 and 1 for integers and truths, letters for text."""
+    if port.dtype.kind in "iub":
+        return rng.integers(0, 2, shape).astype(port.dtype)
+    if port.dtype.kind in "USO":
+        return np.full(shape, "a", object)
+    return rng.standard_normal(shape, np.float32).astype(port.dtype)

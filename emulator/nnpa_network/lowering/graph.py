@@ -18,14 +18,15 @@ from nnpa_network.building.type_inference import (
     Value,
     attributes_of,
     infer,
+    told_by_runtime,
     type_of,
 )
-from nnpa_network.containment import MAX_TRIPS
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
 from nnpa_network.running import host
+from nnpa_network.running.loading import fault_of_trips
 
 # What reads numbers at run time to decide how much to make: no limit can hold it beforehand.
 _AMPLIFIERS = frozenset(
@@ -35,6 +36,12 @@ _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
      "RandomUniformLike")
 )  # fmt: skip
+
+
+_NO_TENSOR = (
+    "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
+    "out of a model by onnxsim, maps by the converter's zipmap=False"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +139,11 @@ class Lowering:
         names = [*proto.input, *(name for name in host.captured(proto) if name not in proto.input)]
         inputs = tuple(self._value(name, proto) if name else None for name in names)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        types = infer(proto, self.opsets, inputs[: len(proto.input)])
+        named = {name: value for name, value in zip(names, inputs, strict=True) if value}
+        types = self._types(proto, infer(proto, self.opsets, inputs[: len(proto.input)]), named)
         outputs: list[Value | None] = []
         for name, inferred in zip(proto.output, types, strict=True):
-            value = Value(
-                name, *(self.declared.get(name, UNKNOWN) if inferred == UNKNOWN else inferred)
-            )
+            value = Value(name, *inferred)
             outputs.append(value if name else None)
             if name:
                 self.values[name] = value
@@ -146,6 +152,30 @@ class Lowering:
             index, proto, opset, inputs, tuple(outputs), attributes_of(proto)
         )
         return self.opened[index]
+
+    def _types(
+        self, proto: onnx.NodeProto, inferred: list[Type], operands: Mapping[str, Value]
+    ) -> list[Type]:
+        """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
+        names, own = list(proto.output), proto.domain in ("", "ai.onnx")
+        known = [
+            self.declared.get(name, UNKNOWN) if type_ == UNKNOWN else type_
+            for name, type_ in zip(names, inferred, strict=True)
+        ]
+        lacking = [
+            name and (dtype is None or (not own and (shape is None or -1 in shape)))
+            for name, (dtype, shape) in zip(names, known, strict=True)
+        ]
+        if not any(lacking):
+            return known
+        domain = "" if own else proto.domain
+        told = told_by_runtime(proto, self.opsets[domain], operands)
+        return [
+            (by_runtime[0] or type_[0], type_[1] if by_runtime[1] is None else by_runtime[1])
+            if lacks
+            else type_
+            for lacks, by_runtime, type_ in zip(lacking, told, known, strict=True)
+        ]
 
     def _value(self, name: str, proto: onnx.NodeProto) -> Value:
         if name not in self.values:
@@ -229,7 +259,7 @@ class Lowering:
                 operand is not None and operand.dtype is None
                 for operand in (*node.inputs, *node.outputs)
             ):
-                raise host.HostError("an input or output is no tensor of a type that is hosted")
+                raise host.HostError(_NO_TENSOR)
             if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
                    for output in node.outputs):  # fmt: skip
                 raise host.HostError("an output has an element type that cannot be handed over")
@@ -283,11 +313,8 @@ class Lowering:
             if node.op_type in _AMPLIFIERS and not value.known:
                 text = f"the size of {value.name} is known only at run time, no limit can hold it"
                 raise ModelRefused(text, node.title)
-        if node.op_type == "Loop":
-            trips = node.constant(0)
-            if trips is None or int(trips.reshape(-1)[0]) > MAX_TRIPS:
-                text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
-                raise ModelRefused(text, node.title)
+        if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
+            raise ModelRefused(fault, node.title)
 
     # Telling.
 

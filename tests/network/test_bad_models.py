@@ -116,7 +116,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "opset is 99, must be 7 to",
     ),
     "opset of the past": (
-        lambda: _model(_graph(helper.make_node("Add", ["x", "x"], ["y"], broadcast=1, axis=1)), 1),
+        lambda: _model(
+            _graph(helper.make_node("Upsample", ["x"], ["y"], height_scale=2.0, width_scale=2.0)),
+            1,
+        ),
         "opset is 1, must be 7 or newer, and onnx's version converter does not take it to 7",
     ),
     "a domain of its own": (
@@ -151,7 +154,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
             1,
             "com.microsoft",
         ),
-        "node context: EPContext.*EPContext refers to what lies outside of the model|"
         "node context: EPContext",
     ),
     "maps": (_maps, "output y is not a tensor .* but a map, .* zipmap=False"),

@@ -54,8 +54,8 @@ def _fused() -> onnx.NodeProto:
 
 
 def _scaler() -> onnx.NodeProto:
-    numbers = {"offset": [0.0, 0.5, 1.0, 0.0], "scale": [1.0, 2.0, 0.5, 1.0]}
-    return make("Scaler", ["x"], ["m"], "scaler", domain="ai.onnx.ml", **numbers)
+    offset, scale = [0.0, 0.5, 1.0, 0.0], [1.0, 2.0, 0.5, 1.0]
+    return make("Scaler", ["x"], ["m"], "scaler", domain="ai.onnx.ml", offset=offset, scale=scale)
 
 
 RELU = make("Relu", ["m"], ["y"], "act")
@@ -126,9 +126,10 @@ def _optimised(model: bytes, path: Path) -> bytes:
 
 
 def _feeds(model: bytes) -> dict[str, Array]:
+    shapes = {port: tuple(max(dim, 1) for dim in port.shape) for port in load(model).inputs}
     return {
-        port.name: normal(*(max(dim, 1) for dim in port.shape)).astype(port.dtype)
-        for port in load(model).inputs
+        port.name: normal(*shape) if port.dtype.kind == "f" else np.ones(shape, port.dtype)
+        for port, shape in shapes.items()
     }
 
 
@@ -164,14 +165,19 @@ def test_computed_trips() -> None:
     model, feeds = load(text_model(LOOP)), {"x": normal(2)}
     result = model.run({**feeds, "n": np.array(3)})
     assert result.outputs["y"].tolist() == (feeds["x"] * 8).tolist()
-    with pytest.raises(StepFailed, match="Loop: host: .* at most 10000, this is .*10001"):
+    with pytest.raises(StepFailed, match=r"Loop: host: .* at most 10000, this is .*10001"):
         model.run({**feeds, "n": np.array(10_001)})
 
 
 def test_old_opsets() -> None:
     """A model of opset 1 is converted, where onnx's converter can."""
-    model = load(_model(make("Relu", ["x"], ["y"], "act"), opset=1, ir=3))
-    assert np.allclose(model.run({"x": X}).outputs["y"], np.maximum(X, 0), atol=0.01)
+    data = _model(
+        make("Relu", ["x"], ["y"], "act", consumed_inputs=[0]),
+        opset=1,
+        ir=3,
+        inputs=[info("w", FLOAT, [4, 4])],
+    )
+    np.testing.assert_allclose(load(data).run({"x": X}).outputs["y"], np.maximum(X, 0), atol=0.01)
 
 
 def test_branch_that_is_not_taken() -> None:
@@ -208,3 +214,40 @@ def test_foreign_refusals_name_the_node() -> None:
     )
     with pytest.raises(ModelRefused, match="node fused: FusedMatMul: ONNX Runtime does not take"):
         load(data).specialise({"x": (2, 4)})
+
+
+def test_weights_in_constants_count() -> None:
+    """Weights count the same in Constant nodes as among the initializers."""
+    product = make("MatMul", ["x", "c"], ["y"], "product")
+    constant = make("Constant", [], ["c"], "c", value=numpy_helper.from_array(WEIGHT, "c"))
+    totals = [
+        sum(node.weights for node in load(data).specialise().nodes)
+        for data in (
+            _model(constant, product),
+            _model(make("MatMul", ["x", "w"], ["y"], "product")),
+        )
+    ]
+    assert totals == [WEIGHT.nbytes, WEIGHT.nbytes]
+
+
+def test_work_inside_of_subgraphs_counts() -> None:
+    """A Loop counts its body's work for each trip, and the weights in it once."""
+    body = helper.make_graph(
+        [
+            make("Identity", ["on"], ["still"]),
+            make("MatMul", ["s", "u"], ["p"]),
+            make("Identity", ["p"], ["t"]),
+        ],
+        "body",
+        [info("i", TensorProto.INT64, []), info("on", TensorProto.BOOL, []),
+         info("s", FLOAT, ["N", 4])],
+        [info("still", TensorProto.BOOL, []), info("t", FLOAT, ["N", 4])],
+        [numpy_helper.from_array(WEIGHT, "u")],
+    )  # fmt: skip
+    data = _model(
+        make("Loop", ["trips", "", "x"], ["y"], "loop", body=body),
+        initializers=[numpy_helper.from_array(np.array(5), "trips")],
+    )
+    (node,) = load(data).specialise({"x": (2, 4)}).nodes
+    assert node.macc == 5 * (2 * 4 * 4 + 4)
+    assert node.weights == WEIGHT.nbytes + 8

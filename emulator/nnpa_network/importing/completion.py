@@ -14,6 +14,7 @@ from nnpa_network.program import ModelRefused
 from nnpa_network.running import host
 from nnpa_network.running.runtime_types import output_types
 
+_FREE_WEIGHTS = 4  # the IR version from which weights need not be inputs
 _CHECKED_AS = "com.microsoft"  # a domain that the checker leaves alone
 
 
@@ -69,12 +70,15 @@ def converted(proto: onnx.ModelProto, oldest: int) -> onnx.ModelProto:
     if not 0 < opset < oldest:
         return proto
     try:
-        return version_converter.convert_version(proto, oldest)
+        newer = version_converter.convert_version(proto, oldest)
     except Exception as error:  # what C++ throws is not told
-        remedy = (
-            f"onnx's version converter does not take it to {oldest}: export it with a newer one"
+        text = (
+            f"opset is {opset}, must be {oldest} or newer, and onnx's version converter does not "
         )
-        raise ModelRefused(f"opset is {opset}, must be {oldest} or newer, and {remedy}") from error
+        remedy = f"take it to {oldest}: give its inputs fixed sizes, or export it with a newer one"
+        raise ModelRefused(text + remedy) from error
+    newer.ir_version = max(newer.ir_version, _FREE_WEIGHTS)
+    return newer
 
 
 def import_domains(proto: onnx.ModelProto) -> None:

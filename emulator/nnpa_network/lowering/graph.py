@@ -21,6 +21,7 @@ from nnpa_network.building.type_inference import (
     told_by_runtime,
     type_of,
 )
+from nnpa_network.lowering.inner_work import inner_macc, inner_weights
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
@@ -79,6 +80,7 @@ class Lowering:
     opened: dict[int, OnnxNode] = field(default_factory=dict[int, OnnxNode])
     placed: dict[int, _Placed] = field(default_factory=dict[int, _Placed])
     readers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    stored: set[str] = field(default_factory=set[str])
     absorbed: list[OnnxNode] = field(default_factory=list[OnnxNode])
 
     def program(self, name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> Program:
@@ -123,7 +125,10 @@ class Lowering:
             self.values[port.name] = value
         for name, array in self.initializers.items():
             self.values[name] = Value(name, array.dtype, array.shape, constant=array)
+        self.stored.update(self.initializers)
         for index, node in enumerate(self.graph.node):
+            if node.op_type == "Constant":
+                self.stored.update(node.output)
             for name in (*node.input, *host.captured(node)):
                 self.readers.setdefault(name, []).append(index)
         for info in (*self.graph.value_info, *self.graph.output):
@@ -171,9 +176,7 @@ class Lowering:
         domain = "" if own else proto.domain
         told = told_by_runtime(proto, self.opsets[domain], operands)
         return [
-            (by_runtime[0] or type_[0], type_[1] if by_runtime[1] is None else by_runtime[1])
-            if lacks
-            else type_
+            _merged(type_, by_runtime) if lacks else type_
             for lacks, by_runtime, type_ in zip(lacking, told, known, strict=True)
         ]
 
@@ -326,10 +329,12 @@ class Lowering:
         weights = sum(
             operand.constant.nbytes
             for operand in node.inputs
-            if operand is not None
-            and operand.constant is not None
-            and operand.name in self.initializers
+            if operand is not None and operand.constant is not None and operand.name in self.stored
         )
+        macc = multiply_accumulates(node)
+        if host.has_subgraph(node.proto):
+            weights += inner_weights(node.proto)
+            macc = inner_macc(node, self.opsets)
         return Node(
             index=index,
             name=node.proto.name,
@@ -340,7 +345,7 @@ class Lowering:
             device=device,
             functions=placed.functions,
             reason=reason,
-            macc=multiply_accumulates(node),
+            macc=macc,
             weights=weights,
             output_shapes=tuple(
                 output.shape if output is not None and output.shape is not None else ()
@@ -355,6 +360,15 @@ class Lowering:
             for name, named in self.values.items()
             if named.shape is not None
         }
+
+
+def _merged(known: Type, told: Type) -> Type:
+    """Return a type with what ONNX Runtime told of it."""
+    (dtype, shape), (told_dtype, told_shape) = known, told
+    return (
+        dtype if told_dtype is None else told_dtype,
+        shape if told_shape is None else told_shape,
+    )
 
 
 def places(builder: Builder, value: Value) -> tuple[Place, ...]:

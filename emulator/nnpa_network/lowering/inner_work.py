@@ -45,7 +45,7 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
         for value in known.values()
         if value.constant is not None and value.constant.nbytes <= MAX_CONSTANT_BYTES
     ]
-    graph = helper.make_graph([node.proto], "node", inputs, outputs, constants)
+    graph = helper.make_graph([_opened(node.proto, known)], "node", inputs, outputs, constants)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
     try:
@@ -53,6 +53,22 @@ def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
     except (onnx.shape_inference.InferenceError, RuntimeError):  # a branch that is not taken
         inferred = model
     return _macc(inferred.graph.node[0], known)
+
+
+def _opened(node: onnx.NodeProto, known: Mapping[str, Value]) -> onnx.NodeProto:
+    """Return a node whose bodies have no shapes of their own; a Loop's take those of its inputs."""
+    bare = onnx.NodeProto.FromString(node.SerializeToString())
+    for attribute in bare.attribute:
+        if attribute.HasField("g"):
+            graph = attribute.g
+            del graph.value_info[:]
+            for info in graph.output:
+                info.type.tensor_type.ClearField("shape")
+            if node.op_type == "Loop":
+                for info, name in zip(graph.input[2:], node.input[2:], strict=False):
+                    if name in known:
+                        info.type.CopyFrom(_info(known[name]).type)
+    return bare
 
 
 def _info(value: Value) -> onnx.ValueInfoProto:

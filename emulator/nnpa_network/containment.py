@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import onnx
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-"""Domains whose operators are hosted."""
+"""ONNX's own domains; `running.host` knows those of ONNX Runtime."""
 MAX_TRIPS = 10_000
 """Most iterations of a Loop."""
 MAX_NODES = 100_000
 """Most nodes of a model whose local functions have been inlined."""
+_OUTSIDE = "EPContext"  # source: ONNX Runtime, EPContext design: ep_cache_context may be a path
 
 Tensor: TypeAlias = onnx.TensorProto | onnx.SparseTensorProto
 
@@ -45,14 +46,14 @@ def fault_of(node: str, tensor: Tensor) -> str:
 
 def fault_in(node: onnx.NodeProto) -> str:
     """Return why a single node is refused for what is in it and its subgraphs; else empty."""
-    if node.domain not in DOMAINS:
-        return f"domain {node.domain[:80]} is not hosted"
+    if node.op_type == _OUTSIDE:
+        return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
     for title, tensor in tensors(node):
         if fault := fault_of(title, tensor):
             return fault
     for inner in inner_nodes(node):
-        if inner.domain not in DOMAINS:
-            return f"domain {inner.domain[:80]} is not hosted"
+        if inner.op_type == _OUTSIDE:
+            return f"{_OUTSIDE} refers to what lies outside of the model, which is refused"
         if inner.op_type == "Loop":
             return "a Loop inside of a subgraph is not hosted"
     return ""
@@ -65,6 +66,14 @@ def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
             for child in graph.node:
                 yield child
                 yield from inner_nodes(child)
+
+
+def all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a model and of its functions, at any depth."""
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for node in nodes:
+            yield node
+            yield from inner_nodes(node)
 
 
 def expanded_nodes(proto: onnx.ModelProto) -> int:

@@ -61,6 +61,31 @@ def _cyclic() -> bytes:
     return _model(_graph(first, second, last))
 
 
+def _maps() -> bytes:
+    graph = _graph(
+        helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    )
+    graph.output[0].Clear()
+    graph.output[0].name = "y"
+    table = graph.output[0].type.sequence_type.elem_type.map_type
+    table.key_type = TensorProto.INT64
+    table.value_type.tensor_type.elem_type = TensorProto.FLOAT
+    return _model(graph, 1, "ai.onnx.ml")
+
+
+def _sequence() -> bytes:
+    graph = _graph(helper.make_node("SplitToSequence", ["x"], ["y"], axis=0))
+    graph.output[0].CopyFrom(helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None))
+    return _model(graph)
+
+
+def _rankless() -> bytes:
+    graph = _graph(helper.make_node("Reshape", ["x", "s"], ["y"]))
+    graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, ["K"]))
+    graph.output[0].type.tensor_type.ClearField("shape")
+    return _model(graph)
+
+
 def _huge_dims() -> bytes:
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 20, 1 << 20, 1 << 10])
     node = helper.make_node("Add", ["x", "w"], ["y"])
@@ -85,14 +110,17 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"not a model at all, only words", "not an ONNX model"),
     "a zip of nothing": (_empty_zip, "not an ONNX model|hold no ONNX graph"),
     "truncated": (lambda: models.tagger()[:5000], "not an ONNX model"),
-    "cyclic": (_cyclic, "not valid.*sorted"),
+    "cyclic": (_cyclic, "node first: the graph goes in a circle"),
     "opset of the future": (
         lambda: _model(_graph(helper.make_node("Relu", ["x"], ["y"])), 99),
         "opset is 99, must be 7 to",
     ),
     "opset of the past": (
-        lambda: _model(_graph(helper.make_node("Relu", ["x"], ["y"])), 1),
-        "opset is 1, must be 7",
+        lambda: _model(
+            _graph(helper.make_node("Upsample", ["x"], ["y"], height_scale=2.0, width_scale=2.0)),
+            1,
+        ),
+        "opset is 1, must be 7 or newer, and onnx's version converter does not take it to 7",
     ),
     "a domain of its own": (
         lambda: _model(
@@ -100,7 +128,48 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
             1,
             "com.evil",
         ),
-        "node wand: domain com.evil is not hosted",
+        "node wand: domain com.evil is not hosted: ONNX Runtime .* never loaded",
+    ),
+    "an operator that ONNX Runtime lacks": (
+        lambda: _model(
+            _graph(helper.make_node("Magic", ["x"], ["y"], name="wand", domain="com.microsoft")),
+            1,
+            "com.microsoft",
+        ),
+        "node wand: ONNX Runtime .* knows no operator Magic of domain com.microsoft",
+    ),
+    "a compiled model elsewhere": (
+        lambda: _model(
+            _graph(
+                helper.make_node(
+                    "EPContext",
+                    ["x"],
+                    ["y"],
+                    "context",
+                    domain="com.microsoft",
+                    embed_mode=0,
+                    ep_cache_context="/etc/passwd",
+                )
+            ),
+            1,
+            "com.microsoft",
+        ),
+        "node context: EPContext",
+    ),
+    "maps": (_maps, "output y is not a tensor .* but a map, .* zipmap=False"),
+    "a sequence": (_sequence, "output y is not a tensor .* but a sequence: .* ConcatFromSequence"),
+    "a sequence inside": (
+        lambda: _model(
+            _graph(
+                helper.make_node("SplitToSequence", ["x"], ["s"], "parts", axis=0),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], "whole", axis=0),
+            )
+        ),
+        "node parts: SplitToSequence: .* sequences .* are taken out of a model by onnxsim",
+    ),
+    "an output without a rank": (
+        _rankless,
+        "output y has no shape, not even a rank: add its type and shape",
     ),
     "an operator that is none": (
         lambda: _model(_graph(helper.make_node("Rellu", ["x"], ["y"], name="typo"))),
@@ -129,7 +198,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
                 [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
             )
         ),
-        "not valid: Field 'shape'",
+        "input x has no shape, not even a rank: add its type and shape",
     ),
     "a size that only the data tells": (
         lambda: text_model("g (int64[2] n, float[1,1] x) => (float[M,N] y) { y = Expand(x, n) }"),
@@ -137,11 +206,19 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "a loop without end": (
         lambda: text_model(
-            "g (int64 n, bool c, float[2] x) => (float[2] y) {"
+            "g (bool c, float[2] x) => (float[2] y) {"
+            " y = Loop <body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t)"
+            " { k2 = Identity(k) t = Add(s, s) }> (, c, x) }"
+        ),
+        "a Loop needs a trip count, its first input, which is left out: give the largest",
+    ),
+    "a loop of too many trips": (
+        lambda: text_model(
+            "g (bool c, float[2] x) => (float[2] y) <int64 n = {10001}> {"
             " y = Loop <body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t)"
             " { k2 = Identity(k) t = Add(s, s) }> (n, c, x) }"
         ),
-        "a Loop needs a constant trip count",
+        "a Loop needs a trip count of at most 10000, this is .*10001",
     ),
 }
 

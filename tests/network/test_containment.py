@@ -44,7 +44,7 @@ def _sparse() -> onnx.NodeProto:
 
 
 def _foreign() -> onnx.NodeProto:
-    gelu = helper.make_node("Gelu", ["x"], ["o"], domain="com.microsoft")
+    gelu = helper.make_node("Gelu", ["x"], ["o"], domain="com.evil")
     body = helper.make_graph([gelu], "body", [], [MADE])
     return helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
 
@@ -53,7 +53,7 @@ NODES: dict[str, tuple[Callable[[], onnx.NodeProto], str]] = {
     "a file as a constant": (_constant, "external data is refused"),
     "a file in a branch": (_branch, "external data is refused"),
     "a sparse constant": (_sparse, "sparse tensors are not hosted"),
-    "foreign code in a branch": (_foreign, "domain com.microsoft is not hosted"),
+    "foreign code in a branch": (_foreign, "domain com.evil is not hosted"),
 }
 
 
@@ -97,7 +97,7 @@ def test_loop_of_a_program() -> None:
     guest = Guest(find_machine("telum1"))
     array = Executor(_looping(3), guest).run({"x": np.ones(1, np.float32)}).outputs["y"]
     assert array.tolist() == [8.0]
-    with pytest.raises(ModelRefused, match="constant trip count of at most 10000"):
+    with pytest.raises(ModelRefused, match="trip count of at most 10000"):
         Executor(_looping(1 << 62), guest)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a model while a program is made, and the types that nodes give them.
 
-Source: ONNX shape inference, one node at a time, with the values of constants.
+Source: ONNX shape inference, one node at a time, with the values of constants; ONNX Runtime for
+operators that it does not know.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,8 @@ from onnx import helper, numpy_helper
 
 from nnpa_network.building.arrangement import Arrangement, Shape
 from nnpa_network.program import ABSENT, Array, DType, ModelRefused
-
-# Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference.
-_MAX_CONSTANT_BYTES = 4096
+from nnpa_network.running import host
+from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES, Operand, node_types
 
 
 @dataclass(slots=True, eq=False)
@@ -141,17 +141,20 @@ def infer(
 ) -> list[Type]:
     """Return the type of every output as far as it follows from the inputs.
 
-    Raise `ModelRefused` where the inputs contradict the operator.
+    Nothing follows for an operator that ONNX does not know. Raise `ModelRefused` where the inputs
+    contradict the operator.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
+    if not onnx.defs.has(node.op_type, opsets[domain], domain):
+        return [UNKNOWN] * len(node.output)
     if any(operand.dtype is None for operand in present):
         return [UNKNOWN] * len(node.output)
     types = {operand.name: _proto(operand) for operand in present}
     data = {
         operand.name: numpy_helper.from_array(operand.constant, operand.name)
         for operand in present
-        if operand.constant is not None and operand.constant.nbytes <= _MAX_CONSTANT_BYTES
+        if operand.constant is not None and operand.constant.nbytes <= MAX_CONSTANT_BYTES
     }
     imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
     try:
@@ -162,6 +165,26 @@ def infer(
     except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
     return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
+
+
+def told_by_runtime(node: onnx.NodeProto, opset: int, operands: Mapping[str, Value]) -> list[Type]:
+    """Return the type of every output as ONNX Runtime tells it, UNKNOWN where it does not.
+
+    `operands` are the inputs, also what subgraphs capture. Raise `ModelRefused` for a node that
+    ONNX Runtime does not take.
+    """
+    known = [
+        Operand(name, value.dtype, value.shape, value.constant)
+        for name, value in operands.items()
+        if value.dtype is not None and value.dtype.kind != "V"
+    ]
+    if len(known) < len(operands):
+        return [UNKNOWN] * len(node.output)
+    try:
+        types = node_types(node, host.opset_for(node.op_type, node.domain, opset), known)
+    except host.HostError as error:
+        raise ModelRefused(f"{node.op_type}: {error}", node.name or node.op_type) from error
+    return [types.get(name, UNKNOWN) for name in node.output]
 
 
 def _proto(value: Value) -> onnx.TypeProto:

@@ -18,11 +18,19 @@ from nnpa_emulator import Guest, Ztensor
 from onnx import helper, inliner, numpy_helper
 
 from nnpa_network.building.type_inference import type_of
-from nnpa_network.containment import DOMAINS, MAX_NODES, expanded_nodes, fault_of, tensors
+from nnpa_network.containment import MAX_NODES, all_nodes, expanded_nodes, fault_of, tensors
+from nnpa_network.importing.completion import (
+    complete_outputs,
+    converted,
+    import_domains,
+    shown_to_checker,
+    sort_nodes,
+)
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
 from nnpa_network.program import Array, ModelRefused, Port, Program
+from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.results import Result
 from nnpa_network.shortcuts import SHORTCUTS
@@ -31,6 +39,14 @@ OLDEST_OPSET = 7
 _MAX_PROGRAMS = 16
 DEFAULT_BYTES = 2 << 30
 """Most bytes of all initializers together, and of any one value."""
+
+_REMEDIES = {
+    "map_type": ", but a map, as ZipMap makes it: convert with zipmap=False, in skl2onnx "
+    "options={'zipmap': False}",
+    "sequence_type": ", but a sequence: make its elements outputs, or join them by "
+    "ConcatFromSequence and simplify the model by onnxsim",
+    "optional_type": ", but an optional: make what it holds the output",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +170,12 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     options = options or ImportOptions()
     proto = _parse(model)
     _require_contained(proto, options.max_bytes)
+    sort_nodes(proto)
+    import_domains(proto)
+    proto = converted(proto, OLDEST_OPSET)
     opsets = _opsets(proto)
     proto = _inferred(proto)  # first: outputs without a shape are common, and no error
+    complete_outputs(proto)
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
@@ -216,18 +236,19 @@ def _bytes(tensor: onnx.TensorProto, node: str, title: str) -> int:
 
 
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
+    """Return the versions of the domains; refuse what no host knows, by its node."""
     newest = onnx.defs.onnx_opset_version()
     opsets: dict[str, int] = {}
     local = {function.domain for function in proto.functions}
+    for node in all_nodes(proto):
+        if node.domain not in local and (
+            fault := host.fault_of_operator(node.domain, node.op_type)
+        ):
+            raise ModelRefused(fault, node.name or node.op_type)
     for opset in proto.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
-        if domain not in DOMAINS and domain not in local:
-            used = next((node for node in proto.graph.node if node.domain == opset.domain), None)
-            if used is None:
-                continue
-            title = used.name or used.op_type
-            raise ModelRefused(f"domain {opset.domain} is not hosted", title)
-        opsets[domain] = opset.version
+        if domain in host.domains() or domain in local:
+            opsets[domain] = opset.version
     if not OLDEST_OPSET <= opsets.get("", newest) <= newest:
         raise ModelRefused(f"opset is {opsets['']}, must be {OLDEST_OPSET} to {newest}")
     return opsets
@@ -235,7 +256,8 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
 
 def _check(proto: onnx.ModelProto) -> None:
     try:
-        onnx.checker.check_model(proto)
+        with shown_to_checker(proto):
+            onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())[:300]
         raise ModelRefused(f"the model is not valid: {text}") from error
@@ -271,5 +293,9 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _output(info: onnx.ValueInfoProto) -> Port:
     dtype, shape = type_of(info.type)
     if dtype is None:
-        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted")
+        kind = info.type.WhichOneof("value")
+        remedy = _REMEDIES.get(str(kind), "")
+        if kind == "sequence_type" and info.type.sequence_type.elem_type.HasField("map_type"):
+            remedy = _REMEDIES["map_type"]
+        raise ModelRefused(f"output {info.name} is not a tensor of a type that is hosted{remedy}")
     return Port(info.name, dtype, shape if shape is not None else ())

@@ -18,14 +18,16 @@ from nnpa_network.building.type_inference import (
     Value,
     attributes_of,
     infer,
+    told_by_runtime,
     type_of,
 )
-from nnpa_network.containment import MAX_TRIPS
+from nnpa_network.lowering.inner_work import inner_macc, inner_weights
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
 from nnpa_network.operators import OPERATORS, Graph
 from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
 from nnpa_network.running import host
+from nnpa_network.running.loading import fault_of_trips
 
 # What reads numbers at run time to decide how much to make: no limit can hold it beforehand.
 _AMPLIFIERS = frozenset(
@@ -35,6 +37,12 @@ _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
      "RandomUniformLike")
 )  # fmt: skip
+
+
+_NO_TENSOR = (
+    "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
+    "out of a model by onnxsim, maps by the converter's zipmap=False"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ class Lowering:
     opened: dict[int, OnnxNode] = field(default_factory=dict[int, OnnxNode])
     placed: dict[int, _Placed] = field(default_factory=dict[int, _Placed])
     readers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    stored: set[str] = field(default_factory=set[str])
     absorbed: list[OnnxNode] = field(default_factory=list[OnnxNode])
 
     def program(self, name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> Program:
@@ -116,7 +125,10 @@ class Lowering:
             self.values[port.name] = value
         for name, array in self.initializers.items():
             self.values[name] = Value(name, array.dtype, array.shape, constant=array)
+        self.stored.update(self.initializers)
         for index, node in enumerate(self.graph.node):
+            if node.op_type == "Constant":
+                self.stored.update(node.output)
             for name in (*node.input, *host.captured(node)):
                 self.readers.setdefault(name, []).append(index)
         for info in (*self.graph.value_info, *self.graph.output):
@@ -132,12 +144,11 @@ class Lowering:
         names = [*proto.input, *(name for name in host.captured(proto) if name not in proto.input)]
         inputs = tuple(self._value(name, proto) if name else None for name in names)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        types = infer(proto, self.opsets, inputs[: len(proto.input)])
+        named = {name: value for name, value in zip(names, inputs, strict=True) if value}
+        types = self._types(proto, infer(proto, self.opsets, inputs[: len(proto.input)]), named)
         outputs: list[Value | None] = []
         for name, inferred in zip(proto.output, types, strict=True):
-            value = Value(
-                name, *(self.declared.get(name, UNKNOWN) if inferred == UNKNOWN else inferred)
-            )
+            value = Value(name, *inferred)
             outputs.append(value if name else None)
             if name:
                 self.values[name] = value
@@ -146,6 +157,28 @@ class Lowering:
             index, proto, opset, inputs, tuple(outputs), attributes_of(proto)
         )
         return self.opened[index]
+
+    def _types(
+        self, proto: onnx.NodeProto, inferred: list[Type], operands: Mapping[str, Value]
+    ) -> list[Type]:
+        """Return the types of the outputs: inferred, told by ONNX Runtime, or declared."""
+        names, own = list(proto.output), proto.domain in ("", "ai.onnx")
+        known = [
+            self.declared.get(name, UNKNOWN) if type_ == UNKNOWN else type_
+            for name, type_ in zip(names, inferred, strict=True)
+        ]
+        lacking = [
+            name and (dtype is None or (not own and (shape is None or -1 in shape)))
+            for name, (dtype, shape) in zip(names, known, strict=True)
+        ]
+        if not any(lacking):
+            return known
+        domain = "" if own else proto.domain
+        told = told_by_runtime(proto, self.opsets[domain], operands)
+        return [
+            _merged(type_, by_runtime) if lacks else type_
+            for lacks, by_runtime, type_ in zip(lacking, told, known, strict=True)
+        ]
 
     def _value(self, name: str, proto: onnx.NodeProto) -> Value:
         if name not in self.values:
@@ -229,7 +262,7 @@ class Lowering:
                 operand is not None and operand.dtype is None
                 for operand in (*node.inputs, *node.outputs)
             ):
-                raise host.HostError("an input or output is no tensor of a type that is hosted")
+                raise host.HostError(_NO_TENSOR)
             if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
                    for output in node.outputs):  # fmt: skip
                 raise host.HostError("an output has an element type that cannot be handed over")
@@ -283,11 +316,8 @@ class Lowering:
             if node.op_type in _AMPLIFIERS and not value.known:
                 text = f"the size of {value.name} is known only at run time, no limit can hold it"
                 raise ModelRefused(text, node.title)
-        if node.op_type == "Loop":
-            trips = node.constant(0)
-            if trips is None or int(trips.reshape(-1)[0]) > MAX_TRIPS:
-                text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
-                raise ModelRefused(text, node.title)
+        if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
+            raise ModelRefused(fault, node.title)
 
     # Telling.
 
@@ -299,10 +329,12 @@ class Lowering:
         weights = sum(
             operand.constant.nbytes
             for operand in node.inputs
-            if operand is not None
-            and operand.constant is not None
-            and operand.name in self.initializers
+            if operand is not None and operand.constant is not None and operand.name in self.stored
         )
+        macc = multiply_accumulates(node)
+        if host.has_subgraph(node.proto):
+            weights += inner_weights(node.proto)
+            macc = inner_macc(node, self.opsets)
         return Node(
             index=index,
             name=node.proto.name,
@@ -313,7 +345,7 @@ class Lowering:
             device=device,
             functions=placed.functions,
             reason=reason,
-            macc=multiply_accumulates(node),
+            macc=macc,
             weights=weights,
             output_shapes=tuple(
                 output.shape if output is not None and output.shape is not None else ()
@@ -328,6 +360,15 @@ class Lowering:
             for name, named in self.values.items()
             if named.shape is not None
         }
+
+
+def _merged(known: Type, told: Type) -> Type:
+    """Return a type with what ONNX Runtime told of it."""
+    (dtype, shape), (told_dtype, told_shape) = known, told
+    return (
+        dtype if told_dtype is None else told_dtype,
+        shape if told_shape is None else told_shape,
+    )
 
 
 def places(builder: Builder, value: Value) -> tuple[Place, ...]:

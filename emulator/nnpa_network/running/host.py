@@ -12,16 +12,17 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
     InvalidGraph,
     NotImplemented,  # noqa: A004 - ONNX Runtime's name
     RuntimeException,
+    get_all_operator_schema,
 )
 
-from nnpa_network.containment import fault_in
+from nnpa_network.containment import DOMAINS, fault_in, inner_nodes
 from nnpa_network.program import Array, DType
 
 Kernel: TypeAlias = Callable[[Sequence[Array]], list[Array]]
@@ -44,11 +45,57 @@ def newest_opset() -> int:
     for opset in range(onnx.defs.onnx_opset_version(), 6, -1):
         node = helper.make_node("Neg", ["x"], ["y"])
         try:
-            _session(node, opset, {"x": np.dtype(np.float32)}, {})
+            node_session(node, opset, {"x": np.dtype(np.float32)})
         except HostError:
             continue
         return opset
     raise HostError("ONNX Runtime takes no opset from 7 on")
+
+
+@lru_cache(maxsize=1)
+def operators() -> Mapping[tuple[str, str], int]:
+    """Return the newest versions of all operators that ONNX Runtime knows, by domain and name."""
+    newest: dict[tuple[str, str], int] = {}
+    for schema in get_all_operator_schema():
+        key = str(schema.domain), str(schema.name)
+        newest[key] = max(newest.get(key, 0), int(schema.since_version))
+    return newest
+
+
+@lru_cache(maxsize=1)
+def _inferring() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (str(schema.domain), str(schema.name))
+        for schema in get_all_operator_schema()
+        if schema.has_type_and_shape_inference_function
+    )
+
+
+def infers_shapes(domain: str, op_type: str) -> bool:
+    """Return whether ONNX Runtime tells the shapes of an operator's outputs without running it."""
+    return (domain, op_type) in _inferring()
+
+
+@lru_cache(maxsize=1)
+def domains() -> Mapping[str, int]:
+    """Return the domains whose operators the host runs, with the newest version of each."""
+    newest = dict.fromkeys(DOMAINS, 1)
+    for (domain, _), version in operators().items():
+        newest[domain] = max(newest.get(domain, 1), version)
+    return newest
+
+
+def fault_of_operator(domain: str, op_type: str) -> str:
+    """Return why no node of an operator is hosted; empty where ONNX Runtime or ONNX knows it."""
+    runtime = f"ONNX Runtime {onnxruntime.__version__}"
+    if domain not in domains():
+        return (
+            f"domain {domain[:80]} is not hosted: {runtime} knows no operator of it, "
+            "and libraries of custom operators are never loaded"
+        )
+    if domain not in DOMAINS and (domain, op_type) not in operators():
+        return f"{runtime} knows no operator {op_type[:80]} of domain {domain[:80]}"
+    return ""
 
 
 def opset_for(op_type: str, domain: str, opset: int) -> int:
@@ -58,6 +105,8 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
     """
     if domain not in ("", "ai.onnx") or opset <= newest_opset():
         return opset
+    if not onnx.defs.has(op_type, opset, ""):  # ONNX Runtime's own, which has one version
+        return newest_opset()
     since = onnx.defs.get_schema(op_type, opset, "").since_version
     if since > newest_opset():
         newest = f"opset {newest_opset()} is the newest that ONNX Runtime knows"
@@ -93,13 +142,13 @@ def prepare(
     serialised: bytes,
     opset: int,
     dtypes: tuple[DType | None, ...],
-    shapes: tuple[tuple[int, ...], ...] | None = None,
+    shapes: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
-    Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims,
-    are for nodes with subgraphs, some of which need them. Compiled kernels of small nodes are
-    cached. Raise `HostError`.
+    Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims
+    and None for no rank, are for nodes with subgraphs, some of which need them. Compiled kernels of
+    small nodes are cached. Raise `HostError`.
     """
     compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
     return compiled(serialised, opset, dtypes, shapes)
@@ -109,10 +158,10 @@ def _compile(
     serialised: bytes,
     opset: int,
     dtypes: tuple[DType | None, ...],
-    shapes: tuple[tuple[int, ...], ...] | None,
+    shapes: tuple[tuple[int, ...] | None, ...] | None,
 ) -> Kernel:
     node = onnx.NodeProto.FromString(serialised)
-    if fault := fault_in(node):
+    if fault := fault_in(node) or _fault_of_operators(node):
         raise HostError(fault)
     for dtype in dtypes:
         if dtype is not None and dtype.kind == "V":
@@ -121,16 +170,15 @@ def _compile(
     types = {
         name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
     }
-    session = _session(node, opset, types, dict(zip(names, shapes or (), strict=False)))
+    ranked = {
+        name: shape for name, shape in zip(names, shapes or (), strict=False) if shape is not None
+    }
+    session = node_session(node, opset, types, ranked)
     outputs = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
-        try:
-            results = session.run(outputs, dict(zip(present, arrays, strict=True)))
-        except _REJECTIONS as error:
-            raise HostError(_sentence(error)) from error
-        return [np.asarray(result) for result in results]
+        return results(session, outputs, dict(zip(present, arrays, strict=True)))
 
     return kernel
 
@@ -138,13 +186,35 @@ def _compile(
 _kept = lru_cache(maxsize=_KERNELS)(_compile)
 
 
-def _session(
+def results(
+    session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Mapping[str, Array]
+) -> list[Array]:
+    """Run a session; raise `HostError`."""
+    try:
+        outputs = session.run(list(names), dict(feeds))
+    except _REJECTIONS as error:
+        raise HostError(_sentence(error)) from error
+    return [np.asarray(output) for output in outputs]
+
+
+def _fault_of_operators(node: onnx.NodeProto) -> str:
+    """Return why a node or one of its subgraphs is refused for its operator; else empty."""
+    faults = (fault_of_operator(part.domain, part.op_type) for part in (node, *inner_nodes(node)))
+    return next(filter(None, faults), "")
+
+
+def node_session(
     node: onnx.NodeProto,
     opset: int,
-    types: dict[str, DType],
-    shapes: dict[str, tuple[int, ...]],
+    types: Mapping[str, DType],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, Array] | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Make a session for a model of this one node."""
+    """Make a session for a model of this one node; raise `HostError`.
+
+    `types` are those of its inputs, `shapes` have -1 for free dims; `constants` are no inputs.
+    """
+    shapes, constants = shapes or {}, constants or {}
     inputs = [
         helper.make_tensor_value_info(
             name,
@@ -152,16 +222,19 @@ def _session(
             [None if dim < 0 else dim for dim in shapes[name]] if name in shapes else None,
         )
         for name, dtype in types.items()
+        if name not in constants
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "node", inputs, outputs)
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "node", inputs, outputs, weights)
     imports = [helper.make_opsetid(node.domain, opset)]
     if node.domain not in ("", "ai.onnx"):
         imports.append(helper.make_opsetid("", newest_opset()))
-    return _load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
+    return load(helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION))
 
 
-def _load(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def load(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """Make a session for a model; raise `HostError`."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -199,14 +272,10 @@ def reference(model: bytes) -> Callable[[Mapping[str, Array]], dict[str, Array]]
     for node in proto.graph.node:
         names = [name for name in node.output if name and name not in present]
         proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = _load(proto)
+    session = load(proto)
     names = [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            results = session.run(names, dict(feeds))
-        except _REJECTIONS as error:
-            raise HostError(_sentence(error)) from error
-        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
+        return dict(zip(names, results(session, names, feeds), strict=True))
 
     return run

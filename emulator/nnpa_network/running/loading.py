@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program made ready for a guest: host nodes compiled, the last use of every value known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -20,6 +20,8 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
+
+_ANY_RANK = (-1,)  # how a program declares an array of which not even the rank is known
 
 
 class LoadedProgram:
@@ -56,27 +58,69 @@ class LoadedProgram:
         return tuple(None if number == ABSENT else arrays[number].dtype for number in numbers)
 
     def _compile(self, step: HostStep) -> host.Kernel:
-        try:
-            return host.prepare(step.onnx, step.opset, self.dtypes(step.inputs), self._shapes(step))
-        except host.HostError as error:
-            raise ModelRefused(str(error), self.node_name(step.node)) from error
-
-    def _shapes(self, step: HostStep) -> tuple[tuple[int, ...], ...] | None:
-        """Return the shapes of the inputs for a node with subgraphs, None for any other."""
         node = onnx.NodeProto.FromString(step.onnx)
-        if not host.has_subgraph(node):
-            return None
         if node.op_type == "Loop":
             self._require_few_trips(step)
+        dtypes, refused = self.dtypes(step.inputs), ""
+        for shapes in self._shapes(node, step):
+            try:
+                kernel = host.prepare(step.onnx, step.opset, dtypes, shapes)
+            except host.HostError as error:
+                refused = refused or str(error)
+            else:
+                return _counting_trips(kernel) if node.op_type == "Loop" else kernel
+        raise ModelRefused(refused, self.node_name(step.node))
+
+    def _shapes(
+        self, node: onnx.NodeProto, step: HostStep
+    ) -> Iterator[tuple[tuple[int, ...] | None, ...] | None]:
+        """Yield the shapes of the inputs for a node with subgraphs, then less of them.
+
+        Branches that are not taken, and ranks that only a run tells, may contradict the shapes.
+        """
+        if not host.has_subgraph(node):
+            yield None
+            return
         arrays = self.program.arrays
-        return tuple(() if number == ABSENT else arrays[number].shape for number in step.inputs)
+        shapes = [() if number == ABSENT else arrays[number].shape for number in step.inputs]
+        yield tuple(None if shape == _ANY_RANK else shape for shape in shapes)
+        yield tuple(shapes)
+        yield tuple(None if shape == _ANY_RANK else (-1,) * len(shape) for shape in shapes)
+        yield None
 
     def _require_few_trips(self, step: HostStep) -> None:
         """Refuse a Loop that may not end; a program from elsewhere was not checked for that."""
-        trips = self.program.constants.get(step.inputs[0] if step.inputs else ABSENT)
-        if not isinstance(trips, np.ndarray) or trips.size != 1 or int(trips.flat[0]) > MAX_TRIPS:
-            text = f"a Loop needs a constant trip count of at most {MAX_TRIPS}"
-            raise ModelRefused(text, self.node_name(step.node))
+        number = step.inputs[0] if step.inputs else ABSENT
+        trips = self.program.constants.get(number)
+        constant = trips if isinstance(trips, np.ndarray) else None
+        if fault := fault_of_trips(constant, number or None):
+            raise ModelRefused(fault, self.node_name(step.node))
+
+
+def fault_of_trips(trips: Array | None, given: object) -> str:
+    """Return why a Loop is refused for its trip count: left out, or a constant that is too large.
+
+    What a run computes is checked when it runs.
+    """
+    if given is None:
+        return (
+            "a Loop needs a trip count, its first input, which is left out: "
+            f"give the largest that is needed, at most {MAX_TRIPS}"
+        )
+    if trips is None or (trips.size == 1 and int(trips.flat[0]) <= MAX_TRIPS):
+        return ""
+    return f"a Loop needs a trip count of at most {MAX_TRIPS}, this is {trips.reshape(-1)[:2]}"
+
+
+def _counting_trips(kernel: host.Kernel) -> host.Kernel:
+    """Return a Loop's kernel that fails where the run asks for too many iterations."""
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        if fault := fault_of_trips(arrays[0], arrays[0]):
+            raise host.HostError(fault)
+        return kernel(arrays)
+
+    return run
 
 
 def _constants(program: Program) -> tuple[dict[int, Array], dict[int, Ztensor]]:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Complete a model that ONNX Runtime loads for ONNX's checker: order, domains, types of outputs."""
+
+import heapq
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import onnx
+from onnx import helper, version_converter
+
+from nnpa_network.containment import all_nodes
+from nnpa_network.program import ModelRefused
+from nnpa_network.running import host
+from nnpa_network.running.runtime_types import output_types
+
+_FREE_WEIGHTS = 4  # the IR version from which weights need not be inputs
+_CHECKED_AS = "com.microsoft"  # a domain that the checker leaves alone
+
+
+def sort_nodes(proto: onnx.ModelProto) -> None:
+    """Bring nodes behind those that make their inputs, at any depth; raise `ModelRefused`."""
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        _sort(nodes)
+    for node in all_nodes(proto):
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                _sort(graph.node)
+
+
+def _sort(nodes: Any) -> None:
+    order = _order(nodes)
+    if order != list(range(len(nodes))):
+        sorted_nodes = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
+        del nodes[:]
+        nodes.extend(sorted_nodes)
+
+
+def _order(nodes: Iterable[onnx.NodeProto]) -> list[int]:
+    """Return the order nearest to the present one in which nodes follow those that they read."""
+    dense = list(nodes)
+    maker = {name: at for at, node in enumerate(dense) for name in node.output if name}
+    awaited = [
+        {maker[name] for name in (*node.input, *host.captured(node)) if name in maker}
+        for node in dense
+    ]
+    readers: dict[int, list[int]] = {}
+    for at, makers in enumerate(awaited):
+        for made in makers:
+            readers.setdefault(made, []).append(at)
+    ready = [at for at, makers in enumerate(awaited) if not makers]
+    order: list[int] = []
+    while ready:
+        at = heapq.heappop(ready)
+        order.append(at)
+        for reader in readers.get(at, ()):
+            awaited[reader].discard(at)
+            if not awaited[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(dense):
+        node = dense[min(set(range(len(dense))) - set(order))]
+        text = "the graph goes in a circle: an input of this node follows from its output"
+        raise ModelRefused(text, node.name or node.op_type)
+    return order
+
+
+def converted(proto: onnx.ModelProto, oldest: int) -> onnx.ModelProto:
+    """Return a model of an opset before `oldest` in that; raise `ModelRefused`."""
+    opset = next((entry.version for entry in proto.opset_import if not entry.domain), oldest)
+    if not 0 < opset < oldest:
+        return proto
+    try:
+        newer = version_converter.convert_version(proto, oldest)
+    except Exception as error:  # what C++ throws is not told
+        text = (
+            f"opset is {opset}, must be {oldest} or newer, and onnx's version converter does not "
+        )
+        remedy = f"take it to {oldest}: give its inputs fixed sizes, or export it with a newer one"
+        raise ModelRefused(text + remedy) from error
+    newer.ir_version = max(newer.ir_version, _FREE_WEIGHTS)
+    return newer
+
+
+def import_domains(proto: onnx.ModelProto) -> None:
+    """Import the newest version of domains that nodes use without it, as ONNX Runtime does."""
+    imported = {"" if opset.domain == "ai.onnx" else opset.domain for opset in proto.opset_import}
+    for node in all_nodes(proto):
+        if node.domain not in imported and node.domain not in ("", "ai.onnx"):
+            if node.domain in host.domains():
+                proto.opset_import.append(
+                    helper.make_opsetid(node.domain, host.domains()[node.domain])
+                )
+            imported.add(node.domain)
+
+
+@contextmanager
+def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
+    """Move operators that ONNX Runtime has put among ONNX's own to a domain that is not checked."""
+    opset = next((entry.version for entry in proto.opset_import if entry.domain == ""), 1)
+    moved = [
+        node
+        for node in all_nodes(proto)
+        if node.domain == ""
+        and not onnx.defs.has(node.op_type, opset, "")
+        and ("", node.op_type) in host.operators()
+    ]
+    added = bool(moved) and all(entry.domain != _CHECKED_AS for entry in proto.opset_import)
+    if added:
+        proto.opset_import.append(helper.make_opsetid(_CHECKED_AS, 1))
+    for node in moved:
+        node.domain = _CHECKED_AS
+    try:
+        yield
+    finally:
+        for node in moved:
+            node.domain = ""
+        if added:
+            del proto.opset_import[-1]
+
+
+def complete_outputs(proto: onnx.ModelProto) -> None:
+    """Give outputs the types that ONNX Runtime tells where shape inference left them open."""
+    lacking = [info for info in proto.graph.output if _is_open(info)]
+    if not lacking:
+        return
+    try:
+        told = output_types(proto)
+    except host.HostError:
+        return  # what is wrong with the model, its nodes tell
+    for info in lacking:
+        dtype, dims = told.get(info.name, (None, None))
+        if dtype is not None:
+            kind = helper.np_dtype_to_tensor_dtype(dtype)
+            info.CopyFrom(
+                helper.make_tensor_value_info(
+                    info.name, kind, dims and [dim or None for dim in dims]
+                )
+            )
+    _require_shapes("input", proto.graph.input)
+    _require_shapes("output", lacking)
+
+
+def _require_shapes(what: str, infos: Iterable[onnx.ValueInfoProto]) -> None:
+    for info in infos:
+        if _is_open(info) and info.type.WhichOneof("value") in (None, "tensor_type"):
+            remedy = f"not even a rank: add its type and shape to the model's graph.{what}"
+            raise ModelRefused(f"{what} {info.name} has no shape, {remedy}")
+
+
+def _is_open(info: onnx.ValueInfoProto) -> bool:
+    return not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work and weights inside of If, Loop and Scan, for the figures of a report.
+
+An If counts as its branch that does most, a Loop as many times as its constant trip count says and
+once without one, a Scan once for each step.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from nnpa_network.building.type_inference import OnnxNode, Value, attributes_of, type_of
+from nnpa_network.containment import tensors
+from nnpa_network.lowering.macc import multiply_accumulates
+from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
+
+_IR_VERSION = 10
+
+
+def inner_weights(node: onnx.NodeProto) -> int:
+    """Return the bytes of the tensors in a node's subgraphs."""
+    sizes = (
+        math.prod(tensor.dims)
+        * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+        for _, tensor in tensors(graph)
+        if isinstance(tensor, onnx.TensorProto)
+    )
+    return sum(sizes)
+
+
+def inner_macc(node: OnnxNode, opsets: Mapping[str, int]) -> int:
+    """Return the multiply-accumulates of a node with subgraphs, as far as shapes are known."""
+    known = {
+        value.name: value for value in node.inputs if value is not None and value.dtype is not None
+    }
+    inputs = [_info(value) for value in known.values()]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.proto.output if name]
+    constants = [
+        numpy_helper.from_array(value.constant, value.name)
+        for value in known.values()
+        if value.constant is not None and value.constant.nbytes <= MAX_CONSTANT_BYTES
+    ]
+    graph = helper.make_graph([_opened(node.proto, known)], "node", inputs, outputs, constants)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError):  # a branch that is not taken
+        inferred = model
+    return _macc(inferred.graph.node[0], known)
+
+
+def _opened(node: onnx.NodeProto, known: Mapping[str, Value]) -> onnx.NodeProto:
+    """Return a node whose bodies have no shapes of their own; a Loop's take those of its inputs."""
+    bare = onnx.NodeProto.FromString(node.SerializeToString())
+    for attribute in bare.attribute:
+        if attribute.HasField("g"):
+            graph = attribute.g
+            del graph.value_info[:]
+            for info in graph.output:
+                info.type.tensor_type.ClearField("shape")
+            if node.op_type == "Loop":
+                for info, name in zip(graph.input[2:], node.input[2:], strict=False):
+                    if name in known:
+                        info.type.CopyFrom(_info(known[name]).type)
+    return bare
+
+
+def _info(value: Value) -> onnx.ValueInfoProto:
+    assert value.dtype is not None
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    dims = None if value.shape is None else [None if dim < 0 else dim for dim in value.shape]
+    return helper.make_tensor_value_info(value.name, kind, dims)
+
+
+def _macc(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:
+    """Return the count of a node whose values are among those outside, with its subgraphs."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    if graphs:
+        return _times(node, outside) * max(_graph_macc(graph, outside) for graph in graphs)
+    inputs, outputs = ([outside.get(name) for name in ends] for ends in (node.input, node.output))
+    opened = OnnxNode(0, node, 0, tuple(inputs), tuple(outputs), attributes_of(node))
+    return multiply_accumulates(opened)
+
+
+def _graph_macc(graph: onnx.GraphProto, outside: Mapping[str, Value]) -> int:
+    values = dict(outside)
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        values[info.name] = Value(info.name, *type_of(info.type))
+    for tensor in graph.initializer:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        values[tensor.name] = Value(tensor.name, dtype, tuple(tensor.dims))
+    return sum(_macc(node, values) for node in graph.node)
+
+
+def _times(node: onnx.NodeProto, outside: Mapping[str, Value]) -> int:
+    """Return how often the body of a node runs."""
+    if node.op_type == "Loop":
+        trips = outside.get(node.input[0])
+        constant = None if trips is None else trips.constant
+        return 1 if constant is None else int(constant.reshape(-1)[0])
+    if node.op_type == "Scan":
+        scanned = outside.get(node.input[-1])
+        return scanned.dims[0] if scanned is not None and scanned.known and scanned.dims else 1
+    return 1

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types and shapes of values as ONNX Runtime tells them.
+
+They are for what ONNX's own shape inference does not know: operators of ONNX Runtime's domains, and
+those of ai.onnx.ml. Weights are left out, so that a session takes next to no memory.
+Source: ONNX Runtime, Python API, NodeArg.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from nnpa_network.program import Array, DType
+from nnpa_network.running import host
+
+Shape: TypeAlias = tuple[int, ...]
+Dims: TypeAlias = tuple[int | str, ...]
+
+MAX_CONSTANT_BYTES = 4096
+"""Constants beyond this size are no shapes, pads or axes, and are not shown to shape inference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An input of a node; `shape` is None without a rank, -1 in it a dim that is not known."""
+
+    name: str
+    dtype: DType
+    shape: Shape | None
+    constant: Array | None = None
+
+    @property
+    def sample(self) -> Array:
+        """The constant, or zeros; ValueError where the shape is not known."""
+        if self.constant is not None:
+            return self.constant
+        if self.shape is None or -1 in self.shape:
+            raise ValueError(f"the shape of {self.name} is not known")
+        return np.full(self.shape, "" if self.dtype.kind == "O" else 0, self.dtype)
+
+
+def node_types(
+    node: onnx.NodeProto, opset: int, operands: Sequence[Operand]
+) -> Mapping[str, tuple[DType | None, Shape | None]]:
+    """Return the types of a node's outputs by name; raise `HostError` for what it does not take.
+
+    Outputs of ai.onnx.ml, and of operators without shape inference, are as large as those of a run
+    over zeros: their shapes follow from shapes and attributes.
+    """
+    constants = {
+        operand.name: operand.constant
+        for operand in operands
+        if operand.constant is not None and operand.constant.nbytes <= MAX_CONSTANT_BYTES
+    }
+    session = host.node_session(
+        node,
+        opset,
+        {operand.name: operand.dtype for operand in operands},
+        {operand.name: operand.shape for operand in operands if operand.shape is not None},
+        constants,
+    )
+    told = {
+        argument.name: (_dtype(argument.type), _shape(argument.shape))
+        for argument in session.get_outputs()
+    }
+    if all(shape is not None and -1 not in shape for _, shape in told.values()):
+        return told
+    follows = node.domain == "ai.onnx.ml" or not host.infers_shapes(node.domain, node.op_type)
+    try:
+        feeds = {
+            operand.name: operand.sample for operand in operands if operand.name not in constants
+        }
+        results = host.results(session, list(told), feeds)
+    except (host.HostError, ValueError):
+        return told
+    return {
+        name: (dtype, result.shape if follows or (shape is None and not result.shape) else shape)
+        for (name, (dtype, shape)), result in zip(told.items(), results, strict=True)
+    }
+
+
+def output_types(model: onnx.ModelProto) -> Mapping[str, tuple[DType | None, Dims | None]]:
+    """Return the types of a model's outputs by name, names for free dims; raise `HostError`."""
+    light = onnx.ModelProto()
+    light.CopyFrom(model)
+    del light.graph.initializer[:]
+    given = {info.name for info in light.graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= MAX_CONSTANT_BYTES:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            light.graph.input.append(info)
+    told: dict[str, tuple[DType | None, Dims | None]] = {}
+    for argument in host.load(light).get_outputs():
+        dims = tuple(dim if isinstance(dim, int | str) else "" for dim in argument.shape)
+        told[argument.name] = _dtype(argument.type), dims or None
+    return told
+
+
+def _shape(dims: Sequence[int | str | None]) -> Shape | None:
+    """Return a shape as ONNX Runtime tells it; no dims are a scalar, or no rank."""
+    return tuple(dim if isinstance(dim, int) else -1 for dim in dims) or None
+
+
+def _dtype(name: str) -> DType | None:
+    """Return the element type of "tensor(float)"; None for what is no tensor."""
+    if not name.startswith("tensor("):
+        return None
+    kind = getattr(TensorProto, name[len("tensor(") : -1].upper(), TensorProto.UNDEFINED)
+    if kind not in helper.get_all_tensor_dtypes():
+        return None
+    return np.dtype(helper.tensor_dtype_to_np_dtype(kind))

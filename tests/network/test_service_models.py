@@ -181,11 +181,42 @@ def test_free_dims_without_a_size(client: Client) -> None:
     node = helper.make_node("Split", ["x", "sizes"], ["a", "b"], "cut", axis=1)
     outputs: list[Any] = [("a", np.float32, ["N", 5]), ("b", np.float32, ["N", 7])]
     cut = model([node], [("x", np.float32, ["N", "M"])], outputs, {"sizes": np.array([5, 7])})
-    with pytest.raises(grpc.RpcError, match=r"free dims of x were taken as 1: .*--shape") as caught:
+    text = r"free dims of x were taken as 1 and 32: .*--shape"
+    with pytest.raises(grpc.RpcError, match=text) as caught:
         client.create(cut, c_name="open")
     assert read_error(caught.value).reason == "MODEL_INVALID"
     options = pb.CreateOptions(shapes=[pb.InputShape(name="x", shape=[1, 12])])
     assert client.create(cut, c_name="sized", options=options).network.name
+
+
+def test_free_dims_that_cannot_be_one(client: Client) -> None:
+    """A network that halves a free dim and doubles it again has 32 of it, and one row."""
+    halved = helper.make_node("Slice", ["x", "begin", "end", "axis", "step"], ["half"], "halve")
+    twice = helper.make_node("Concat", ["half", "half"], ["whole"], "twice", axis=1)
+    both = helper.make_node("Concat", ["x", "whole"], ["y"], "both", axis=0)
+    constants = {"begin": [0], "end": [2**31], "axis": [1], "step": [2]}
+    even = model(
+        [halved, twice, both],
+        [("x", np.float32, ["N", "L"])],
+        [("y", np.float32, ["M", "L"])],
+        {name: np.array(numbers) for name, numbers in constants.items()},
+    )
+    handle = client.ready(even)
+    assert client.info(handle).inputs[0].channels == 32
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (output,) = client.infer(handle, x=x).outputs
+    expected = np.concatenate([x, x[:, [0, 2, 0, 2]]])
+    assert np.frombuffer(output.data, np.float32).tolist() == expected.reshape(-1).tolist()
+
+
+def test_static_dims_of_zero(client: Client) -> None:
+    """An input that has no elements is one, and what is joined with it stays."""
+    node = helper.make_node("Concat", ["none", "x"], ["y"], "join", axis=0)
+    inputs: list[Any] = [("none", np.float32, [0, 4]), ("x", np.float32, [2, 4])]
+    handle = client.ready(model([node], inputs, [("y", np.float32, [2, 4])]))
+    feeds = {"none": np.zeros((0, 4), np.float32), "x": np.ones((2, 4), np.float32)}
+    (output,) = client.infer(handle, **feeds).outputs
+    assert (list(output.shape), output.data) == ([2, 4], feeds["x"].tobytes())
 
 
 def test_strict_placement(client: Client) -> None:

@@ -31,6 +31,7 @@ from nnpa_network.client_api.report import Report
 from nnpa_network.client_api.watch import Watch, describe_nodes
 from nnpa_network.client_api.weights import given_weights, layout
 from nnpa_network.importing.plan import Plan
+from nnpa_network.importing.shapes import GUESSES
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.executor import ProgramRunner
 from nnpa_network.running.results import StepFailed, Violation
@@ -314,24 +315,36 @@ def _no_params() -> None:
 
 def _executor(plan: Plan, options: Options) -> ProgramRunner:
     """Return what runs one batch; a refusal says which free dims nobody gave a size."""
-    try:
-        return plan.executor(_shapes(plan, options))
-    except ModelRefused as refused:
-        free = [port.name for port in plan.inputs if -1 in port.shape]
-        open_names = [name for name in free if name not in options.shapes]
-        if not refused.node or not open_names:
-            raise
-        text = f"free dims of {', '.join(open_names)} were taken as 1: options.shapes, --shape of "
-        text += "`nnpa network`, say their sizes"
-        raise ModelRefused(f"{refused.reason}; {text}", refused.node) from refused
+    free = [port.name for port in plan.inputs if -1 in port.shape]
+    open_names = [name for name in free if name not in options.shapes]
+    refusals: list[ModelRefused] = []
+    for size in GUESSES if open_names else GUESSES[:1]:
+        try:
+            return plan.executor(_shapes(plan, options, size))
+        except ModelRefused as refused:
+            refusals.append(refused)
+            if not refused.node:  # it is no node's shapes
+                break
+    first = refusals[0]
+    if not first.node or not open_names:
+        raise first
+    text = f"free dims of {', '.join(open_names)} were taken as {' and '.join(map(str, GUESSES))}"
+    text += ": options.shapes, --shape of `nnpa network`, say their sizes"
+    raise ModelRefused(f"{first.reason}; {text}", first.node) from first
 
 
-def _shapes(plan: Plan, options: Options) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs for one batch, free dims 1 unless an option says more."""
+def _shapes(plan: Plan, options: Options, size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs for one batch: free dims of `size` unless an option says more."""
     return {
-        port.name: tuple(options.shapes.get(port.name, [max(dim, 1) for dim in port.shape]))
+        port.name: tuple(options.shapes.get(port.name, _one_batch(port.shape, size)))
         for port in plan.inputs
     }
+
+
+def _one_batch(shape: tuple[int, ...], size: int) -> list[int]:
+    """Return a shape with a free first dim of 1, and all others of a size."""
+    batch = [dim if dim >= 0 else 1 for dim in shape[:1]]
+    return [*batch, *(dim if dim >= 0 else size for dim in shape[1:])]
 
 
 def _io(

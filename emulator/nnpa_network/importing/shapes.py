@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from nnpa_network.program import ModelRefused, Port, fits
 
+GUESSES = (1, 32)
+"""Sizes of free dims that nobody says: the second for models that halve a size again and again."""
+
 
 def concrete_shapes(
     inputs: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]

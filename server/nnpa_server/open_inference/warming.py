@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from nnpa_network.importing.shapes import GUESSES
 from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.results import StepFailed
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from nnpa_network.running.executor import ProgramRunner
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-GUESSES = (1, 32)
-"""Sizes of free dims: the second is for models that halve a size again and again."""
 HOW_TO_SAY = (
     "input dims in config.pbtxt, or in the load request's parameter config, say their sizes, "
     "for `nnpa network` --shape does"

@@ -133,7 +133,8 @@ class Network:
         parts = given_weights(self.weights, buffer, self.options.split_weights)
         if parts is not None:
             self.plan = self.plan.with_weights(parts)
-            self._executor = self.plan.executor(_shapes(self.plan, self.options))
+            shapes = {port.name: port.shape for port in self._executor.program.inputs}
+            self._executor = self.plan.executor(shapes)
             self.weights = self.plan.weights()
 
     def _bind_activations(self, buffer: Buffer, shared: Activations | None) -> None:

@@ -79,7 +79,7 @@ def infers_shapes(domain: str, op_type: str) -> bool:
 @lru_cache(maxsize=1)
 def domains() -> Mapping[str, int]:
     """Return the domains whose operators the host runs, with the newest version of each."""
-    newest = dict.fromkeys(DOMAINS, 1)
+    newest: dict[str, int] = dict.fromkeys(DOMAINS, 1)
     for (domain, _), version in operators().items():
         newest[domain] = max(newest.get(domain, 1), version)
     return newest

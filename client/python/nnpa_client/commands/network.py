@@ -82,7 +82,8 @@ def _hosting(command: Command) -> Command:
             "shapes",
             multiple=True,
             metavar="NAME=D,D,..",
-            help="Shape of an input with free dims; without it they are 1. Repeatable.",
+            help="Shape of an input with free dims; without it they are 1, or 32 where 1 does not "
+            "fit. Repeatable.",
         ),
     )
     for option in reversed(options):

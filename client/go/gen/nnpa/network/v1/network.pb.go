@@ -609,8 +609,8 @@ type CreateOptions struct {
 	FailingNode *uint32 `protobuf:"varint,9,opt,name=failing_node,json=failingNode,proto3,oneof" json:"failing_node,omitempty"`
 	// For tests of clients: the device gate is closed, as with the CRC IP of an STM32 without clock.
 	DeviceGateClosed bool `protobuf:"varint,10,opt,name=device_gate_closed,json=deviceGateClosed,proto3" json:"device_gate_closed,omitempty"`
-	// Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1. A free
-	// first dim is the batch, and stays 1.
+	// Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1, and where
+	// the model does not fit that, 32. A free first dim is the batch, and stays 1.
 	Shapes        []*InputShape `protobuf:"bytes,11,rep,name=shapes,proto3" json:"shapes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

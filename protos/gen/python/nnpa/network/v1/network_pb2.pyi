@@ -359,8 +359,8 @@ class CreateOptions(_message.Message):
 
     @_builtins.property
     def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputShape]:
-        """Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1. A free
-        first dim is the batch, and stays 1.
+        """Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1, and where
+        the model does not fit that, 32. A free first dim is the batch, and stays 1.
         """
 
     def __init__(

@@ -236,8 +236,8 @@ export type CreateOptions = Message<"nnpa.network.v1.CreateOptions"> & {
   deviceGateClosed: boolean;
 
   /**
-   * Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1. A free
-   * first dim is the batch, and stays 1.
+   * Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1, and where
+   * the model does not fit that, 32. A free first dim is the batch, and stays 1.
    *
    * @generated from field: repeated nnpa.network.v1.InputShape shapes = 11;
    */

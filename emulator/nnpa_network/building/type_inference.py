@@ -146,7 +146,7 @@ def infer(
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
     present = [operand for operand in inputs if operand is not None and operand.name]
-    if not onnx.defs.has(node.op_type, opsets[domain], domain):
+    if not host.in_onnx(node.op_type, opsets[domain], domain):
         return [UNKNOWN] * len(node.output)
     if any(operand.dtype is None for operand in present):
         return [UNKNOWN] * len(node.output)

@@ -101,7 +101,7 @@ def shown_to_checker(proto: onnx.ModelProto) -> Generator[None]:
         node
         for node in all_nodes(proto)
         if node.domain == ""
-        and not onnx.defs.has(node.op_type, opset, "")
+        and not host.in_onnx(node.op_type, opset, "")
         and ("", node.op_type) in host.operators()
     ]
     added = bool(moved) and all(entry.domain != _CHECKED_AS for entry in proto.opset_import)

@@ -98,6 +98,14 @@ def fault_of_operator(domain: str, op_type: str) -> str:
     return ""
 
 
+def in_onnx(op_type: str, version: int, domain: str) -> bool:
+    """Return whether ONNX itself has an operator, of any name and version that a file may say."""
+    try:
+        return bool(onnx.defs.has(op_type, version, domain))
+    except TypeError:  # a version beyond 31 bits, or a name that is no UTF-8
+        return False
+
+
 def opset_for(op_type: str, domain: str, opset: int) -> int:
     """Return the opset in which the host runs a node of a model's `opset`.
 
@@ -105,7 +113,7 @@ def opset_for(op_type: str, domain: str, opset: int) -> int:
     """
     if domain not in ("", "ai.onnx") or opset <= newest_opset():
         return opset
-    if not onnx.defs.has(op_type, opset, ""):  # ONNX Runtime's own, which has one version
+    if not in_onnx(op_type, opset, ""):  # ONNX Runtime's own, which has one version
         return newest_opset()
     since = onnx.defs.get_schema(op_type, opset, "").since_version
     if since > newest_opset():

@@ -3,7 +3,8 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,21 @@ class _Pictures(quantization.CalibrationDataReader):  # type: ignore[misc]
         return next(self._rest, None)
 
 
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Leave out what the tools log about their own use."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
 def _rewritten(model: bytes, rewrite: Callable[[str, str], object]) -> bytes:
     """Return what a tool writes that reads and writes files."""
-    logging.getLogger().setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
         source.write_bytes(model)
         rewrite(str(source), str(target))

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.network import real_models as models
 from tests.network.hosting import load, normal, text_model
+from tests.network.small_models import dense
 
 
 def _model(graph: onnx.GraphProto, opset: int = 20, domain: str = "") -> bytes:
@@ -278,3 +279,19 @@ def test_wrong_feeds(feeds: dict[str, Any], reason: str) -> None:
     model = load(text_model("g (float[2,2] x) => (float[2,2] y) { y = Relu(x) }"))
     with pytest.raises(ModelRefused, match=reason):
         model.run(feeds)
+
+
+def test_damaged_files() -> None:
+    """A file with damaged bytes, in names, shapes, types or versions, is refused or runs."""
+    rng, refused = np.random.default_rng(8), 0
+    whole = dense().SerializeToString()
+    for _ in range(1500):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(damaged), 3):
+            damaged[place] = rng.integers(0, 256)
+        try:
+            model = load(bytes(damaged))
+            model.executor({p.name: tuple(abs(dim) for dim in p.shape) for p in model.inputs})
+        except ModelRefused:
+            refused += 1
+    assert refused > 500

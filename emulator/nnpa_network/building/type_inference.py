@@ -162,7 +162,11 @@ def infer(
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=imports
         )
-    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError) as error:
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.defs.SchemaError,
+        onnx.checker.ValidationError,
+    ) as error:
         raise ModelRefused(str(error).splitlines()[0][:200], node.name or node.op_type) from error
     return [type_of(inferred[name]) if name in inferred else UNKNOWN for name in node.output]
 

@@ -179,7 +179,7 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
     _check(proto)
     proto = _inlined(proto)
     graph = proto.graph
-    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    initializers = {tensor.name: _array(tensor) for tensor in graph.initializer}
     inputs = tuple(
         _input(info, index)
         for index, info in enumerate(info for info in graph.input if info.name not in initializers)
@@ -189,6 +189,14 @@ def import_onnx(model: bytes, guest: Guest, options: ImportOptions | None = None
         tensor.ClearField("raw_data")  # the arrays are held once
     name = graph.name or "network"
     return OnnxModel(name, inputs, outputs, options, guest, proto, initializers, opsets)
+
+
+def _array(tensor: onnx.TensorProto) -> Array:
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        text = f"tensor {tensor.name}: its elements are not those of shape {list(tensor.dims)}"
+        raise ModelRefused(text) from error
 
 
 def _parse(model: bytes) -> onnx.ModelProto:
@@ -275,7 +283,7 @@ def _input(info: onnx.ValueInfoProto, index: int) -> Port:
         raise ModelRefused(f"input {info.name} has no shape, not even a rank")
     dims = info.type.tensor_type.shape.dim
     symbols = tuple(
-        "" if size >= 0 else (dim.dim_param or f"?{index}.{axis}")
+        "" if size >= 0 else str(dim.dim_param or f"?{index}.{axis}")  # bytes if no UTF-8
         for axis, (size, dim) in enumerate(zip(shape, dims, strict=True))
     )
     return Port(info.name, dtype, shape, symbols)
@@ -285,7 +293,7 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the types that follow from those of its inputs."""
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+    except (onnx.shape_inference.InferenceError, RuntimeError, UnicodeError) as error:
         text = " ".join(str(error).split())[:300]
         raise ModelRefused(f"shapes contradict each other: {text}") from error
 

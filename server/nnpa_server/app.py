@@ -386,11 +386,11 @@ def serve(config: Config) -> int:
         process.tune_collector()
     else:
         gc.enable()
-    while signals.wait() == signal.SIGHUP:
+    while (reason := signals.wait()) == signal.SIGHUP:
         server.reload_tokens()
     ended.set()
     server.refuse_calls()
-    end_in_time(signals, config.drain_timeout, server.interceptor.reports.write)
+    end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.write)
     finished = server.drain()
     _log.info("ended, %s; %s", "all calls finished" if finished else "calls were cut off",
               server.interceptor.reports.summary())  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nnpa_server.rpc.signals import PARENT_ENDED
 
 from tests.server.process import PATIENCE, serving
 
@@ -18,6 +19,18 @@ signals = Signals(signal.SIGTERM, signal.SIGHUP)
 signal.raise_signal(signal.SIGHUP)
 signal.raise_signal(signal.SIGTERM)
 print(signals.wait(), signals.wait())
+"""
+
+DRAINING = """
+import signal, sys, time
+from nnpa_server.rpc.signals import Signals, end_in_time
+
+signals = Signals(signal.SIGTERM)
+end_in_time(signals, int(sys.argv[1]), 60, lambda: None)
+for number in range(3):
+    print(number, flush=True)
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(1)
 """
 
 
@@ -38,3 +51,13 @@ def test_signals_at_once(tmp_path: Path, number: signal.Signals) -> None:
             server.process.send_signal(number)
         assert server.wait() == 0
         assert server.log_text().count("draining, for") == 1
+
+
+@pytest.mark.parametrize(("reason", "lines"), [(signal.SIGTERM, "0\n"), (PARENT_ENDED, "0\n1\n")])
+def test_a_second_signal_ends_at_once(reason: int, lines: str) -> None:
+    """The second signal ends a server that drains; the parent's end before them is none."""
+    ended = subprocess.run(
+        [sys.executable, "-c", DRAINING, str(int(reason))],
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert ended.stdout == lines

@@ -82,18 +82,21 @@ def wait_for_quiet(last_busy: Callable[[], float], until: float) -> None:
         time.sleep(left)
 
 
-def end_in_time(signals: Signals, drain_timeout: float, last_words: Callable[[], object]) -> None:
-    """Have the process end at the next signal, or soon after `drain_timeout`, whatever still runs.
+def end_in_time(
+    signals: Signals, reason: int, drain_timeout: float, last_words: Callable[[], object]
+) -> None:
+    """Have the process end at a second signal, or soon after `drain_timeout`, whatever still runs.
 
-    The parent's end is no reason to hurry: parents close their end of a pipe when they have asked.
-    `last_words` writes what is not in the log yet. Should a thread keep the interpreter's lock so
-    long, C ends the process.
+    The parent's end is neither of them, also as the `reason` that `Signals.wait` returned: parents
+    ask, and close their end of a pipe, and both are seen in any order. `last_words` writes what is
+    not in the log yet. Should a thread keep the interpreter's lock so long, C ends the process.
     """
     until = time.monotonic() + drain_timeout + _OVERTIME
 
     def watch() -> None:
-        while signals.wait(max(1e-3, until - time.monotonic())) in (signal.SIGHUP, PARENT_ENDED):
-            pass
+        left = 2 if reason == PARENT_ENDED else 1
+        while left and (number := signals.wait(max(1e-3, until - time.monotonic()))):
+            left -= number not in (signal.SIGHUP, PARENT_ENDED)
         _log.warning("ended at once, calls were cut off")
         last_words()
         end_now()

@@ -177,8 +177,10 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
             is_flag = isinstance(parameter, click.Option)
             yield f"command {path} {name if is_flag else name.upper()}"
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
-            yield from _command(f"{path} {name}", child)
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if child := command.get_command(context, name):
+                yield from _command(f"{path} {name}", child)
 
 
 def _pytest_plugin() -> set[str]:

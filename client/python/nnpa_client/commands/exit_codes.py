@@ -15,6 +15,9 @@ EXIT_CODES = (
     "Exit codes: 0 ok, 1 a result is not as promised, 2 usage, 3 server unreachable, "
     "4 refused by the accelerator."
 )
+EXIT_CODES_WITH_TARGET = (
+    f"{EXIT_CODES} TARGET is host:port or unix:/path; without one, a private server is started."
+)
 # Reasons of a server that was reached and cannot host, or run, the model.
 _NOT_HOSTED = frozenset(("MODEL_INVALID", "NETWORK_FAILED", "NETWORK_NOT_READY"))
 _USAGE = frozenset(("FIELD_INVALID", "FIELD_UNSPECIFIED"))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_network.client_api.bhwc import IoTensor
-from nnpa_network.client_api.buffer_format import Buffer, same_format
+from nnpa_network.client_api.buffer_format import Buffer, Format, same_format
 from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 
 MAX_BATCHES = 0xFFFF  # n_batches has 16 bits
@@ -111,6 +111,9 @@ def _place(kind: ErrorType, path: str, tensor: IoTensor, buffer: Buffer) -> int 
 def _require_like(
     kind: ErrorType, path: str, tensor: IoTensor, buffer: Buffer, n_batches: int
 ) -> None:
+    if tensor.format == Format.NONE:
+        text = f"{path}: {tensor.port.name} is text, which has no format; infer takes it"
+        _refuse(kind, _CODE.INVALID_FORMAT, text)
     if not same_format(buffer.format, tensor.format):
         text = f"{path}.format is 0x{buffer.format:08X}, must be 0x{tensor.format:08X}"
         _refuse(kind, _CODE.INVALID_FORMAT, text)

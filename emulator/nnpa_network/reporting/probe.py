@@ -27,13 +27,16 @@ def _filled(value: float) -> Callable[[Port, tuple[int, ...]], Array]:
     def fill(port: Port, shape: tuple[int, ...]) -> Array:
         if port.dtype.kind == "f":
             return np.full(shape, min(value, float(np.finfo(port.dtype).max)), port.dtype)
-        return np.full(shape, int(value != 0), port.dtype)
+        number = int(value != 0)
+        return np.full(shape, number if port.dtype.kind != "O" else str(number), port.dtype)
 
     return fill
 
 
 def _masked(port: Port, shape: tuple[int, ...]) -> Array:
-    """Zeros for integers (no word, everything masked), the least number for floats."""
+    """Zeros for integers (no word, everything masked), empty texts, the least of floats."""
+    if port.dtype.kind == "O":
+        return np.full(shape, "", port.dtype)
     if port.dtype.kind == "f":
         return np.full(shape, np.finfo(port.dtype).min, port.dtype)
     return np.zeros(shape, port.dtype)

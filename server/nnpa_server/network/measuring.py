@@ -19,7 +19,7 @@ from nnpa_network.reporting.probe import EDGE_SIZES, probe
 from nnpa_server.errors import invalid
 from nnpa_server.network.compiling import option_facts
 from nnpa_server.network.memory import NetworkMemory
-from nnpa_server.network.messages import read_feeds
+from nnpa_server.network.messages import read_feeds, text_bytes
 from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.running import ReportJob
 
@@ -104,6 +104,7 @@ def _samples(
         most = max(len(request.samples), request.made_up)
         raise invalid("samples", most, f"at most {MAX_SAMPLES}")
     if request.samples:
+        memory.require(sum(text_bytes(sample.inputs) for sample in request.samples))
         return [
             _sample(sample, f"samples[{index}].inputs", plan)
             for index, sample in enumerate(request.samples)
@@ -135,7 +136,9 @@ def _list(names: Collection[str]) -> str:
 
 
 def _made_up(rng: np.random.Generator, port: Port, shape: tuple[int, ...]) -> Array:
-    """Return normal numbers for floats, 0 and 1 for integers and truths."""
+    """Return normal numbers for floats, 0 and 1 for integers and truths, empty texts."""
+    if port.dtype.kind == "O":
+        return np.full(shape, "", port.dtype)
     drawn = rng.integers(0, 2, shape) if port.dtype.kind in "iub" else rng.standard_normal(shape)
     array: Array = np.asarray(drawn).astype(port.dtype)
     return array

@@ -23,8 +23,10 @@ from nnpa_network.program import Array, DType, Node, Port, Program
 from nnpa_network.running.results import Violation
 
 from nnpa_server.errors import invalid, unspecified
+from nnpa_server.network.text_arrays import LENGTH_BYTES, TEXT, decode_text, encode_text
 
 MAX_VIOLATIONS = 1000
+_BYTES_OF_TEXT = 64  # a short text as Python has it, and where it is
 _MAX_DIMS = 64
 _DTYPES: Mapping[str, DType] = {
     name: np.dtype(name).newbyteorder("<")
@@ -32,7 +34,7 @@ _DTYPES: Mapping[str, DType] = {
         *("float16", "float32", "float64", "bool"),
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     )
-} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+} | {"bfloat16": np.dtype(ml_dtypes.bfloat16), TEXT.name: TEXT}
 
 
 def read_dtype(name: str, path: str) -> DType:
@@ -53,11 +55,21 @@ def read_array(message: pb.NamedArray | program_pb2.ConstantArray, path: str) ->
     """Return the array of a NamedArray or ConstantArray, as a view of the message's bytes."""
     dtype = read_dtype(message.dtype, f"{path}.dtype")
     shape = read_shape(message.shape, f"{path}.shape")
+    if dtype == TEXT:
+        return _read_text(message.data, shape, f"{path}.data")
     size, n_bytes = math.prod(shape) * dtype.itemsize, len(message.data)
     if size != n_bytes:
         raise invalid(f"{path}.data", f"{n_bytes} bytes", f"{size} bytes, those of {list(shape)}")
     array: Array = np.frombuffer(message.data, dtype).reshape(shape)
     return array
+
+
+def _read_text(data: bytes, shape: tuple[int, ...], path: str) -> Array:
+    try:
+        return decode_text(np.frombuffer(data, np.uint8), shape)
+    except ValueError as error:
+        limit = f"{math.prod(shape)} texts, before each its length in 4 bytes, in UTF-8"
+        raise invalid(path, f"{len(data)} bytes", limit) from error
 
 
 def named(name: str, array: Array) -> pb.NamedArray:
@@ -68,10 +80,21 @@ def named(name: str, array: Array) -> pb.NamedArray:
 
 
 def little_endian(array: Array) -> bytes:
-    """Return elements row-major, little-endian."""
+    """Return elements row-major, little-endian; texts with their lengths."""
+    if array.dtype == TEXT:
+        array = encode_text(array)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).tobytes()
+
+
+def text_bytes(arrays: Iterable[pb.NamedArray]) -> int:
+    """Return how many bytes the texts of arrays take at most once they are read."""
+    return sum(
+        len(array.data) // LENGTH_BYTES * _BYTES_OF_TEXT
+        for array in arrays
+        if array.dtype == TEXT.name
+    )
 
 
 def read_feeds(arrays: Iterable[pb.NamedArray], path: str) -> dict[str, Array]:

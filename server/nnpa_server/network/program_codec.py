@@ -5,8 +5,7 @@ The worker is not trusted: what comes from it is read as a program that a client
 elements of text are decoded from bytes with checked lengths.
 """
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -22,15 +21,14 @@ from nnpa_server.accelerator.execute import describe_ztensor
 from nnpa_server.accelerator.operands import read_structure
 from nnpa_server.network.messages import encode_port, read_dtype
 from nnpa_server.network.programs import encode_program, read_port, read_program
+from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
 
-_LENGTH = struct.Struct("<I")
-_TEXT = np.dtype(object)
 _MORE_TYPES: Mapping[str, DType] = {
     dtype.name: dtype
     for dtype in map(
         np.dtype,
         (
-            object, np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
+            np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
             ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
             ml_dtypes.int4, ml_dtypes.uint4,
         ),
@@ -82,7 +80,7 @@ def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
         else:
             entry.array.dtype = constant.dtype.name
             entry.array.shape.extend(constant.shape)
-            arrays.append(encode_text(constant) if constant.dtype == _TEXT else constant)
+            arrays.append(encode_text(constant) if constant.dtype == TEXT else constant)
     return message.SerializeToString(), tuple(arrays)
 
 
@@ -93,7 +91,7 @@ class Decoder:
         self.constants: MutableMapping[bytes, Ztensor] = dict(constants or {})
 
     def decode(self, data: bytes, arrays: Sequence[Array], guest: Guest) -> Program:
-        """Return a program for a guest; raise `NotProgram`, `ModelRefused`, CallRefused."""
+        """Return a program for a guest; raise ValueError, `ModelRefused`, CallRefused."""
         message = _parse(data)
         numbers = sorted(message.constants)
         if len(arrays) != 1 + len(numbers):
@@ -108,7 +106,7 @@ class Decoder:
     def _constant(self, message: pb.Constant, array: Array, guest: Guest) -> Array | Ztensor:
         if message.WhichOneof("constant") == "ztensor":
             return self._sticks(message, array, guest)
-        if message.array.dtype == _TEXT.name:
+        if message.array.dtype == TEXT.name:
             return decode_text(array, tuple(message.array.shape))
         return array
 
@@ -160,48 +158,18 @@ def _with_scales(program: Program, scales: Array) -> Program:
     return replace(program, tensors=tensors)
 
 
-def encode_text(array: Array) -> Array:
-    """Return an array of text as bytes: a length before each."""
-    parts = [str(text).encode() for text in array.reshape(-1).tolist()]
-    data = b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-    return np.frombuffer(data, np.uint8)
-
-
-def decode_text(data: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of text; raise `NotProgram` for bytes that are none of this shape."""
-    try:
-        texts = list(_texts(data.tobytes()))
-        array = np.empty(len(texts), _TEXT)
-        array[:] = texts
-        return array.reshape(shape)
-    except (struct.error, ValueError) as error:
-        raise NotProgram(f"{data.nbytes} bytes are no texts of shape {shape}") from error
-
-
 def pack(arrays: Iterable[Array]) -> tuple[tuple[Array, ...], dict[str, list[int]]]:
     """Return arrays as they travel, and the shapes of those of text by their places."""
     dense = tuple(arrays)
     shapes = {
-        str(place): list(array.shape) for place, array in enumerate(dense) if array.dtype == _TEXT
+        str(place): list(array.shape) for place, array in enumerate(dense) if array.dtype == TEXT
     }
-    return tuple(encode_text(array) if array.dtype == _TEXT else array for array in dense), shapes
+    return tuple(encode_text(array) if array.dtype == TEXT else array for array in dense), shapes
 
 
 def unpack(arrays: Sequence[Array], shapes: Mapping[str, Sequence[int]]) -> tuple[Array, ...]:
-    """Return arrays that `pack` made ready; raise `NotProgram`, TypeError."""
+    """Return arrays that `pack` made ready; raise ValueError, TypeError."""
     return tuple(
         decode_text(array, tuple(shapes[str(place)])) if str(place) in shapes else array
         for place, array in enumerate(arrays)
     )
-
-
-def _texts(data: bytes) -> Iterator[str]:
-    position = 0
-    while position < len(data):
-        (length,) = _LENGTH.unpack_from(data, position)
-        position += _LENGTH.size
-        part = data[position : position + length]
-        if len(part) != length:
-            raise ValueError("a text that ends early")
-        yield part.decode()
-        position += length

@@ -45,12 +45,14 @@ from nnpa_server.network.messages import (
     read_options,
     read_params,
     read_shapes,
+    text_bytes,
 )
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.programs import encode_program, refused_model
 from nnpa_server.network.refusals import not_ready, refusing
 from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.sources import Sources
+from nnpa_server.network.text_arrays import TEXT, encode_text
 from nnpa_server.network.uploads import receive_header
 from nnpa_server.open_inference.loading import Loader
 from nnpa_server.open_inference.reading import output_bytes
@@ -165,6 +167,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.find(request.network)
             if not network.ready:
                 raise not_ready(request.network, "init was not called, or failed")
+            hosted.memory.require(text_bytes(request.inputs))
             feeds = read_feeds(request.inputs, "inputs")
             with hosted.memory.running(context), refusing():
                 shapes = {name: array.shape for name, array in feeds.items()}
@@ -368,4 +371,7 @@ def _encode_result(result: Result, program: Program) -> pb.InferNetworkResponse:
 
 
 def _bytes_of(result: Result) -> int:
-    return sum(array.nbytes for array in result.outputs.values())
+    return sum(
+        encode_text(array).nbytes if array.dtype == TEXT else array.nbytes
+        for array in result.outputs.values()
+    )

@@ -31,6 +31,8 @@ from nnpa_client.network.buffers import (
 )
 from nnpa_client.network.calls import DEFAULT, Handle, Model, Options, Source
 
+_TEXT = np.dtype(object)
+
 
 class LoadOptions(Source, total=False):
     """The keywords of `load`."""
@@ -96,8 +98,8 @@ class Network:
         """Return the output's array, or a tuple of the outputs in the model's order.
 
         Arrays are positional, in the order of the inputs, or by name. Lists and numbers become
-        arrays of the input's type; an array of another type is a TypeError. The first range
-        violation is a `ZdnnWarning`.
+        arrays of the input's type; an array of another type is a TypeError. Text is `str`, in
+        arrays of objects. The first range violation is a `ZdnnWarning`.
         """
         result = self.infer(*arrays, **named)
         for violation in result.violations[:1]:
@@ -234,7 +236,9 @@ def load(
 
 
 def array_of(message: pb.NamedArray) -> Array:
-    """Return a message's array."""
+    """Return a message's array; one of texts has `str` objects."""
+    if message.dtype == _TEXT.name:
+        return _texts(message.data).reshape(list(message.shape))
     if message.dtype == "bfloat16":
         import ml_dtypes
 
@@ -245,6 +249,27 @@ def array_of(message: pb.NamedArray) -> Array:
     return array
 
 
+def _texts(data: bytes) -> Array:
+    """Return texts, before each of which its length stands in 4 bytes."""
+    texts, position = list[str](), 0
+    while position < len(data):
+        begin = position + 4
+        position = begin + int.from_bytes(data[position:begin], "little")
+        texts.append(data[begin:position].decode())
+    array = np.empty(len(texts), _TEXT)
+    array[:] = texts
+    return array
+
+
+def _text_bytes(array: Array) -> bytes:
+    """Return texts with their lengths before them; TypeError for what is none."""
+    texts = array.reshape(-1).tolist()
+    if strange := [element for element in texts if not isinstance(element, str)]:
+        raise TypeError(f"an element of text is {type(strange[0]).__name__}, expected str")
+    parts = [text.encode() for text in texts]
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
 def _port(message: program_pb2.Port) -> Port:
     return Port(message.name, message.dtype, tuple(message.shape))
 
@@ -252,12 +277,15 @@ def _port(message: program_pb2.Port) -> Port:
 def _named(name: str, value: npt.ArrayLike, dtype: str | None) -> pb.NamedArray:
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
+        if array.dtype.kind in "UT":
+            array = array.astype(_TEXT)
         if dtype is not None and array.dtype.name != dtype:
             raise TypeError(f"input {name}: {array.dtype.name} array, expected {dtype}")
     else:
         array = np.asarray(value, None if dtype in (None, "bfloat16") else dtype)
-    dense = np.ascontiguousarray(array)
-    little = dense.astype(dense.dtype.newbyteorder("<"), copy=False)
-    return pb.NamedArray(
-        name=name, dtype=array.dtype.name, shape=array.shape, data=little.tobytes()
-    )
+    if array.dtype == _TEXT:
+        data = _text_bytes(array)
+    else:
+        dense = np.ascontiguousarray(array)
+        data = dense.astype(dense.dtype.newbyteorder("<"), copy=False).tobytes()
+    return pb.NamedArray(name=name, dtype=array.dtype.name, shape=array.shape, data=data)

@@ -1373,11 +1373,11 @@ type NamedArray struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of an input or output.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// NumPy's name of the type: "float32", "int64", "bool", ...
+	// NumPy's name of the type: "float32", "int64", "bool", ...; "object" is text.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	// Elements per dimension, outermost first.
 	Shape []int64 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// The elements, row-major, little-endian.
+	// The elements, row-major, little-endian; before each text its length, 4 bytes, then its UTF-8.
 	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -182,7 +182,7 @@ type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// NumPy's name of its type: "float32", "int64", "bool", ...
+	// NumPy's name of its type: "float32", "int64", "bool", ...; "object" is text.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	// Elements per dimension, outermost first; -1: free until run.
 	Shape []int64 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`

@@ -741,9 +741,9 @@ class NamedArray(_message.Message):
     name: _builtins.str
     """The name of an input or output."""
     dtype: _builtins.str
-    """NumPy's name of the type: "float32", "int64", "bool", ..."""
+    """NumPy's name of the type: "float32", "int64", "bool", ...; "object" is text."""
     data: _builtins.bytes
-    """The elements, row-major, little-endian."""
+    """The elements, row-major, little-endian; before each text its length, 4 bytes, then its UTF-8."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Elements per dimension, outermost first."""

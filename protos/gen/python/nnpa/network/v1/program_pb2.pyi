@@ -213,7 +213,7 @@ class Port(_message.Message):
     name: _builtins.str
     """Its name."""
     dtype: _builtins.str
-    """NumPy's name of its type: "float32", "int64", "bool", ..."""
+    """NumPy's name of its type: "float32", "int64", "bool", ...; "object" is text."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Elements per dimension, outermost first; -1: free until run."""

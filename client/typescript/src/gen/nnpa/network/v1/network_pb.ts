@@ -635,7 +635,7 @@ export type NamedArray = Message<"nnpa.network.v1.NamedArray"> & {
   name: string;
 
   /**
-   * NumPy's name of the type: "float32", "int64", "bool", ...
+   * NumPy's name of the type: "float32", "int64", "bool", ...; "object" is text.
    *
    * @generated from field: string dtype = 2;
    */
@@ -649,7 +649,7 @@ export type NamedArray = Message<"nnpa.network.v1.NamedArray"> & {
   shape: bigint[];
 
   /**
-   * The elements, row-major, little-endian.
+   * The elements, row-major, little-endian; before each text its length, 4 bytes, then its UTF-8.
    *
    * @generated from field: bytes data = 4;
    */

@@ -138,7 +138,7 @@ export type Port = Message<"nnpa.network.v1.Port"> & {
   name: string;
 
   /**
-   * NumPy's name of its type: "float32", "int64", "bool", ...
+   * NumPy's name of its type: "float32", "int64", "bool", ...; "object" is text.
    *
    * @generated from field: string dtype = 2;
    */

@@ -33,7 +33,7 @@ _PARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node case: the model with parameters frozen, and data sets of inputs and outputs."""
+    """One node case: its model, and data sets of inputs and outputs."""
 
     name: str
     model: bytes
@@ -42,9 +42,15 @@ class Case:
 
 @lru_cache(maxsize=1)
 def cases() -> dict[str, Case]:
-    """Return the cases whose model has a mapped operator, by name, one data set after the other."""
+    """Return the cases whose model has a mapped operator, by name, with parameters frozen."""
     mapped = [case for case in _collected() if _operators(case.model) & set(OPERATORS)]
     return {case.name: _case(case) for case in mapped}
+
+
+@lru_cache(maxsize=1)
+def unfrozen_cases() -> dict[str, Case]:
+    """Return the same cases as ONNX has them: parameters are inputs."""
+    return {case.name: _unfrozen(case) for case in _collected() if case.name in cases()}
 
 
 def cases_by_operator() -> dict[str, list[Case]]:
@@ -69,18 +75,23 @@ def _operators(model: Any) -> set[str]:
     return {node.op_type for node in model.graph.node}
 
 
-def _case(case: Any) -> Case:
-    """Turn parameters of a single-node model into initializers."""
-    model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    names = [info.name for info in model.graph.input]
-    data = [
+def _unfrozen(case: Any) -> Case:
+    names = [info.name for info in case.model.graph.input]
+    data = tuple(
         (dict(zip(names, inputs, strict=True)), tuple(outputs))
         for inputs, outputs in case.data_sets
-    ]
+    )
+    return Case(case.name, case.model.SerializeToString(), data)
+
+
+def _case(case: Any) -> Case:
+    """Turn parameters of a single-node model into initializers."""
+    unfrozen = _unfrozen(case)
+    model, data = onnx.ModelProto.FromString(unfrozen.model), unfrozen.data
     for name in _parameters(model):
         if all(np.array_equal(sample[0][name], data[0][0][name]) for sample in data):
             _freeze(model, name, [sample[0] for sample in data])
-    return Case(case.name, model.SerializeToString(), tuple(data))
+    return Case(unfrozen.name, model.SerializeToString(), data)
 
 
 def _parameters(model: onnx.ModelProto) -> list[str]:

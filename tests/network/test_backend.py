@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public ONNX backend suite, node by node, on the emulated accelerator."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from nnpa_client import Session, connect
-from nnpa_client.network import Options
+from nnpa_client import NnpaError, Session, connect
+from nnpa_client.network import Network, Options
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.lowering.placement import ACCELERATOR
 from nnpa_network.operators import OPERATORS
 
-from tests.network.backend_cases import Case, cases, claimed, compare, listed
+from tests.network.backend_cases import (
+    Case,
+    cases,
+    claimed,
+    compare,
+    listed,
+    unfrozen_cases,
+)
+from tests.network.hosting import reference
 
 # What onnx-mlir claims for NNPA, both levels. Source: its NNPA backend test list.
 ONNX_MLIR = [
@@ -167,3 +176,37 @@ def test_every_other_case_passes() -> None:
         f"claimed {len(claimed())}, others {len(cases()) - len(claimed())}, listed {len(reasons)}"
     )
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.heavy
+def test_a_server_runs_what_onnx_runtime_runs(session: Session) -> None:
+    """All cases that ONNX Runtime passes pass on a server, unfrozen, but for those listed."""
+    reasons, wrong, ran = listed(), list[str](), 0
+    for case in unfrozen_cases().values():
+        if case.name in reasons or not _passes(case, partial(reference, case.model)):
+            continue
+        ran += 1
+        try:
+            with session.load(case.model) as network:
+                passed = _passes(case, partial(_infer, network))
+        except NnpaError as error:
+            passed = False
+            print(case.name, error)
+        wrong += [] if passed else [case.name]
+    print(f"{ran} cases ran on a server")
+    assert ran > 600
+    assert not wrong, "\n".join(wrong)
+
+
+def _infer(network: Network, feeds: dict[str, Any]) -> Iterable[Any]:
+    return network.infer(**feeds).outputs.values()
+
+
+def _passes(case: Case, run: Callable[[dict[str, Any]], Iterable[Any]]) -> bool:
+    try:
+        for feeds, outputs in case.data:
+            arrays = {name: np.asarray(array) for name, array in feeds.items()}
+            compare(list(run(arrays)), outputs)
+    except Exception:  # of any kind, as ONNX Runtime raises what it likes
+        return False
+    return True

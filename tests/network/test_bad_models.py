@@ -201,10 +201,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "input x has no shape, not even a rank: add its type and shape",
     ),
-    "a size that only the data tells": (
-        lambda: text_model("g (int64[2] n, float[1,1] x) => (float[M,N] y) { y = Expand(x, n) }"),
-        "the size of y is known only at run time",
-    ),
     "a loop without end": (
         lambda: text_model(
             "g (bool c, float[2] x) => (float[2] y) {"

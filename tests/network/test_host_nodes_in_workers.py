@@ -33,7 +33,7 @@ from nnpa_server.sandbox import confinement
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.network import real_models, small_models
 from tests.network.service_client import Client
@@ -130,13 +130,23 @@ def endless(trips: int = 10_000) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def sized() -> Program:
-    """Return a compiled program whose ConstantOfShape has a size that only a run tells."""
+def _sized_nodes() -> tuple[NodeProto, NodeProto]:
     node = helper.make_node("ConstantOfShape", ["n"], ["ones"])
     node.attribute.append(
         helper.make_attribute("value", helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0]))
     )
-    total = helper.make_node("ReduceSum", ["ones"], ["y"], keepdims=0)
+    return node, helper.make_node("ReduceSum", ["ones"], ["y"], keepdims=0)
+
+
+def sized_model() -> ModelProto:
+    """Return a model whose ConstantOfShape has a size that only a run tells."""
+    ends = [("n", np.int64, (1,))], [("y", np.float32, ())]
+    return small_models.model(_sized_nodes(), *ends)
+
+
+def sized() -> Program:
+    """Return the same as a compiled program."""
+    node, total = _sized_nodes()
     int64 = np.dtype(np.int64)
     steps = (
         HostStep(-1, node.SerializeToString(), (1,), (2,), 17),
@@ -322,13 +332,24 @@ def test_a_growing_loop_is_felt_by_nobody(server: Running) -> None:
     client.close()
 
 
-def test_a_size_of_a_run_is_felt_by_nobody(server: Running) -> None:
-    """A compiled program that makes as much as its input says: little runs, much fails."""
-    client, before = Client(server.channel), resident()
+def _upload_program(client: Client) -> str:
     data = encode_program(sized()).SerializeToString()
     created = client.stub.CreateNetwork(client.upload(data, program_bytes=len(data)))
-    handle = created.network.name
-    assert client.init(handle)
+    assert client.init(created.network.name)
+    return created.network.name
+
+
+def _upload_model(client: Client) -> str:
+    return client.ready(sized_model())
+
+
+@pytest.mark.parametrize("create", [_upload_program, _upload_model])
+def test_a_size_of_a_run_is_felt_by_nobody(
+    server: Running, create: Callable[[Client], str]
+) -> None:
+    """What makes as much as its input says, model or compiled program: little runs, much fails."""
+    client, before = Client(server.channel), resident()
+    handle = create(client)
     (output,) = client.infer(handle, n=numbers(1000)).outputs
     assert np.frombuffer(output.data, np.float32).tolist() == [1000]
     failed = refused(grpc.StatusCode.ABORTED, "NETWORK_FAILED")

@@ -29,10 +29,6 @@ from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Por
 from nnpa_network.running import host
 from nnpa_network.running.loading import fault_of_trips
 
-# What reads numbers at run time to decide how much to make: no limit can hold it beforehand.
-_AMPLIFIERS = frozenset(
-    ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
-)
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
      "RandomUniformLike")
@@ -305,16 +301,13 @@ class Lowering:
         return True
 
     def _require_bounded(self, node: OnnxNode) -> None:
-        """Refuse a node whose outputs are too large, or of unbounded size."""
+        """Refuse a node whose outputs are too large, or that may not end."""
         most = self.settings.max_bytes
         for value in node.outputs:
             if value is None:
                 continue
             if value.nbytes > most:
                 text = f"{value.name} takes {value.nbytes} bytes, at most {most}"
-                raise ModelRefused(text, node.title)
-            if node.op_type in _AMPLIFIERS and not value.known:
-                text = f"the size of {value.name} is known only at run time, no limit can hold it"
                 raise ModelRefused(text, node.title)
         if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
             raise ModelRefused(fault, node.title)

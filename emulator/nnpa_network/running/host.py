@@ -150,24 +150,28 @@ def prepare(
     serialised: bytes,
     opset: int,
     dtypes: tuple[DType | None, ...],
-    shapes: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> Kernel:
     """Compile a serialised NodeProto for the element types of its inputs, None where left out.
 
-    Inputs are those of the node, then what its subgraphs capture; `shapes`, with -1 for free dims
-    and None for no rank, are for nodes with subgraphs, some of which need them. Compiled kernels of
-    small nodes are cached. Raise `HostError`.
+    Inputs are those of the node, then what its subgraphs capture. Compiled kernels of small nodes
+    are cached. Raise `HostError`.
     """
-    compiled = _compile if len(serialised) > _KEPT_BYTES else _kept
-    return compiled(serialised, opset, dtypes, shapes)
+    compiled = compile_node if len(serialised) > _KEPT_BYTES else _kept
+    return compiled(serialised, opset, dtypes)
 
 
-def _compile(
+def compile_node(
     serialised: bytes,
     opset: int,
     dtypes: tuple[DType | None, ...],
-    shapes: tuple[tuple[int, ...] | None, ...] | None,
+    shapes: Sequence[tuple[int, ...] | None] = (),
+    constants: Sequence[Array | None] = (),
 ) -> Kernel:
+    """Compile a node as `prepare` does, with what a node with subgraphs may need.
+
+    `shapes` of the inputs have -1 for free dims and None for no rank; `constants` are inputs whose
+    values never change.
+    """
     node = onnx.NodeProto.FromString(serialised)
     if fault := fault_in(node) or _fault_of_operators(node):
         raise HostError(fault)
@@ -178,20 +182,22 @@ def _compile(
     types = {
         name: dtype for name, dtype in zip(names, dtypes, strict=True) if name and dtype is not None
     }
-    ranked = {
-        name: shape for name, shape in zip(names, shapes or (), strict=False) if shape is not None
+    ranked = {name: shape for name, shape in zip(names, shapes, strict=False) if shape is not None}
+    fixed = {
+        name: array for name, array in zip(names, constants, strict=False) if array is not None
     }
-    session = node_session(node, opset, types, ranked)
+    session = node_session(node, opset, types, ranked, fixed)
     outputs = [name for name in node.output if name]
     present = [name for name, dtype in zip(names, dtypes, strict=True) if dtype is not None]
 
     def kernel(arrays: Sequence[Array]) -> list[Array]:
-        return results(session, outputs, dict(zip(present, arrays, strict=True)))
+        feeds = dict(zip(present, arrays, strict=True))
+        return results(session, outputs, {name: feeds[name] for name in feeds if name not in fixed})
 
     return kernel
 
 
-_kept = lru_cache(maxsize=_KERNELS)(_compile)
+_kept = lru_cache(maxsize=_KERNELS)(compile_node)
 
 
 def results(

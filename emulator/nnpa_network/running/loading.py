@@ -20,6 +20,7 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
+from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
 _ANY_RANK = (-1,)  # how a program declares an array of which not even the rank is known
 
@@ -64,7 +65,11 @@ class LoadedProgram:
         dtypes, refused = self.dtypes(step.inputs), ""
         for shapes in self._shapes(node, step):
             try:
-                kernel = host.prepare(step.onnx, step.opset, dtypes, shapes)
+                if shapes is None:
+                    kernel = host.prepare(step.onnx, step.opset, dtypes)
+                else:
+                    small = self._small_constants(step)
+                    kernel = host.compile_node(step.onnx, step.opset, dtypes, shapes, small)
             except host.HostError as error:
                 refused = refused or str(error)
             else:
@@ -74,7 +79,7 @@ class LoadedProgram:
     def _shapes(
         self, node: onnx.NodeProto, step: HostStep
     ) -> Iterator[tuple[tuple[int, ...] | None, ...] | None]:
-        """Yield the shapes of the inputs for a node with subgraphs, then less of them.
+        """Yield the shapes of the inputs for a node with subgraphs, then less of them; None: no more.
 
         Branches that are not taken, and ranks that only a run tells, may contradict the shapes.
         """
@@ -87,6 +92,14 @@ class LoadedProgram:
         yield tuple(shapes)
         yield tuple(None if shape == _ANY_RANK else (-1,) * len(shape) for shape in shapes)
         yield None
+
+    def _small_constants(self, step: HostStep) -> list[Array | None]:
+        """Return the inputs that may decide over shapes, None for all others."""
+        constants = (self.arrays.get(number) for number in step.inputs)
+        return [
+            array if array is not None and array.nbytes <= MAX_CONSTANT_BYTES else None
+            for array in constants
+        ]
 
     def _require_few_trips(self, step: HostStep) -> None:
         """Refuse a Loop that may not end; a program from elsewhere was not checked for that."""

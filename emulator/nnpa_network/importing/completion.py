@@ -46,8 +46,8 @@ def _order(nodes: Iterable[onnx.NodeProto]) -> list[int]:
     ]
     readers: dict[int, list[int]] = {}
     for at, makers in enumerate(awaited):
-        for made in makers:
-            readers.setdefault(made, []).append(at)
+        for source in makers:
+            readers.setdefault(source, []).append(at)
     ready = [at for at, makers in enumerate(awaited) if not makers]
     order: list[int] = []
     while ready:
@@ -124,11 +124,11 @@ def complete_outputs(proto: onnx.ModelProto) -> None:
     if not lacking:
         return
     try:
-        told = output_types(proto)
+        types = output_types(proto)
     except host.HostError:
         return  # what is wrong with the model, its nodes tell
     for info in lacking:
-        dtype, dims = told.get(info.name, (None, None))
+        dtype, dims = types.get(info.name, (None, None))
         if dtype is not None:
             kind = helper.np_dtype_to_tensor_dtype(dtype)
             info.CopyFrom(

@@ -63,23 +63,23 @@ def node_types(
         {operand.name: operand.shape for operand in operands if operand.shape is not None},
         constants,
     )
-    told = {
+    types = {
         argument.name: (_dtype(argument.type), _shape(argument.shape))
         for argument in session.get_outputs()
     }
-    if all(shape is not None and -1 not in shape for _, shape in told.values()):
-        return told
+    if all(shape is not None and -1 not in shape for _, shape in types.values()):
+        return types
     follows = node.domain == "ai.onnx.ml" or not host.infers_shapes(node.domain, node.op_type)
     try:
         feeds = {
             operand.name: operand.sample for operand in operands if operand.name not in constants
         }
-        results = host.results(session, list(told), feeds)
+        results = host.results(session, list(types), feeds)
     except (host.HostError, ValueError):
-        return told
+        return types
     return {
         name: (dtype, result.shape if follows or (shape is None and not result.shape) else shape)
-        for (name, (dtype, shape)), result in zip(told.items(), results, strict=True)
+        for (name, (dtype, shape)), result in zip(types.items(), results, strict=True)
     }
 
 
@@ -88,18 +88,18 @@ def output_types(model: onnx.ModelProto) -> Mapping[str, tuple[DType | None, Dim
     light = onnx.ModelProto()
     light.CopyFrom(model)
     del light.graph.initializer[:]
-    given = {info.name for info in light.graph.input}
+    inputs = {info.name for info in light.graph.input}
     for tensor in model.graph.initializer:
         if tensor.ByteSize() <= MAX_CONSTANT_BYTES:
             light.graph.initializer.append(tensor)
-        elif tensor.name not in given:
+        elif tensor.name not in inputs:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             light.graph.input.append(info)
-    told: dict[str, tuple[DType | None, Dims | None]] = {}
+    types: dict[str, tuple[DType | None, Dims | None]] = {}
     for argument in host.load(light).get_outputs():
         dims = tuple(dim if isinstance(dim, int | str) else "" for dim in argument.shape)
-        told[argument.name] = _dtype(argument.type), dims or None
-    return told
+        types[argument.name] = _dtype(argument.type), dims or None
+    return types
 
 
 def _shape(dims: Sequence[int | str | None]) -> Shape | None:

@@ -23,31 +23,33 @@ def fix_dims(config: pb.ModelConfig, ports: "Sequence[Port]") -> "tuple[Port, ..
 
     A size of a named dim counts in every input that has the name.
     """
-    given = _given(config, ports)
+    configured = _configured_dims(config, ports)
     sizes: dict[str, int] = {}
     for port in ports:
-        for size, symbol in zip(given.get(port.name, ()), port.symbols, strict=False):
+        for size, symbol in zip(configured.get(port.name, ()), port.symbols, strict=False):
             if symbol and size > 0 and sizes.setdefault(symbol, size) != size:
                 limit = f"{sizes[symbol]}, as in another input"
                 raise invalid(f"config.input {port.name}: dim {symbol}", size, limit)
     return tuple(_fixed(port, sizes) for port in ports)
 
 
-def _given(config: pb.ModelConfig, ports: "Sequence[Port]") -> Mapping[str, tuple[int, ...]]:
+def _configured_dims(
+    config: pb.ModelConfig, ports: "Sequence[Port]"
+) -> Mapping[str, tuple[int, ...]]:
     """Return the dims of inputs that a configuration names; -1 says nothing of a dim."""
-    named, given = {port.name: port for port in ports}, dict[str, tuple[int, ...]]()
+    named, configured = {port.name: port for port in ports}, dict[str, tuple[int, ...]]()
     for index, entry in enumerate(config.input):
         path = f"config.input[{index}]"
-        if entry.name not in named or entry.name in given:
+        if entry.name not in named or entry.name in configured:
             allowed = f"one of {', '.join(named) or 'none'}, once"
             raise invalid(f"{path}.name", repr(entry.name[:64]), allowed)
-        given[entry.name] = ()
+        configured[entry.name] = ()
         if entry.dims:
             batch = (-1,) if config.max_batch_size > 0 else ()
             dims = (*batch, *entry.dims)
             _require_fit(f"{path}.dims", dims, named[entry.name].shape)
-            given[entry.name] = dims
-    return given
+            configured[entry.name] = dims
+    return configured
 
 
 def _require_fit(path: str, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:

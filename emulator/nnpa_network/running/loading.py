@@ -79,7 +79,7 @@ class LoadedProgram:
     def _shapes(
         self, node: onnx.NodeProto, step: HostStep
     ) -> Iterator[tuple[tuple[int, ...] | None, ...] | None]:
-        """Yield the shapes of the inputs for a node with subgraphs, then less of them; None: no more.
+        """Yield shapes of the inputs for a node with subgraphs, then less of them, at last None.
 
         Branches that are not taken, and ranks that only a run tells, may contradict the shapes.
         """

@@ -8,6 +8,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -87,6 +88,9 @@ def _show_fuzz(console: Console, progress: fuzz.Progress, lacking: Sequence[str]
 
 
 def _soak(arguments: argparse.Namespace, console: Console) -> int:
+    if arguments.png is not None and find_spec("matplotlib") is None:
+        console.print("--png needs matplotlib: pip install matplotlib")
+        return 2
     progress = soak.soak(arguments.server, arguments.minutes, arguments.clients, arguments.state)
     if arguments.json is not None:
         state.save(arguments.json, progress.to_json())

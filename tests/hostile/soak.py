@@ -65,10 +65,10 @@ class Soak:
 
     @classmethod
     def load(cls, path: Path | None) -> "Soak":
-        """Return what a file of state has, and begin another run."""
+        """Return what a file of state has."""
         kept = state.load(path)
         runs = [[Sample(**sample) for sample in run] for run in kept.get("runs", ())]
-        return cls([*runs, []], kept.get("failures", []))
+        return cls(runs, kept.get("failures", []))
 
     @property
     def seconds(self) -> float:
@@ -163,6 +163,9 @@ def soak(executable: Path, minutes: float, clients: int, state_file: Path | None
     """Load a server until all runs together took so many minutes; return what was seen."""
     progress = Soak.load(state_file)
     before = progress.seconds
+    if before >= 60 * minutes:
+        return progress
+    progress.runs.append([])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-soak-")))
         server = stack.enter_context(Server(executable, folder, *FLAGS))

@@ -23,7 +23,7 @@ from nnpa_emulator.dlfloat import NINF
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import convert, matmul, products
 from nnpa_emulator.machine import Guest
-from nnpa_emulator.scratch import aligned, lasting, scratch
+from nnpa_emulator.scratch import aligned, borrow, give_back, scratch
 from nnpa_emulator.ztensor import (
     CELLS_PER_STICK,
     PAGE,
@@ -243,8 +243,11 @@ def _panels(input_b: Ztensor, turned: bool) -> Array:
     def widen(kept: bool) -> tuple[Array, bool]:
         if not kept:
             return NOTHING, False
-        panels, work = aligned((size,)), lasting("product", products.WORK)
-        products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
+        panels, work = aligned((size,)), borrow(products.WORK)
+        try:
+            products.all_panels(input_b.sticks, panels, stacks, rows, columns, turned, work)
+        finally:
+            give_back(work)
         return panels, False
 
     return operands.dense(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
@@ -261,14 +264,18 @@ def _multiply_in_order(
     inner = desc_a.dim2 if turned[0] else desc_a.dim1
     shape = (desc_a.dim4, *stacks, desc.dim2, inner, desc.dim1)
     relations = 0 if op_type == ADDITION else RELATIONS[op_type]
-    work, target, share = lasting("product", products.WORK), output.sticks, np.may_share_memory
+    target, share = output.sticks, np.may_share_memory
     shared = share(target, a) or share(target, b) or share(target, c)
     results = np.empty_like(target) if shared else target
     buffers = a, b, _panels(input_b, turned[1]), c, results
     largest = 0
-    for part, size in _parts(buffers, shape, turned):
-        go_on()
-        largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
+    work = borrow(products.WORK)
+    try:
+        for part, size in _parts(buffers, shape, turned):
+            go_on()
+            largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
+    finally:
+        give_back(work)
     if shared:
         target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
     return bool(largest == NINF)

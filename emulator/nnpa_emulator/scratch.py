@@ -2,7 +2,8 @@
 """Blocks of memory that calls use one after the other, so that their pages are there already.
 
 Every thread has its own, one for each role. A call may use a role for one block at a time, and
-nothing of it may outlive the call. Each role keeps at most `MAX_BYTES` bytes per thread.
+nothing of it may outlive the call. Each role keeps at most `MAX_BYTES` bytes per thread; what is
+larger than most, and as large in every call, is borrowed.
 """
 
 import math
@@ -25,10 +26,11 @@ class _Blocks(threading.local):
 
     def __init__(self) -> None:
         self.by_role: dict[str, npt.NDArray[np.uint8]] = {}
-        self.lasting: dict[str, npt.NDArray[np.float32]] = {}
 
 
 _blocks = _Blocks()
+_free: list[npt.NDArray[np.float32]] = []
+"""Blocks that `borrow` lends and nobody has."""
 
 
 def aligned(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -57,9 +59,18 @@ def scratch(
     return block[:size].view(kind).reshape(shape)
 
 
-def lasting(role: str, count: int) -> npt.NDArray[np.float32]:
-    """Return `count` FP32 elements of arbitrary contents on a cache line, as many in every call."""
-    block = _blocks.lasting.get(role)
-    if block is None:
-        block = _blocks.lasting[role] = aligned((count,))
-    return block
+def borrow(count: int) -> npt.NDArray[np.float32]:
+    """Lend FP32 elements of arbitrary contents on a cache line, until `give_back`.
+
+    `count` is the same in all calls. What came back last is lent first, so that there are as many
+    blocks as calls at once, not as threads.
+    """
+    try:
+        return _free.pop()
+    except IndexError:  # all are lent
+        return aligned((count,))
+
+
+def give_back(block: npt.NDArray[np.float32]) -> None:
+    """Take back what was borrowed."""
+    _free.append(block)

@@ -108,8 +108,9 @@ class Node:
 
     `device` is "accelerator", "host", or "folded" (computed at import, or nothing left to do);
     `functions` are the zDNN functions that stand for it, without prefix; `reason` says why it is
-    not on the accelerator. `macc` are multiply-accumulates, `weights` the bytes of its constants
-    as the model stores them, `output_shapes` parallel to `outputs`.
+    not on the accelerator, or what is special about it there. `macc` are multiply-accumulates,
+    `weights` the bytes of its constants as the model stores them, `output_shapes` parallel to
+    `outputs`.
     """
 
     index: int
@@ -141,8 +142,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs: see the module. `machine` is what it is for.
+    """What runs: see the module. `machine` is what it is for, `placement` what it was made by.
 
+    `placement` is one of PLACEMENTS, "" for a program of another compiler.
     `places` is the side table of names: where a value of the model is, in turn, while it lives.
     """
 
@@ -158,6 +160,7 @@ class Program:
     steps: tuple[Step, ...]
     nodes: tuple[Node, ...] = ()
     places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict[str, tuple[Place, ...]])
+    placement: str = ""
 
     @property
     def macc(self) -> int:

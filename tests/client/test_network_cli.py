@@ -47,7 +47,9 @@ def test_analyze(nnpa: Any, path: Path) -> None:
     # 4 * 3 + 3 for the product, 3 sums, 3 comparisons.
     assert found["macc"] == "21"
     assert found["weights (ro)"] == "60 B"
-    assert found["placement"].startswith("3 nodes on the accelerator (100.0% of macc), 0 on the")
+    assert found["placement"].startswith(
+        "compiler: 3 nodes on the accelerator (100.0% of macc), 0 on the"
+    )
     assert "product (MatMul)" in told.output
     assert "matmul_op" in told.output
 
@@ -59,6 +61,24 @@ def test_analyze_as_json(nnpa: Any, path: Path) -> None:
     assert (told["rom_size"], told["rom_n_macc"], told["ram_io_size"]) == (60, 21, [16, 12])
     assert [one["op_type"] for one in told["layers"]] == ["MatMul", "Add", "Relu"]
     assert len(told["hash"]) == 32
+
+
+def test_analyze_by_placement(nnpa: Any, tmp_path: Path) -> None:
+    """Each placement names itself, in the text and in the JSON, and says at the node why."""
+    node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
+    file, x, y = tmp_path / "swish.onnx", ("x", np.float32, [2, 4]), ("y", np.float32, [2, 4])
+    file.write_bytes(model([node], [x], [y]).SerializeToString())
+    for words, placement, device, why in (
+        ((), "compiler", "host", "--placement all makes it of mul, add and relu"),
+        (("--placement", "all"), "all", "accelerator", "beyond the compiler: no zDNN function"),
+    ):
+        report = json.loads(nnpa("analyze", file, "--json", *words).output)
+        (layer,) = report["layers"]
+        assert (report["placement"], layer["device"]) == (placement, device)
+        assert report["placed"].startswith(f"{placement}: ")
+        assert why in layer["reason"]
+        assert f"placement          : {placement}: " in nnpa("analyze", file, *words).output
+    assert nnpa("analyze", file, "--placement", "most").exit_code == 2
 
 
 def test_analyze_a_quantised_model(nnpa: Any, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public ONNX backend suite, node by node, on the emulated accelerator."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -97,12 +98,13 @@ ONNX_MLIR = [
     "sqrt",
     "sqrt_example",
 ]
-OPTIONS = ImportOptions(offload_integer=True)
+COMPILER = ImportOptions(offload_integer=True)
+OPTIONS = replace(COMPILER, placement="all")
 
 
-def _run(case: Case) -> tuple[Any, dict[str, int]]:
+def _run(case: Case, options: ImportOptions = OPTIONS) -> tuple[Any, dict[str, int]]:
     """Run all data sets of a case; return its program and the calls of the last run."""
-    model = import_onnx(case.model, Guest(find_machine("telum2")), OPTIONS)
+    model = import_onnx(case.model, Guest(find_machine("telum2")), options)
     calls: dict[str, int] = {}
     program = None
     for feeds, outputs in case.data:
@@ -116,7 +118,16 @@ def _run(case: Case) -> tuple[Any, dict[str, int]]:
 @pytest.mark.parametrize("name", claimed())
 def test_a_claimed_case_passes(name: str) -> None:
     """A claimed case passes, every node of it on the accelerator, its functions really called."""
-    program, calls = _run(cases()[name])
+    _require_placed(*_run(cases()[name]))
+
+
+@pytest.mark.parametrize("name", ONNX_MLIR)
+def test_what_the_compiler_claims_is_placed_by_its_placement(name: str) -> None:
+    """What the compiler for the machine claims passes under the placement `compiler`."""
+    _require_placed(*_run(cases()[f"test_{name}"], COMPILER))
+
+
+def _require_placed(program: Any, calls: Mapping[str, int]) -> None:
     for node in program.nodes:
         assert node.device == ACCELERATOR, node.reason
         assert node.functions
@@ -135,7 +146,8 @@ def session() -> Iterator[Session]:
 def test_a_claimed_case_passes_on_a_server(session: Session, name: str) -> None:
     """A claimed case passes on a server, which counts the accelerator's calls it promises."""
     case = cases()[name]
-    with session.load(case.model, options=Options(offload_integer=True)) as network:
+    options = Options(offload_integer=True, placement="all")
+    with session.load(case.model, options=options) as network:
         for feeds, outputs in case.data:
             answer = network.infer(**feeds)
             compare(list(answer.outputs.values()), outputs)

@@ -38,7 +38,7 @@ def test_report_and_headline() -> None:
     assert [row.node for row in report.heavy] == ["MatMul_0"]
     assert report.headline.startswith("HEAVY ON THE HOST: MatMul_0 (MatMul: element type float64)")
     report = placement_report(load(text_model(CHAIN)).specialise())
-    assert report.headline == "3 of 4 nodes on telum2, 1 on the host, 0 folded"
+    assert report.headline == "placement compiler: 3 of 4 nodes on telum2, 1 on the host, 0 folded"
     assert report.rows[1].reason == "no zDNN function for it"
     assert report.rows[0].functions == ("exp",)
 
@@ -59,7 +59,7 @@ def test_placement_file_moves_nodes() -> None:
             {"device": "nnpa", "node_type": "onnx.Exp", "onnx_node_name": ".*"},
         ]})
     )  # fmt: skip
-    _, placed = agree(CHAIN, {"x": normal(3, 4)}, placement=rules)
+    _, placed = agree(CHAIN, {"x": normal(3, 4)}, device_placement=rules)
     assert [node.device for node in placed] == ["accelerator", "host", "host", "accelerator"]
     assert placed[2].reason == "the placement file says so"
 
@@ -73,7 +73,7 @@ def test_placement_file_round_trip() -> None:
     assert set(json.loads(text)["device_placement"][0]) == {
         "device", "node_type", "onnx_node_name"
     }  # fmt: skip
-    moved = load(model, "telum2", placement=read_placement(text)).specialise(shapes)
+    moved = load(model, "telum2", device_placement=read_placement(text)).specialise(shapes)
     heavy = {"Gelu", "LayerNormalization"}
     devices = {(node.op_type, node.device) for node in moved.nodes if node.op_type in heavy}
     assert devices == {(name, "host") for name in heavy}

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
 import pytest
 from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1 import program_pb2 as pb2
 from nnpa_server.sessions.store import Counts
 from onnx import ModelProto, helper
 
@@ -227,6 +228,35 @@ def test_strict_placement(client: Client) -> None:
     assert client.create(wide).network.name
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "MODEL_INVALID", node="wide"):
         client.create(wide, c_name="strict", options=pb.CreateOptions(strict_placement=True))
+
+
+@pytest.mark.parametrize(
+    ("placement", "device", "stands_for"),
+    [
+        (pb2.PLACEMENT_UNSPECIFIED, "host", pb2.PLACEMENT_COMPILER),
+        (pb2.PLACEMENT_COMPILER, "host", pb2.PLACEMENT_COMPILER),
+        (pb2.PLACEMENT_ALL, "accelerator", pb2.PLACEMENT_ALL),
+    ],
+)
+def test_placement(client: Client, placement: Any, device: str, stands_for: int) -> None:
+    """The report says by which placement a network was made, also that of an exported program."""
+    node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
+    ends = [("x", np.float32, [2, 4])], [("y", np.float32, [2, 4])]
+    handle = client.ready(model([node], *ends), options=pb.CreateOptions(placement=placement))
+    report = client.info(handle)
+    assert (report.nodes[0].device, report.placement) == (device, stands_for)
+    request = pb.ExportProgramRequest(session=client.session, network=handle)
+    _, *chunks = client.stub.ExportProgram(request)
+    program = pb2.Program.FromString(b"".join(answer.chunk for answer in chunks))
+    assert program.placement == stands_for
+
+
+def test_a_placement_that_is_none(client: Client) -> None:
+    """A number that is no placement is refused with its field."""
+    node = helper.make_node("HardSwish", ["x"], ["y"], "swish")
+    swish = model([node], [("x", np.float32, [2, 4])], [("y", np.float32, [2, 4])])
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", field="options.placement"):
+        client.create(swish, options=pb.CreateOptions(placement=cast(Any, 9)))
 
 
 def test_free_dims_take_shapes(client: Client) -> None:

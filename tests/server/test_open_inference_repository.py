@@ -15,7 +15,17 @@ from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_server.open_inference.repository import Duration, Repository, State
 
 from tests.server.conftest import Running
-from tests.server.onnx_models import LISTENERS, Caller, binary, dense, offering, refusal, request
+from tests.server.onnx_models import (
+    FLOAT,
+    LISTENERS,
+    Caller,
+    binary,
+    dense,
+    model,
+    offering,
+    refusal,
+    request,
+)
 
 ROW = np.array([[8, 2, -2, 0.5]], np.float32)
 DIV = binary("Div", ("n", 4))
@@ -53,6 +63,19 @@ def test_a_client_brings_a_model(pair: Pair) -> None:
         caller.load("mine", binary("Mul", ("n", 4)), _config(machine=machine))
         assert caller.facts("mine")["machine"] == {"telum1": "telum1", "z17": "telum2"}[machine]
         assert np.array_equal(caller.infer("mine", x=ROW, y=ROW)["z"], ROW * ROW)
+
+
+def test_a_configuration_names_the_placement(pair: Pair) -> None:
+    """`placement` of a configuration says how much goes to the accelerator, and is told again."""
+    _, caller = pair
+    row = (FLOAT, [1, 4])
+    swish = model([("HardSwish", ["x"], ["y"])], {"x": row}, {"y": row})
+    for config, placement, placed in (
+        ("{}", "compiler", "0"), (_config(placement="all"), "all", "1"),
+    ):  # fmt: skip
+        caller.load("swish", swish, config)
+        facts = caller.facts("swish")
+        assert (facts["placement"], facts["nodes_accelerator"]) == (placement, placed)
 
 
 def test_kserve_names_a_model_in_the_first_field(pair: Pair) -> None:
@@ -100,6 +123,7 @@ BAD: list[tuple[str, bytes, str, str, str]] = [
     ("nested", DIV, "[" * 100_000, "FIELD_INVALID", "config is no JSON"),
     ("machine", DIV, _config(machine="z14"), "FIELD_INVALID", "'telum2'"),
     ("flag", DIV, _config(strict="maybe"), "FIELD_INVALID", "must be true or false"),
+    ("placement", DIV, _config(placement="most"), "FIELD_INVALID", "one of 'compiler', 'all'"),
     ("backend", DIV, '{"backend": "tensorrt"}', "FIELD_INVALID", "config.backend is 'tensorrt'"),
     ("other name", DIV, '{"name": "sum"}', "FIELD_INVALID", "config.name is 'sum'"),
     (

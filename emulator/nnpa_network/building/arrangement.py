@@ -62,6 +62,19 @@ def whole(shape: Shape, order: Sequence[int]) -> list[int]:
     return [*(axis for axis in range(len(shape)) if shape[axis] == 1), *order]
 
 
+def regrouped(order: Sequence[int], source: Shape, shape: Shape) -> tuple[int, ...] | None:
+    """Return an order of the axes of `source` in the axes of `shape`, which has as many elements.
+
+    None where the elements in this order have no order of axes there.
+    """
+    before, after = axes_of(source), axes_of(shape)
+    if tuple(order) == before:
+        return after
+    if [source[axis] for axis in before] != [shape[axis] for axis in after]:
+        return None
+    return tuple(after[before.index(axis)] for axis in order)
+
+
 def stacked(shape: Shape) -> Dims:
     """Return the dims of a stack of matrices: leading axes in dim4, the last two in dim2, dim1."""
     rows, columns = (1, 1, *shape)[-2:]

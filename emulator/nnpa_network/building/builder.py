@@ -16,12 +16,7 @@ import numpy as np
 from nnpa_emulator import FUNCTIONS, Guest, TensorDesc, Ztensor
 from nnpa_emulator.dlfloat import MAX_VALUE
 from nnpa_emulator.machine import LIBRARY_VERSIONS
-from nnpa_emulator.ztensor import (
-    LAYOUT_GATES,
-    DataLayouts,
-    DataTypes,
-    getsize_ztensor,
-)
+from nnpa_emulator.ztensor import LAYOUT_GATES, DataLayouts, DataTypes, getsize_ztensor
 from onnx import NodeProto, helper
 
 from nnpa_network.building.arrangement import (
@@ -31,6 +26,7 @@ from nnpa_network.building.arrangement import (
     axes_of,
     describe,
     is_channels_last,
+    regrouped,
     require_fits,
     whole,
 )
@@ -86,7 +82,8 @@ class Builder:
         """Place a node on the accelerator; `NotMapped` undoes what was emitted and goes on."""
         self.node, self.functions = node, []
         self._touched.clear()
-        steps, last = len(self.steps), self._last
+        steps, last, stickified = len(self.steps), self._last, len(self.stickified)
+        moved = set(self.moved)
         try:
             yield
         except NotMapped:
@@ -96,13 +93,17 @@ class Builder:
             for table in (self.arrays, self.tensors, self.constants):
                 for number in range(last + 1, self._last + 1):
                     table.pop(number, None)
+            for key in list(self.stickified)[stickified:]:
+                del self.stickified[key]
             self.functions = []
+            self.moved = moved
             self._limited = {
-                value: limited for value, limited in self._limited.items() if limited.array <= last
+                value: clip for value, clip in self._limited.items() if 0 < clip.array <= last
             }
             raise
 
-    def _touch(self, value: Value) -> None:
+    def touch(self, value: Value) -> None:
+        """Keep what is known of a value before it changes, for an attempt that is undone."""
         self._touched.setdefault(value, (value.array, dict(value.tensors), value.view))
 
     def _number(self) -> int:
@@ -137,7 +138,7 @@ class Builder:
         """Return the id of a value as an array, converting it if need be."""
         if value.array:
             return value.array
-        self._touch(value)
+        self.touch(value)
         if value.constant is not None:
             value.array = self._number()
             self.constants[value.array] = value.constant
@@ -180,7 +181,7 @@ class Builder:
         shape = value.shape if value.shape is not None else (-1,)
         dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
         self.arrays[number] = ArrayInfo(dtype, shape)
-        self._touch(value)
+        self.touch(value)
         value.array = number
         return number
 
@@ -250,8 +251,8 @@ class Builder:
             for layout, number in self.available(source).items():
                 if permutation is not None:
                     order = tuple(permutation.index(axis) for axis in layout.order)
-                elif layout.plain:
-                    order = axes_of(value.dims)
+                elif (carried := regrouped(layout.order, source.dims, value.dims)) is not None:
+                    order = carried
                 else:
                     continue
                 tensors.setdefault(Arrangement(order, layout.dims), number)
@@ -262,7 +263,7 @@ class Builder:
         tensors = self.available(value)
         if arrangement in tensors:
             return tensors[arrangement]
-        self._touch(value)
+        self.touch(value)
         for layout, number in tensors.items():
             same = layout.order == arrangement.order
             by_rows = layout.dims[3] == arrangement.dims[3]
@@ -305,7 +306,7 @@ class Builder:
 
     def new_tensor(self, value: Value, arrangement: Arrangement) -> int:
         """Return the id of a new tensor for a value that a step is about to make."""
-        self._touch(value)
+        self.touch(value)
         number = self.declare(*self._describe(value, arrangement))
         value.tensors[arrangement] = number
         return number

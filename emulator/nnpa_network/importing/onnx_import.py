@@ -29,6 +29,7 @@ from nnpa_network.importing.completion import (
 from nnpa_network.importing.shapes import concrete_shapes
 from nnpa_network.lowering.graph import Lowering, Settings
 from nnpa_network.lowering.placement import Rule
+from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
 from nnpa_network.program import Array, ModelRefused, Port, Program
 from nnpa_network.running import host
 from nnpa_network.running.executor import Executor
@@ -55,15 +56,17 @@ class ImportOptions:
 
     `strict` refuses the first node that only the host can run; `saturate` limits finite constants
     and inputs to DLFLOAT16's range (else they become non-numeric); `offload_integer` lets integer
-    products go to the accelerator, which rounds them; `placement` are rules of a device placement
-    file; `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how
-    many sets of shapes are kept; `shortcuts` are those that runs take, by name.
+    products go to the accelerator, which rounds them; `placement` is one of PLACEMENTS, within
+    which `device_placement`, the rules of a device placement file, sends nodes to the host;
+    `max_bytes` bounds the initializers, and every array and tensor; `max_programs` is how many sets
+    of shapes are kept; `shortcuts` are those that runs take, by name.
     """
 
     strict: bool = False
     saturate: bool = True
     offload_integer: bool = False
-    placement: tuple[Rule, ...] = ()
+    placement: Placement = DEFAULT_PLACEMENT
+    device_placement: tuple[Rule, ...] = ()
     max_bytes: int = DEFAULT_BYTES
     max_programs: int = _MAX_PROGRAMS
     shortcuts: frozenset[str] = SHORTCUTS
@@ -149,6 +152,7 @@ class OnnxModel:
             self.options.saturate,
             self.options.offload_integer,
             self.options.placement,
+            self.options.device_placement,
             self.options.max_bytes,
         )
         lowering = Lowering(

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model with concrete input shapes into a program: each node folded, accelerated, or hosted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-import numpy as np
 import onnx
 from nnpa_emulator import Guest, Ztensor
+from onnx import helper
 
-from nnpa_network.building.arrangement import NotMapped, axes_of
+from nnpa_network.building.arrangement import NotMapped
 from nnpa_network.building.builder import Builder
-from nnpa_network.building.constants import evaluate
 from nnpa_network.building.type_inference import (
     UNKNOWN,
     OnnxNode,
@@ -21,24 +21,18 @@ from nnpa_network.building.type_inference import (
     told_by_runtime,
     type_of,
 )
+from nnpa_network.lowering.folding import fold
+from nnpa_network.lowering.host_nodes import opset_on_host, require_bounded
 from nnpa_network.lowering.inner_work import inner_macc, inner_weights
 from nnpa_network.lowering.macc import multiply_accumulates
 from nnpa_network.lowering.placement import ACCELERATOR, FOLDED, HOST, Rule, ruled
+from nnpa_network.lowering.value_places import places
 from nnpa_network.operators import OPERATORS, Graph
+from nnpa_network.operators.spelled_out import Spelling, spellings
+from nnpa_network.operators.wiring import Wiring
+from nnpa_network.placements import Placement
 from nnpa_network.program import BOUNDARY, Array, ModelRefused, Node, Place, Port, Program
 from nnpa_network.running import host
-from nnpa_network.running.loading import fault_of_trips
-
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike")
-)  # fmt: skip
-
-
-_NO_TENSOR = (
-    "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
-    "out of a model by onnxsim, maps by the converter's zipmap=False"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,8 @@ class Settings:
     strict: bool
     saturate: bool
     offload_integer: bool
-    placement: tuple[Rule, ...]
+    placement: Placement
+    device_placement: tuple[Rule, ...]
     max_bytes: int
 
 
@@ -63,7 +58,11 @@ class _Placed:
 
 @dataclass(slots=True)
 class Lowering:
-    """One pass over a graph."""
+    """One pass over a graph.
+
+    `limits` are those of the compiler for the machine that the present node is beyond, `remarks`
+    sentences for its row; `hints` say of nodes left to the host what the placement `all` does.
+    """
 
     guest: Guest
     settings: Settings
@@ -78,6 +77,10 @@ class Lowering:
     readers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     stored: set[str] = field(default_factory=set[str])
     absorbed: list[OnnxNode] = field(default_factory=list[OnnxNode])
+    spelled: Mapping[int, Spelling] = field(default_factory=dict[int, Spelling])
+    limits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    remarks: list[str] = field(default_factory=list[str])
+    hints: dict[int, str] = field(default_factory=dict[int, str])
 
     def program(self, name: str, inputs: Sequence[Port], outputs: Sequence[Port]) -> Program:
         """Return the program; raise `ModelRefused`."""
@@ -107,6 +110,7 @@ class Lowering:
             steps=tuple(builder.steps),
             nodes=tuple(self._node(builder, index) for index in range(len(self.graph.node))),
             places=self._places(builder),
+            placement=self.settings.placement,
         )
 
     def _output(self, port: Port) -> Port:
@@ -186,48 +190,125 @@ class Lowering:
     def _place_all(self, builder: Builder) -> None:
         """Place every node, constants first: fusions look for them."""
         constants = [at for at, node in enumerate(self.graph.node) if node.op_type == "Constant"]
-        for index in (*constants, *range(len(self.graph.node))):
+        for index in constants:
+            self._place(builder, self._open(index))
+        self.spelled = spellings(self._wiring())
+        for index in range(len(self.graph.node)):
             if index not in self.placed:
                 self._place(builder, self._open(index))
         builder.node = BOUNDARY
 
+    def _wiring(self) -> Wiring:
+        known = self.values.values()
+        shapes = {name: shape for name, (_, shape) in self.declared.items()}
+        shapes |= {value.name: value.shape for value in known}
+        return Wiring(
+            self.graph.node,
+            {name: at for at, node in enumerate(self.graph.node) for name in node.output},
+            self.readers,
+            {value.name: value.constant for value in known if value.constant is not None},
+            {name: len(shape) for name, shape in shapes.items() if shape is not None},
+        )
+
     def _place(self, builder: Builder, node: OnnxNode) -> None:
-        self._require_bounded(node)
-        if self._fold(node):
+        require_bounded(node, self.settings.max_bytes)
+        if fold(node):
             self.placed[node.index] = _Placed(FOLDED, reason="computed at import")
             return
+        if self._place_spelled_out(builder, node):
+            return
+        reason = self._attempt(builder, node, partial(self._lower, builder, node))
+        if reason:
+            self._leave(builder, node, reason + self.hints.get(node.index, ""))
+
+    def _attempt(self, builder: Builder, node: OnnxNode, lower: Callable[[], None]) -> str:
+        """Place a node by a rule, with what the rule absorbs; return why not, "" if it is."""
+        self.absorbed.clear()
+        self.limits.clear()
+        self.remarks.clear()
         try:
             with builder.attempt(node.index):
-                self.absorbed.clear()
-                self._lower(builder, node)
+                lower()
+                if self.limits and self.settings.placement == "compiler":
+                    limit, remedy = self.limits[0]
+                    raise NotMapped(f"{limit}; --placement all {remedy}")
         except NotMapped as unmapped:
-            self._leave(builder, node, str(unmapped))
-            return
+            return str(unmapped)
+        self.remarks.extend(f"beyond the compiler: {limit}" for limit, _ in self.limits[:1])
         functions = tuple(dict.fromkeys(builder.functions))
         device = ACCELERATOR if functions else FOLDED
-        self.placed[node.index] = _Placed(device, functions)
+        self.placed[node.index] = _Placed(device, functions, "; ".join(self.remarks))
         for absorbed in self.absorbed:
             reason = f"part of {node.title}"
             self.placed[absorbed.index] = _Placed(ACCELERATOR, functions, reason)
+        return ""
+
+    def _place_spelled_out(self, builder: Builder, node: OnnxNode) -> bool:
+        """Place the operator that begins to be spelled out at a node; return whether it is placed.
+
+        Under the placement `compiler` its nodes are placed one by one.
+        """
+        spelling = self.spelled.get(node.index)
+        if spelling is None or any(name and name not in self.values for name in spelling.inputs):
+            return False
+        parts = [self._open(index) for index in spelling.nodes]
+        if any(part.index in self.placed for part in parts):
+            return False
+        if not self._attempt(builder, node, partial(self._lower_spelled_out, builder, spelling)):
+            return True
+        if self.limits:
+            for part in parts:
+                text = f"; --placement all takes it as part of a {spelling.op_type}"
+                self.hints[part.index] = text
+        return False
+
+    def _lower_spelled_out(self, builder: Builder, spelling: Spelling) -> None:
+        """Apply the rule of the operator that nodes spell out."""
+        parts = [self._open(index) for index in spelling.nodes]
+        for part in parts:
+            self._require_placeable(part)
+        inputs = tuple(self.values[name] if name else None for name in spelling.inputs)
+        output, operand = self.values[spelling.output], self.values[spelling.inputs[0]]
+        if output.dims != operand.dims:
+            raise NotMapped(f"a constant makes {list(output.dims)} of {list(operand.dims)}")
+        proto = helper.make_node(spelling.op_type, spelling.inputs, [spelling.output])
+        first = parts[0]
+        merged = OnnxNode(first.index, proto, first.opset, inputs, (output,), spelling.attributes)
+        self.remarks.append(f"begins a {spelling.op_type} that is spelled out")
+        OPERATORS[spelling.op_type].lower(builder, merged, self._surroundings())
+        self.absorbed.extend(parts[1:])
+        self.limits.append(("spelled out", "recognises it"))
 
     def _lower(self, builder: Builder, node: OnnxNode) -> None:
         """Apply the operator's rule, after the checks that all rules share."""
-        rule = OPERATORS.get(node.op_type) if node.proto.domain in ("", "ai.onnx") else None
-        if rule is None:
+        rule = OPERATORS.get(node.op_type)
+        domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
+        if rule is None or rule.domain != domain:
             raise NotMapped("no zDNN function for it")
-        forced = ruled(self.settings.placement, node.op_type, node.proto.name)
-        if forced == HOST:
+        self._require_placeable(node)
+        rule.lower(builder, node, self._surroundings())
+        if rule.beyond:
+            self.limits.append(("no zDNN function for it", rule.beyond))
+
+    def _require_placeable(self, node: OnnxNode) -> None:
+        """Refuse what a placement file sends to the host, and sizes that are not known, or 0."""
+        rules = self.settings.device_placement
+        if ruled(rules, node.op_type, node.proto.name) == HOST:
             raise NotMapped("the placement file says so")
         for value in (*node.inputs, *node.outputs):
             if value is not None and not value.known:
                 raise NotMapped(f"the shape of {value.name} is known only at run time")
             if value is not None and 0 in value.dims:
                 raise NotMapped(f"{value.name} is empty")
-        rule.lower(builder, node, self._surroundings())
 
     def _surroundings(self) -> Graph:
         return Graph(
-            self._follower, self.absorbed.append, self._is_read, self.settings.offload_integer
+            self._follower,
+            self.absorbed.append,
+            self._is_read,
+            self.settings.offload_integer,
+            lambda limit, remedy: self.limits.append((limit, remedy)),
+            self.remarks.append,
         )
 
     def _follower(self, value: Value) -> OnnxNode | None:
@@ -238,7 +319,7 @@ class Lowering:
         proto = self.graph.node[readers[0]]
         if any(name and name not in self.values for name in proto.input):
             return None
-        if ruled(self.settings.placement, proto.op_type, proto.name) == HOST:
+        if ruled(self.settings.device_placement, proto.op_type, proto.name) == HOST:
             return None
         node = self._open(readers[0])
         return node if all(output is None or output.known for output in node.outputs) else None
@@ -252,65 +333,11 @@ class Lowering:
             raise ModelRefused(f"{node.op_type} runs only on the host: {reason}", node.title)
         builder.node = node.index
         try:
-            opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
-            dtypes = tuple(None if operand is None else operand.dtype for operand in node.inputs)
-            if any(
-                operand is not None and operand.dtype is None
-                for operand in (*node.inputs, *node.outputs)
-            ):
-                raise host.HostError(_NO_TENSOR)
-            if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
-                   for output in node.outputs):  # fmt: skip
-                raise host.HostError("an output has an element type that cannot be handed over")
-            if not host.has_subgraph(node.proto):
-                host.prepare(node.proto.SerializeToString(), opset, dtypes)
+            opset = opset_on_host(node)
             builder.host_node(node, opset)
         except (host.HostError, NotMapped) as error:
             raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
         self.placed[node.index] = _Placed(HOST, reason=reason)
-
-    def _fold(self, node: OnnxNode) -> bool:
-        """Compute a node whose outputs follow from constants and shapes alone."""
-        if node.op_type in ("Shape", "Size") and node.proto.domain in ("", "ai.onnx"):
-            return self._fold_shape(node)
-        ready = all(operand is None or operand.constant is not None for operand in node.inputs)
-        if not ready or node.op_type in _RANDOM or host.captured(node.proto):
-            return False
-        if host.has_subgraph(node.proto):
-            return False
-        try:
-            opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
-            arrays = evaluate(node.proto, opset, node.inputs)
-        except host.HostError as error:
-            raise ModelRefused(f"{node.op_type}: {error}", node.title) from error
-        for value, array in zip((output for output in node.outputs if output), arrays, strict=True):
-            value.constant, value.dtype, value.shape = array, array.dtype, array.shape
-        return True
-
-    def _fold_shape(self, node: OnnxNode) -> bool:
-        value, output = node.inputs[0], node.outputs[0]
-        if value is None or output is None or not value.known:
-            return False
-        dims = list(value.dims)
-        if node.op_type == "Size":
-            array = np.array(np.prod(dims, dtype=np.int64), np.int64)
-        else:
-            start, end = node.attributes.get("start", 0), node.attributes.get("end", len(dims))
-            array = np.array(dims[slice(*slice(start, end).indices(len(dims)))], np.int64)
-        output.constant, output.dtype, output.shape = array, array.dtype, array.shape
-        return True
-
-    def _require_bounded(self, node: OnnxNode) -> None:
-        """Refuse a node whose outputs are too large, or that may not end."""
-        most = self.settings.max_bytes
-        for value in node.outputs:
-            if value is None:
-                continue
-            if value.nbytes > most:
-                text = f"{value.name} takes {value.nbytes} bytes, at most {most}"
-                raise ModelRefused(text, node.title)
-        if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
-            raise ModelRefused(fault, node.title)
 
     # Telling.
 
@@ -362,23 +389,3 @@ def _merged(known: Type, told: Type) -> Type:
         dtype if told_dtype is None else told_dtype,
         shape if told_shape is None else told_shape,
     )
-
-
-def places(builder: Builder, value: Value) -> tuple[Place, ...]:
-    """Return where a value can be read during a run, one after the other in time."""
-    axes = axes_of(value.dims)
-    readable = [
-        Place(number, value.dims, arrangement.order if builder.in_order(number) else axes)
-        for arrangement, number in value.tensors.items()
-    ]
-    if value.array:
-        readable.append(Place(value.array, value.dims, axes))
-    if value.view is not None:
-        source, permutation = value.view
-        for place in places(builder, source):
-            if permutation is not None:
-                order = tuple(permutation.index(axis) for axis in place.order)
-                readable.append(Place(place.id, value.dims, order))
-            elif place.order == axes_of(source.dims):
-                readable.append(Place(place.id, value.dims, axes))
-    return tuple(readable)

@@ -17,6 +17,7 @@ ACCELERATOR, HOST, FOLDED = "accelerator", "host", "folded"
 """Devices of a node; `folded` is computed at import, or nothing is left to do."""
 
 _FILE_DEVICES = {"nnpa": ACCELERATOR, "cpu": HOST, "": ""}
+_PLACEMENT_OF_BASELINE = re.compile(r"# .*?\bplacement (\w+): ")
 HEAVY = frozenset(
     ("Attention", "Conv", "ConvInteger", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM",
      "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul", "RNN")
@@ -46,9 +47,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where the nodes went. `heavy` are the rows of matrix products that the host is left with."""
+    """Where the nodes went, by which of PLACEMENTS.
+
+    `heavy` are the rows of matrix products that the host is left with.
+    """
 
     machine: str
+    placement: str
     rows: tuple[Row, ...]
 
     @property
@@ -64,8 +69,8 @@ class Report:
     def headline(self) -> str:
         """Say it in one line, heavy operators on the host first."""
         counts = (
-            f"{self.count(ACCELERATOR)} of {len(self.rows)} nodes on {self.machine}, "
-            f"{self.count(HOST)} on the host, {self.count(FOLDED)} folded"
+            f"placement {self.placement}: {self.count(ACCELERATOR)} of {len(self.rows)} nodes on "
+            f"{self.machine}, {self.count(HOST)} on the host, {self.count(FOLDED)} folded"
         )
         if not self.heavy:
             return counts
@@ -84,7 +89,7 @@ def placement_report(program: Program) -> Report:
         Row(title(node), node.op_type, node.device, node.functions, node.reason)
         for node in program.nodes
     )
-    return Report(program.machine, rows)
+    return Report(program.machine, program.placement, rows)
 
 
 def ruled(rules: Sequence[Rule], op_type: str, name: str) -> str:
@@ -158,7 +163,14 @@ def write_baseline(report: Report) -> str:
 
 
 def compare_baseline(report: Report, baseline: str) -> tuple[str, ...]:
-    """Return what moved since a baseline was written, one sentence per node; empty: nothing."""
+    """Return what moved since a baseline was written, one sentence per node; empty: nothing.
+
+    A baseline of another placement is one sentence, for it is no baseline.
+    """
+    written = _PLACEMENT_OF_BASELINE.match(baseline)
+    if written and written[1] != report.placement:
+        text = f"the baseline is of placement {written[1]}, the report of {report.placement}"
+        return (text,)
     before = {
         fields[0]: fields[2]
         for fields in (line.split("\t") for line in baseline.splitlines())

@@ -72,14 +72,16 @@ def _chain(builder: Builder, verb: str, node: OnnxNode, output: Value) -> Value:
 
 @operator("Min", "Max", "Sum", functions=("min", "max", "add"))
 def variadic(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operands, any number of them: a chain of two-operand calls, each of which rounds; one
-    operand is handed through. Operands that are broadcast are expanded. NaN becomes a range
-    violation.
+    """Float operands, any number of them (Min and Max with `compiler`: at most two): a chain of
+    two-operand calls, each of which rounds; one operand is handed through. Operands that are
+    broadcast are expanded. NaN becomes a range violation.
     """
     verb = {"Min": "min", "Max": "max", "Sum": "add"}[node.op_type]
     output = required_output(node)
     require_float(output)
     builder.require(verb)
+    if node.op_type != "Sum" and len(node.inputs) > 2:
+        graph.beyond(f"{len(node.inputs)} operands, must be 2", "chains them")
     become(builder, output, _chain(builder, verb, node, output))
 
 
@@ -107,9 +109,13 @@ def unary(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 @operator("Gelu", functions=("gelu",))
 def gelu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand, any `approximate`: the machine computes the tanh form, within 5e-4 of erf."""
+    """Float operand, any `approximate`: the machine computes the tanh form, within 5e-4 of the Erf
+    form, which the report says at the node.
+    """
     require_float(required_input(node, 0))
     builder.require("gelu")
+    if node.attributes.get("approximate", "none") == "none":
+        graph.remark("gelu is the tanh form, within 5e-4 of the Erf form")
     apply(builder, "gelu", required_input(node, 0), required_output(node))
 
 
@@ -168,6 +174,40 @@ def relu(builder: Builder, node: OnnxNode, graph: Graph) -> None:
         required_output(node),
         clipping_value=clipping(node),
     )
+
+
+@operator("HardSigmoid", functions=("mul", "add", "relu"), beyond="makes it of mul, add and relu")
+def hard_sigmoid(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand: alpha times it, plus beta, limited to 0 and 1 by relu; every step rounds."""
+    alpha, beta = (
+        float(node.attributes.get(name, default))
+        for name, default in (("alpha", 0.2), ("beta", 0.5))
+    )
+    _hard_sigmoid(builder, required_input(node, 0), required_output(node), (alpha, beta))
+
+
+def _hard_sigmoid(
+    builder: Builder, value: Value, output: Value, coefficients: tuple[float, float]
+) -> None:
+    """Emit output = max(0, min(1, alpha * value + beta))."""
+    require_float(value)
+    builder.require("relu")
+    alpha, beta = (
+        builder.constant(np.full(output.dims, number, output.dtype)) for number in coefficients
+    )
+    product, total = _like(output), _like(output)
+    combine(builder, "mul", value, alpha, product)
+    combine(builder, "add", product, beta, total)
+    apply(builder, "relu", total, output, clipping_value=1.0)
+
+
+@operator("HardSwish", functions=("mul", "add", "relu"), beyond="makes it of mul, add and relu")
+def hard_swish(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand: a HardSigmoid with alpha 1/6 and beta 1/2, times the operand."""
+    value, output = required_input(node, 0), required_output(node)
+    gate = _like(output)
+    _hard_sigmoid(builder, value, gate, (1 / 6, 0.5))
+    combine(builder, "mul", value, gate, output)
 
 
 @operator("LeakyRelu", functions=("leaky_relu",))

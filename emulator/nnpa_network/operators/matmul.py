@@ -168,9 +168,9 @@ def _added(graph: Graph, node: OnnxNode, output: Value, columns: int) -> tuple[V
 
 @operator("Gemm", functions=("matmul_op", "matmul_transpose_op", "add"))
 def gemm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float matrices. alpha and beta other than 1 are multiplied into B and C by the host, at
-    import where those are constants. transA and transB: constants at import, others by the machine
-    (Telum I: by the host). C of one row is the bias, C with rows is added by add.
+    """Float matrices. `all`: alpha and beta other than 1 are multiplied into B and C by the host,
+    at import where those are constants. transA and transB: constants at import, others by the
+    machine (Telum I: by the host). C of one row is the bias, C with rows is added by add.
     """
     a, b, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(a)
@@ -180,6 +180,9 @@ def gemm(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     a, turn_a = _oriented(builder, a, bool(node.attributes.get("transA", 0)))
     b, turn_b = _oriented(builder, b, bool(node.attributes.get("transB", 0)))
     beta = float(node.attributes.get("beta", 1.0))
+    for name in ("alpha", "beta"):
+        if (factor := float(node.attributes.get(name, 1.0))) != 1:
+            graph.beyond(f"{name} is {factor:g}, must be 1", "multiplies it in")
     c = node.input(2)
     c = None if c is None or beta == 0 else _scaled(builder, c, beta)
     columns = output.dims[1]

@@ -34,6 +34,7 @@ from nnpa_network.operators.table import (
     required_output,
     reshaped,
 )
+from nnpa_network.operators.windows import as_images, require_images, unfolded
 
 # Numbers of zDNN API Reference 1.2.0: zdnn_softmax, zdnn_moments, zdnn_reduce, zdnn_meanreduce2d.
 ACT_NONE, ACT_LOG = 0, 1
@@ -44,7 +45,7 @@ MAX_MEAN = 1024
 
 @operator("Softmax", "LogSoftmax", functions=("softmax",))
 def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand. The last axis as it is; any other axis is brought last by the host. Before
+    """Float operand, the last axis. `all`: any other axis is brought last by the host, and before
     opset 13 all axes from `axis` on are one vector. Magnitudes beyond 512 lose their differences.
     """
     value, output = required_input(node, 0), required_output(node)
@@ -52,6 +53,9 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     builder.require("softmax")
     shape, rank = value.dims, max(len(value.dims), 1)
     axis = int(node.attributes.get("axis", 1 if node.opset < 13 else -1)) % rank
+    if axis < rank - 1:
+        does = "flattens the axes" if node.opset < 13 else "turns it"
+        graph.beyond(f"axis is {axis}, must be the last", does)
     if node.opset < 13:
         rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
         arrangement = Arrangement(axes_of(shape), (1, 1, rows, columns))
@@ -65,17 +69,25 @@ def softmax(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 @operator("GlobalAveragePool", functions=("meanreduce2d",))
 def global_average(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand of rank 4, height and width at most 1024."""
-    _mean_of_images(builder, required_input(node, 0), required_output(node))
+    """Float operand of rank 4, height and width at most 1024. `all`: or of rank 3, as images of
+    height 1.
+    """
+    value = required_input(node, 0)
+    require_images(value, graph)
+    _mean_of_images(builder, as_images(value), unfolded(builder, required_output(node)))
 
 
 @operator("ReduceMean", functions=("meanreduce2d",))
 def reduce_mean(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand of rank 4, axes exactly 2 and 3, height and width at most 1024."""
+    """Float operand of rank 4, axes exactly 2 and 3, height and width at most 1024; `all`: also
+    without keepdims.
+    """
     value, output = required_input(node, 0), required_output(node)
     require_rank(value, 4)
     if _axes(node, 18, 4) != (2, 3):
         raise NotMapped(f"axes are {list(_axes(node, 18, 4))}, must be 2 and 3")
+    if not node.attributes.get("keepdims", 1):
+        graph.beyond("keepdims is 0, must be 1", "drops the axes")
     n, c, _, _ = value.dims
     images = Value(f"{output.name}_part", output.dtype, (n, c, 1, 1))
     _mean_of_images(builder, value, images)
@@ -108,8 +120,9 @@ def _axes(node: OnnxNode, since: int, rank: int) -> tuple[int, ...]:
 
 @operator("BatchNormalization", functions=("batchnorm",))
 def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand of rank 2 to 4, inference only. Scale and bias of the channels are computed by
-    the host, at import where they are constants: scale / sqrt(var + epsilon), bias - mean * that.
+    """Float operand of rank 4 (`all`: 2 to 4), inference only. Scale and bias of the channels are
+    computed by the host, at import where they are constants: scale / sqrt(var + epsilon), bias -
+    mean * that.
     """
     value, output = required_input(node, 0), required_output(node)
     require_float(value)
@@ -119,6 +132,8 @@ def batch_normalization(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     ):
         raise NotMapped("training mode")
     builder.require("batchnorm")
+    if len(value.dims) < 4:
+        graph.beyond(f"rank {len(value.dims)}, must be 4", "folds it")
     scale, bias, mean, var = (required_input(node, index) for index in (1, 2, 3, 4))
     epsilon = builder.constant(np.array(node.attributes.get("epsilon", 1e-5), var.dtype))
     root = builder.host("Sqrt", [builder.host("Add", [var, epsilon])])
@@ -202,14 +217,18 @@ def _scale_and_shift(builder: Builder, node: OnnxNode, value: Value, output: Val
 
 @operator("ReduceMin", "ReduceMax", functions=("reduce",))
 def reduce_extreme(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand that is not empty. The last axis as it is; other axes, and several, are brought
-    last by the host and taken as one vector.
+    """Float operand that is not empty, the last axis, with keepdims. `all`: without them, and other
+    axes, or several, which the host brings last, as one vector.
     """
     value, output = required_input(node, 0), required_output(node)
     require_float(value)
     builder.require("reduce")
     rank = len(value.dims)
     axes = _axes(node, 18, rank)
+    if axes != (rank - 1,):
+        graph.beyond(f"axes are {list(axes)}, must be the last", "makes one vector of them")
+    if not node.attributes.get("keepdims", 1):
+        graph.beyond("keepdims is 0, must be 1", "drops the axes")
     arrangement, kept = axis_last(value.dims, axes)
     keepdims = tuple(value.dims[axis] if axis in kept else 1 for axis in range(rank))
     result = Value(f"{output.name}_part", output.dtype, keepdims)
@@ -221,9 +240,9 @@ def reduce_extreme(builder: Builder, node: OnnxNode, graph: Graph) -> None:
 
 @operator("ArgMin", "ArgMax", functions=("reduce",))
 def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
-    """Float operand. The last axis as it is, any other is brought last by the host; the INT32
-    positions become INT64 on the host. select_last_index turns the axis round on the host. Values
-    that are equal in DLFLOAT16 tie.
+    """Float operand, the last axis; the INT32 positions become INT64 on the host. `all`: any other
+    axis, which the host brings last, and select_last_index, for which it turns the axis round.
+    Values that are equal in DLFLOAT16 tie.
     """
     value, output = required_input(node, 0), required_output(node)
     require_float(value)
@@ -233,7 +252,10 @@ def reduce_position(builder: Builder, node: OnnxNode, graph: Graph) -> None:
         raise NotMapped("a scalar has no axis")
     axis = int(node.attributes.get("axis", 0)) % rank
     last = bool(node.attributes.get("select_last_index", 0))
+    if axis < rank - 1:
+        graph.beyond(f"axis is {axis}, must be the last", "turns it")
     if last:
+        graph.beyond("select_last_index is 1, must be 0", "turns the axis round")
         ends = [builder.integers(bound) for bound in (-1, np.iinfo(np.int64).min, axis, -1)]
         value = builder.host("Slice", [value, *ends])
     arrangement, _ = axis_last(value.dims, (axis,))

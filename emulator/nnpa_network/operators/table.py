@@ -20,6 +20,7 @@ from nnpa_network.building.arrangement import (
 )
 from nnpa_network.building.builder import Builder
 from nnpa_network.building.type_inference import OnnxNode, Value
+from nnpa_network.operators.spelled_out import PATTERNS
 from nnpa_network.program import Array
 
 
@@ -28,13 +29,17 @@ class Graph:
     """The surroundings of a node.
 
     `follower(value)` returns the only reader of a value, None where there are more; `absorb(node)`
-    marks a node as computed by the present one.
+    marks a node as computed by the present one. `beyond(limit, remedy)` tells that the compiler for
+    the machine leaves the node to the host for a limit, and what the placement `all` does instead;
+    `remark` is a sentence for the node's row of the report.
     """
 
     follower: Callable[[Value], OnnxNode | None]
     absorb: Callable[[OnnxNode], None]
     is_read: Callable[[Value | None], bool]
     offload_integer: bool
+    beyond: Callable[[str, str], None]
+    remark: Callable[[str], None]
 
 
 Lower: TypeAlias = Callable[[Builder, OnnxNode, Graph], None]
@@ -42,28 +47,35 @@ Lower: TypeAlias = Callable[[Builder, OnnxNode, Graph], None]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One row: the ONNX operator, the zDNN functions that stand for it, and the rule."""
+    """One row: the ONNX operator, the zDNN functions that stand for it, and the rule.
+
+    `beyond` says what the placement `all` makes of an operator that the compiler for the machine
+    does not have, and is empty for those it has.
+    """
 
     name: str
     functions: tuple[str, ...]
     doc: str
     lower: Lower
+    beyond: str = ""
+    domain: str = ""
 
 
 _OPERATORS: dict[str, Operator] = {}
 OPERATORS: Mapping[str, Operator] = MappingProxyType(_OPERATORS)
 
 
-def operator(*names: str, functions: tuple[str, ...]) -> Callable[[Lower], Lower]:
+def operator(
+    *names: str, functions: tuple[str, ...], beyond: str = "", domain: str = ""
+) -> Callable[[Lower], Lower]:
     """Register a rule for ONNX operators; its docstring is their row in the documentation."""
 
     def decorate(lower: Lower) -> Lower:
         for name in names:
             if name in _OPERATORS:
                 raise ValueError(f"{name} is defined twice")
-            _OPERATORS[name] = Operator(
-                name, functions, " ".join((lower.__doc__ or "").split()), lower
-            )
+            doc = " ".join((lower.__doc__ or "").split())
+            _OPERATORS[name] = Operator(name, functions, doc, lower, beyond, domain)
         return lower
 
     return decorate
@@ -72,13 +84,17 @@ def operator(*names: str, functions: tuple[str, ...]) -> Callable[[Lower], Lower
 def markdown() -> str:
     """Return the table of operators for the documentation, one row per operator."""
     lines = [
-        "| ONNX operator | zDNN functions | taken when, and what the host does |",
-        "|---|---|---|",
+        "| ONNX operator | placement | zDNN functions | taken when, and what the host does |",
+        "|---|---|---|---|",
     ]
     for name in sorted(OPERATORS):
         operator = OPERATORS[name]
         functions = ", ".join(_named(function) for function in operator.functions) or "none"
-        lines.append(f"| {name} | {functions} | {operator.doc} |")
+        placement = "`all`" if operator.beyond else "`compiler`"
+        lines.append(f"| {name} | {placement} | {functions} | {operator.doc} |")
+    for pattern in PATTERNS.values():
+        functions = ", ".join(map(_named, OPERATORS[pattern.op_type].functions))
+        lines.append(f"| {pattern.op_type}, spelled out | `all` | {functions} | {pattern.doc} |")
     return "\n".join(lines) + "\n"
 
 
@@ -177,5 +193,6 @@ def become(builder: Builder, output: Value, value: Value, permutation: Shape | N
     """Let an output be another value, in another shape or with its axes in another order."""
     if permutation is None and output.dims == value.dims:
         permutation = tuple(range(len(value.dims)))
+    builder.touch(output)
     output.view = (value, permutation)
     builder.views[output] = builder.node

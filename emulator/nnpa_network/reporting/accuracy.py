@@ -71,9 +71,10 @@ class MachineAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport:
-    """All runs of one network over the same data."""
+    """All runs of one network over the same data, by which of PLACEMENTS."""
 
     network: str
+    placement: str
     samples: int
     runs: tuple[MachineAccuracy, ...]
 
@@ -122,19 +123,14 @@ def measure(
     except host.HostError as error:
         raise ModelRefused(f"no reference: {error}") from error
     runs: list[MachineAccuracy] = []
-    name = ""
+    options, name = options or ImportOptions(), ""
     for machine in machines:
         for saturate in (True, False):
-            chosen = _with(options or ImportOptions(), saturate)
             guest = Guest(find_machine(machine), allocate=allocate)
-            hosted = import_onnx(model, guest, chosen)
+            hosted = import_onnx(model, guest, replace(options, saturate=saturate))
             runs.append(_measure(hosted, data, references, saturate))
             name = hosted.name
-    return AccuracyReport(name, len(data), tuple(runs))
-
-
-def _with(options: ImportOptions, saturate: bool) -> ImportOptions:
-    return replace(options, saturate=saturate)
+    return AccuracyReport(name, options.placement, len(data), tuple(runs))
 
 
 def _measure(
@@ -243,7 +239,12 @@ def as_json(report: AccuracyReport) -> str:
         }
         for run in report.runs
     ]  # fmt: skip
-    content = {"network": report.network, "samples": report.samples, "runs": runs}
+    content = {
+        "network": report.network,
+        "placement": report.placement,
+        "samples": report.samples,
+        "runs": runs,
+    }
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
@@ -289,7 +290,8 @@ def _output_row(run: MachineAccuracy, output: OutputAccuracy) -> tuple[str, ...]
 
 def as_text(report: AccuracyReport) -> str:
     """Return the report as tables: outputs of all runs, then the nodes of each machine."""
-    lines = [f"{report.network}: {report.samples} runs beside ONNX Runtime in FP32", ""]
+    head_line = f"{report.network}, placement {report.placement}: {report.samples} runs"
+    lines = [f"{head_line} beside ONNX Runtime in FP32", ""]
     head = ("machine", "saturate", "output", "ACC", "RMSE", "MAE", "L2R", "MEAN", "STD", "NSE",
             "COS", "NaN", "violations")  # fmt: skip
     rows = [_output_row(run, output) for run in report.runs for output in run.outputs]

@@ -19,6 +19,7 @@ from nnpa_emulator.kernels import use_reference
 from nnpa_emulator.machine import QueryResult
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.placements import Placement
 from nnpa_network.program import ModelRefused
 from nnpa_network.running.host import newest_opset
 
@@ -50,6 +51,7 @@ class Options(TypedDict):
     strict: bool
     saturate: bool
     offload_integer: bool
+    placement: Placement
     max_bytes: int
 
 
@@ -77,6 +79,7 @@ def option_facts(options: ImportOptions) -> Options:
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
+        placement=options.placement,
         max_bytes=options.max_bytes,
     )
 

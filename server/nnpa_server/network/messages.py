@@ -6,6 +6,7 @@ Source of every field's meaning: the comments of nnpa/network/v1/*.proto.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,7 @@ from nnpa_network.client_api.observer import Event, NodeInfo
 from nnpa_network.client_api.report import Report, Version
 from nnpa_network.client_api.weights import layout
 from nnpa_network.importing.plan import Weight
+from nnpa_network.placements import Placement
 from nnpa_network.program import Array, DType, Node, Port, Program
 from nnpa_network.running.results import Violation
 
@@ -35,6 +37,24 @@ _DTYPES: Mapping[str, DType] = {
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     )
 } | {"bfloat16": np.dtype(ml_dtypes.bfloat16), TEXT.name: TEXT}
+
+_PLACEMENTS: Mapping["program_pb2.Placement.ValueType", Placement | Literal[""]] = {
+    program_pb2.PLACEMENT_UNSPECIFIED: "",
+    program_pb2.PLACEMENT_COMPILER: "compiler",
+    program_pb2.PLACEMENT_ALL: "all",
+}
+
+
+def read_placement(value: "program_pb2.Placement.ValueType", path: str) -> Placement | Literal[""]:
+    """Return a placement's name, "" where it is not specified."""
+    if value not in _PLACEMENTS:
+        raise invalid(path, value, "a number of Placement")
+    return _PLACEMENTS[value]
+
+
+def encode_placement(placement: str) -> "program_pb2.Placement.ValueType":
+    """Return the number of a placement's name."""
+    return next(value for value, name in _PLACEMENTS.items() if name == placement)
 
 
 def read_dtype(name: str, path: str) -> DType:
@@ -245,6 +265,7 @@ def encode_report(report: Report, program: Program, weights: Sequence[Weight]) -
         signature=report.signature,
         n_macc_64=report.n_macc_64,
         machine=program.machine,
+        placement=encode_placement(program.placement),
         nodes=map(encode_node, program.nodes),
         weights=[
             pb.WeightTensor(

@@ -44,10 +44,12 @@ from nnpa_server.accelerator.operands import read_structure, size_mismatch
 from nnpa_server.errors import CallRefused, from_exception, invalid, unspecified
 from nnpa_server.network.messages import (
     encode_node,
+    encode_placement,
     encode_port,
     little_endian,
     read_array,
     read_dtype,
+    read_placement,
     read_shape,
 )
 
@@ -104,6 +106,7 @@ def read_program(
             )
             for name, places in message.places.items()
         },
+        placement=read_placement(message.placement, "placement"),
     )
     _require_connected(program)
     return program
@@ -290,6 +293,7 @@ def encode_program(program: Program) -> pb.Program:
             )
             for name, places in program.places.items()
         },
+        placement=encode_placement(program.placement),
     )
 
 

@@ -225,6 +225,7 @@ def compile_published(
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
+        placement=options.placement,
         max_bytes=limit,
         shortcuts=shortcuts,
     )

@@ -11,8 +11,10 @@ from nnpa_network.client_api.errors import ErrorCode, ErrorType, NetworkRefused
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
 from nnpa_network.importing.plan import Plan, ProgramPlan, signature_of
+from nnpa_network.placements import DEFAULT_PLACEMENT
 
 from nnpa_server.errors import CallRefused, invalid, unspecified
+from nnpa_server.network.messages import read_placement
 from nnpa_server.network.programs import parse_program, read_program, refusing_misfits
 from nnpa_server.network.remote_plan import RemotePlan
 from nnpa_server.network.uploads import receive_file
@@ -98,7 +100,10 @@ class Sources:
             "offload_integer": options.offload_integer,
             "saturate": options.overflow != pb.OVERFLOW_NINF,
         }
-        parameters = {key: {"string_value": str(flag).lower()} for key, flag in flags.items()}
+        texts = {key: str(flag).lower() for key, flag in flags.items()}
+        if placement := read_placement(options.placement, "options.placement"):
+            texts["placement"] = placement
+        parameters = {key: {"string_value": text} for key, text in texts.items()}
         config = json.dumps({"parameters": parameters})
         files, check = {"file:1/model.onnx": data}, CancellationCheck(context)
         self._loader.load(name, config, files, new=True, check=check)
@@ -122,6 +127,7 @@ def read_import_options(
         strict=options.strict_placement,
         saturate=options.overflow != pb.OVERFLOW_NINF,
         offload_integer=options.offload_integer,
+        placement=read_placement(options.placement, "options.placement") or DEFAULT_PLACEMENT,
         max_bytes=limit,
         shortcuts=shortcuts,
     )

@@ -277,7 +277,11 @@ class Loader:
             text = f"model {source.name}: {error}"
             facts = {"node": error.node, "why": error.reason}
             raise CallRefused(wire.ERROR_REASON_MODEL_INVALID, text, **facts) from error
-        properties = {"machine": options.machine, **warmed.facts}
+        properties = {
+            "machine": options.machine,
+            "placement": options.placement,
+            **warmed.facts,
+        }
         state = State.UNAVAILABLE if warmed.failure else State.READY
         model = Model(source.name, version, plan, properties, source.owner, state, warmed.failure)
         model.fixed_inputs = inputs
@@ -333,6 +337,7 @@ def compile_onnx(
         strict=options.strict,
         saturate=options.saturate,
         offload_integer=options.offload_integer,
+        placement=options.placement,
         max_bytes=limit,
         shortcuts=shortcuts,
     )

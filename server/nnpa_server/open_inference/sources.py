@@ -17,6 +17,7 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import Error as MessageError
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
+from nnpa_network.placements import DEFAULT_PLACEMENT, PLACEMENTS, Placement
 
 from nnpa_server.errors import CallRefused, invalid
 from nnpa_server.open_inference.owners import OPERATOR
@@ -37,13 +38,14 @@ class Options:
 
     `strict` refuses a model of which a node would run on the host; `offload_integer` has integer
     products run on the accelerator, where they are not exact; `saturate` clips values beyond
-    DLFLOAT16 at its boundary.
+    DLFLOAT16 at its boundary; `placement` is one of PLACEMENTS.
     """
 
     machine: str = DEFAULT_MACHINE
     strict: bool = False
     offload_integer: bool = False
     saturate: bool = True
+    placement: Placement = DEFAULT_PLACEMENT
 
 
 _FLAGS = ("strict", "offload_integer", "saturate")
@@ -201,6 +203,10 @@ def _options(config: pb.ModelConfig) -> Options:
         path, value = f"config.parameters.{key[:64]}", parameter.string_value
         if key == "machine":
             chosen[key] = _machine(path, value)
+        elif key == "placement":
+            if value not in PLACEMENTS:
+                raise invalid(path, repr(value[:64]), _one_of(PLACEMENTS))
+            chosen[key] = value
         elif key in _FLAGS:
             if value.lower() not in _TRUTH:
                 raise invalid(path, repr(value[:64]), "true or false")

@@ -14,10 +14,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from nnpa_client import connect
+from nnpa_network.placements import PLACEMENTS
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse_args(arguments)
     console = Console(width=WIDTH)
     chosen = [models()[name] for name in parsed.models] or [*models().values()]
+    if parsed.placement:
+        chosen = [replace(listed, placement=parsed.placement) for listed in chosen]
     if parsed.list:
         _show_list(console, chosen)
         return 0
@@ -62,12 +65,13 @@ def _trials(chosen: Sequence[Listed], machine: str, progress: Console) -> Iterat
                 outcome = Outcome(listed.name, machine, "missing", str(error))
             seconds = f"{time.perf_counter() - start:.1f} s"
             progress.print(escape(f"{outcome.failure or 'passes'}, {seconds}"))
-            yield outcome
+            yield replace(outcome, placement=listed.placement)
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(title="Models beside ONNX Runtime on one thread", title_justify="left")
     table.add_column("model")
+    table.add_column("placement")
     for heading in ("hosted", "placed", "error", "tolerance", "time", "MiB"):
         table.add_column(heading, justify="right")
     table.add_column("list says")
@@ -76,6 +80,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         known = f"{listed.fails}: {listed.reason}" if listed.fails else listed.host
         table.add_row(
             outcome.model,
+            outcome.placement,
             "no" if outcome.failure in ("refused", "missing") else "yes",
             "-" if outcome.share is None else f"{outcome.share:.0%}",
             "-" if outcome.error is None else f"{outcome.error:.4f}",
@@ -107,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="print the list, run nothing")
     parser.add_argument(
         "--machine", default="telum2", choices=["telum1", "telum2"], help="default: telum2"
+    )
+    parser.add_argument(
+        "--placement", choices=PLACEMENTS, help="default: what the list says, else compiler"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome")
     return parser

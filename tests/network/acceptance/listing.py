@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
+
 LIST = Path(__file__).parents[1] / "models.toml"
 RULE = 0.01  # the greatest tolerance that needs no reason
 FAILURES = ("refused", "stopped", "inaccurate", "unplaced")
@@ -42,7 +44,8 @@ class Listed:
     else it is the greatest magnitude of what ONNX Runtime gives. `because` is why a tolerance is
     above RULE. `host` is the reason why less than
     half of the multiply-accumulates are on the accelerator. `fails` is one of FAILURES, `reason`
-    why, for a model that is known to fail. `always` models run in `.ci/run`.
+    why, for a model that is known to fail. `always` models run in `.ci/run`. `placement` is what
+    the model is hosted by.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Listed:
     reason: str = ""
     always: bool = False
     machines: tuple[str, ...] = ("telum1", "telum2")
+    placement: Placement = DEFAULT_PLACEMENT
 
 
 @cache

@@ -15,6 +15,7 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import NnpaError, Session
 from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Network
+from nnpa_network.placements import DEFAULT_PLACEMENT, Placement
 
 from tests.network.acceptance.builders import BUILDERS
 from tests.network.acceptance.listing import Feed, Listed
@@ -41,7 +42,7 @@ class Outcome:
 
     `share` is the part of the multiply-accumulates on the accelerator, None where there are none.
     `error` is over the range of an output, `slower` the time over that of ONNX Runtime, `mebibytes`
-    what weights and activations take on the accelerator.
+    what weights and activations take on the accelerator; `placement` is what it was hosted by.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Outcome:
     error: float | None = None
     slower: float | None = None
     mebibytes: float | None = None
+    placement: Placement = DEFAULT_PLACEMENT
 
 
 def model_bytes(listed: Listed) -> bytes:
@@ -68,7 +70,7 @@ def run_trial(session: Session, listed: Listed, machine: str) -> Outcome:
     feeds = [draw(runtime, listed, number) for number in range(INPUTS)]
     expected, theirs = _timed(partial(runtime.run, None), feeds)
     try:
-        network = session.load(model)
+        network = session.load(model, options=Options(placement=listed.placement))
     except NnpaError as error:
         return Outcome(listed.name, machine, "refused", str(error))
     with network:
@@ -89,7 +91,8 @@ def _report(session: Session, network: Network, model: bytes, listed: Listed) ->
     if not shapes:
         return network.report()
     try:
-        with session.load(model, options=Options(shapes=shapes)) as shaped:
+        options = Options(shapes=shapes, placement=listed.placement)
+        with session.load(model, options=options) as shaped:
             return shaped.report()
     except NnpaError:
         return network.report()

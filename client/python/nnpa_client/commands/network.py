@@ -44,6 +44,7 @@ class Hosting(TypedDict):
     strict: bool
     shapes: tuple[str, ...]
     offload_integer: bool
+    placement: Literal["compiler", "all"]
     overflow: Literal["saturate", "ninf"]
     allocate_inputs: NotRequired[bool]
     allocate_outputs: NotRequired[bool]
@@ -69,6 +70,14 @@ def _hosting(command: Command) -> Command:
             "--offload-integer",
             is_flag=True,
             help="Integer products on the accelerator, where they are not exact.",
+        ),
+        click.option(
+            "--placement",
+            type=click.Choice(("compiler", "all")),
+            default="compiler",
+            show_default=True,
+            help="What goes to the accelerator: what the compiler for the machine places, or what "
+            "zDNN can express beyond it, too.",
         ),
         click.option(
             "--overflow",
@@ -105,6 +114,7 @@ def _options(hosting: Hosting) -> Options:
         strict_placement=hosting["strict"],
         shapes=dict(map(_shape, hosting["shapes"])),
         offload_integer=hosting["offload_integer"],
+        placement=hosting["placement"],
         overflow=hosting["overflow"],
         allocate_inputs=hosting.get("allocate_inputs", False),
         allocate_outputs=hosting.get("allocate_outputs", False),
@@ -302,15 +312,16 @@ def probe(
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
-        _console().print(_probe_table(rows))
+        _console().print(_probe_table(rows, hosting["placement"]))
     bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
     if check and bad:
         click.echo(f"{len(bad)} runs over zeros give NaN.", err=True)
         sys.exit(NOT_AS_PROMISED)
 
 
-def _probe_table(rows: list[ProbeRun]) -> Table:
-    table = Table(box=box.SIMPLE, title="Probe", title_justify="left")
+def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
+    title = f"Probe, placement {placement}"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
     for heading in ("machine", "sizes", "inputs", "NaN", "violations", "first", "limit"):
         table.add_column(heading, justify="right" if heading in ("NaN", "violations") else "left")
     for row in rows:

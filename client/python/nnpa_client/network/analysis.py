@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 from nnpa.network.v1 import network_pb2 as pb
-from nnpa.network.v1.program_pb2 import Node
+from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER, Node
 from rich import box
 from rich.table import Table
 
@@ -18,6 +18,7 @@ from nnpa_client.network.buffers import from_wire
 from nnpa_client.network.formats import Format, fmt_get
 
 _DEVICES = {"accelerator": "zAIU", "host": "host", "folded": "-"}
+_PLACEMENTS = {PLACEMENT_COMPILER: "compiler", PLACEMENT_ALL: "all"}
 # Operators with most of a network's multiplications: the headline names those on the host.
 _HEAVY = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
 
@@ -80,13 +81,18 @@ def headline(report: pb.NetworkReport) -> str:
     total = sum(node.macc for node in report.nodes) or 1
     share = sum(node.macc for node in report.nodes if node.device == "accelerator") / total
     text = (
-        f"{counts['accelerator']} nodes on the accelerator ({share:.1%} of macc), "
-        f"{counts['host']} on the host, {counts['folded']} folded"
+        f"{placement(report)}: {counts['accelerator']} nodes on the accelerator "
+        f"({share:.1%} of macc), {counts['host']} on the host, {counts['folded']} folded"
     )
     heavy = [node for node in report.nodes if node.device == "host" and node.op_type in _HEAVY]
     if heavy:
         text += "; heavy on the host: " + ", ".join(node.name or node.op_type for node in heavy)
     return text
+
+
+def placement(report: pb.NetworkReport) -> str:
+    """Return how much the compiler sent to the accelerator, "unknown" for another compiler's."""
+    return _PLACEMENTS.get(report.placement, "unknown")
 
 
 def layers(report: pb.NetworkReport) -> Table:
@@ -107,9 +113,14 @@ def layers(report: pb.NetworkReport) -> Table:
             f"{node.macc:,}" if node.macc else "",
             ", ".join(dict.fromkeys(source.name or source.op_type for source in sources)),
             _DEVICES.get(node.device, node.device),
-            ", ".join(node.functions) or node.reason,
+            _functions_or_reason(node),
         )
     return table
+
+
+def _functions_or_reason(node: Node) -> str:
+    functions = ", ".join(node.functions)
+    return f"{functions} ({node.reason})" if functions and node.reason else functions or node.reason
 
 
 def histogram(report: pb.NetworkReport) -> Table:
@@ -144,7 +155,8 @@ def as_json(report: pb.NetworkReport, cli_version: str) -> dict[str, object]:
         "rom_n_macc": report.n_macc_64,
         "rom_inputs": [MessageToDict(buffer) for buffer in report.inputs],
         "rom_outputs": [MessageToDict(buffer) for buffer in report.outputs],
-        "placement": headline(report),
+        "placement": placement(report),
+        "placed": headline(report),
         "machine": report.machine,
         "layers": [MessageToDict(node, preserving_proto_field_name=True) for node in report.nodes],
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 from nnpa.network.v1 import network_pb2 as pb
+from nnpa.network.v1.program_pb2 import PLACEMENT_ALL, PLACEMENT_COMPILER
 
 from nnpa_client._methods import (
     CREATE_NETWORK,
@@ -41,6 +42,7 @@ TOOLS_API_VERSION = (1, 4, 0)  # AI_TOOLS_API_VERSION_XX of X-CUBE-AI 7.0.0
 # sizeof of ai_i8 ... ai_u64, ai_float, ai_size, bit 7 set for unsigned types.
 TYPE_SIZES = bytes((0x01, 0x81, 0x02, 0x82, 0x04, 0x84, 0x08, 0x88, 0x04, 0x84))
 _OVERFLOW = {"saturate": pb.OVERFLOW_SATURATE, "ninf": pb.OVERFLOW_NINF}
+_PLACEMENTS = {"compiler": PLACEMENT_COMPILER, "all": PLACEMENT_ALL}
 
 
 @runtime_checkable
@@ -69,7 +71,9 @@ class Options:
     """How to compile a model and what to allocate.
 
     `strict_placement` refuses a model with a node on the host. `offload_integer` runs integer
-    products on the accelerator, which rounds. `overflow` is the result for values beyond DLFLOAT16:
+    products on the accelerator, which rounds. `placement` is how much goes to the accelerator: what
+    the open compiler for the machine places ("compiler"), or what zDNN can express beyond it, too
+    ("all"). `overflow` is the result for values beyond DLFLOAT16:
     the greatest number ("saturate"), or no number ("ninf"). `allocate_inputs`, `allocate_outputs`,
     `split_weights` are those of ST's generator. `strict` refuses a second create of a C name, and
     a run during a run, which would wait otherwise. `formats` sets another format for inputs and
@@ -89,6 +93,7 @@ class Options:
     shapes: Mapping[str, Sequence[int]] | None = None
     failing_node: int | None = None
     device_gate_closed: bool = False
+    placement: Literal["compiler", "all"] = "compiler"
 
 
 DEFAULT = Options()
@@ -106,6 +111,9 @@ class Source(TypedDict, total=False):
 def _options(options: Options) -> pb.CreateOptions:
     if options.overflow not in _OVERFLOW:
         raise ValueError(f"overflow: {options.overflow!r}, expected one of {', '.join(_OVERFLOW)}")
+    if options.placement not in _PLACEMENTS:
+        choices = ", ".join(_PLACEMENTS)
+        raise ValueError(f"placement: {options.placement!r}, expected one of {choices}")
     formats = [
         pb.TensorFormat(name=name, format=fmt, meta_info=_meta(meta))
         for name, (fmt, meta) in (options.formats or {}).items()
@@ -122,6 +130,7 @@ def _options(options: Options) -> pb.CreateOptions:
         failing_node=options.failing_node,
         device_gate_closed=options.device_gate_closed,
         shapes=input_shapes(options.shapes),
+        placement=_PLACEMENTS[options.placement],
     )
 
 

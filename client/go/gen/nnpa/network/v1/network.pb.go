@@ -611,7 +611,9 @@ type CreateOptions struct {
 	DeviceGateClosed bool `protobuf:"varint,10,opt,name=device_gate_closed,json=deviceGateClosed,proto3" json:"device_gate_closed,omitempty"`
 	// Shapes of inputs with free dims, for create, init, run. Default: every free dim is 1, and where
 	// the model does not fit that, 32. A free first dim is the batch, and stays 1.
-	Shapes        []*InputShape `protobuf:"bytes,11,rep,name=shapes,proto3" json:"shapes,omitempty"`
+	Shapes []*InputShape `protobuf:"bytes,11,rep,name=shapes,proto3" json:"shapes,omitempty"`
+	// How much goes to the accelerator. Default: PLACEMENT_COMPILER.
+	Placement     Placement `protobuf:"varint,12,opt,name=placement,proto3,enum=nnpa.network.v1.Placement" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,6 +723,13 @@ func (x *CreateOptions) GetShapes() []*InputShape {
 		return x.Shapes
 	}
 	return nil
+}
+
+func (x *CreateOptions) GetPlacement() Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return Placement_PLACEMENT_UNSPECIFIED
 }
 
 // The format of one input or output for the application.
@@ -1847,7 +1856,10 @@ type NetworkReport struct {
 	// Tensors of the weights, in the order of split weights.
 	Weights []*WeightTensor `protobuf:"bytes,33,rep,name=weights,proto3" json:"weights,omitempty"`
 	// Whether weights come in pieces.
-	SplitWeights  bool `protobuf:"varint,34,opt,name=split_weights,json=splitWeights,proto3" json:"split_weights,omitempty"`
+	SplitWeights bool `protobuf:"varint,34,opt,name=split_weights,json=splitWeights,proto3" json:"split_weights,omitempty"`
+	// How much the compiler sent to the accelerator; PLACEMENT_UNSPECIFIED for a program that another
+	// compiler made.
+	Placement     Placement `protobuf:"varint,35,opt,name=placement,proto3,enum=nnpa.network.v1.Placement" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2041,6 +2053,13 @@ func (x *NetworkReport) GetSplitWeights() bool {
 		return x.SplitWeights
 	}
 	return false
+}
+
+func (x *NetworkReport) GetPlacement() Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return Placement_PLACEMENT_UNSPECIFIED
 }
 
 // One tensor of the weights.
@@ -3776,7 +3795,7 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"type_sizes\x18\b \x01(\fR\ttypeSizes\x12\x1d\n" +
 	"\n" +
 	"publish_as\x18\t \x01(\tR\tpublishAsB\b\n" +
-	"\x06source\"\x90\x04\n" +
+	"\x06source\"\xca\x04\n" +
 	"\rCreateOptions\x12)\n" +
 	"\x10strict_placement\x18\x01 \x01(\bR\x0fstrictPlacement\x12'\n" +
 	"\x0foffload_integer\x18\x02 \x01(\bR\x0eoffloadInteger\x125\n" +
@@ -3789,7 +3808,8 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\ffailing_node\x18\t \x01(\rH\x01R\vfailingNode\x88\x01\x01\x12,\n" +
 	"\x12device_gate_closed\x18\n" +
 	" \x01(\bR\x10deviceGateClosed\x123\n" +
-	"\x06shapes\x18\v \x03(\v2\x1b.nnpa.network.v1.InputShapeR\x06shapesB\t\n" +
+	"\x06shapes\x18\v \x03(\v2\x1b.nnpa.network.v1.InputShapeR\x06shapes\x128\n" +
+	"\tplacement\x18\f \x01(\x0e2\x1a.nnpa.network.v1.PlacementR\tplacementB\t\n" +
 	"\a_strictB\x0f\n" +
 	"\r_failing_node\"r\n" +
 	"\fTensorFormat\x12\x12\n" +
@@ -3874,7 +3894,7 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\"`\n" +
 	"\x16GetNetworkInfoResponse\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x126\n" +
-	"\x06report\x18\x02 \x01(\v2\x1e.nnpa.network.v1.NetworkReportR\x06report\"\xa5\b\n" +
+	"\x06report\x18\x02 \x01(\v2\x1e.nnpa.network.v1.NetworkReportR\x06report\"\xdf\b\n" +
 	"\rNetworkReport\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12'\n" +
@@ -3901,7 +3921,8 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\amachine\x18\x1f \x01(\tR\amachine\x12+\n" +
 	"\x05nodes\x18  \x03(\v2\x15.nnpa.network.v1.NodeR\x05nodes\x127\n" +
 	"\aweights\x18! \x03(\v2\x1d.nnpa.network.v1.WeightTensorR\aweights\x12#\n" +
-	"\rsplit_weights\x18\" \x01(\bR\fsplitWeights\"~\n" +
+	"\rsplit_weights\x18\" \x01(\bR\fsplitWeights\x128\n" +
+	"\tplacement\x18# \x01(\x0e2\x1a.nnpa.network.v1.PlacementR\tplacement\"~\n" +
 	"\fWeightTensor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
@@ -4143,9 +4164,10 @@ var file_nnpa_network_v1_network_proto_goTypes = []any{
 	(*Version)(nil),                 // 47: nnpa.network.v1.Version
 	nil,                             // 48: nnpa.network.v1.InferNetworkResponse.NansEntry
 	nil,                             // 49: nnpa.network.v1.InferNetworkResponse.CallsEntry
-	(*Port)(nil),                    // 50: nnpa.network.v1.Port
-	(*timestamppb.Timestamp)(nil),   // 51: google.protobuf.Timestamp
-	(*Node)(nil),                    // 52: nnpa.network.v1.Node
+	(Placement)(0),                  // 50: nnpa.network.v1.Placement
+	(*Port)(nil),                    // 51: nnpa.network.v1.Port
+	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
+	(*Node)(nil),                    // 53: nnpa.network.v1.Node
 }
 var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	5,  // 0: nnpa.network.v1.CreateNetworkRequest.header:type_name -> nnpa.network.v1.CreateNetworkHeader
@@ -4154,82 +4176,84 @@ var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	0,  // 3: nnpa.network.v1.CreateOptions.overflow:type_name -> nnpa.network.v1.Overflow
 	7,  // 4: nnpa.network.v1.CreateOptions.formats:type_name -> nnpa.network.v1.TensorFormat
 	42, // 5: nnpa.network.v1.CreateOptions.shapes:type_name -> nnpa.network.v1.InputShape
-	46, // 6: nnpa.network.v1.TensorFormat.meta_info:type_name -> nnpa.network.v1.MetaInfo
-	44, // 7: nnpa.network.v1.CreateNetworkResponse.error:type_name -> nnpa.network.v1.AiError
-	9,  // 8: nnpa.network.v1.CreateNetworkResponse.network:type_name -> nnpa.network.v1.Network
-	1,  // 9: nnpa.network.v1.Network.state:type_name -> nnpa.network.v1.State
-	50, // 10: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
-	50, // 11: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
-	51, // 12: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
-	11, // 13: nnpa.network.v1.InitNetworkRequest.params:type_name -> nnpa.network.v1.NetworkParams
-	45, // 14: nnpa.network.v1.NetworkParams.params:type_name -> nnpa.network.v1.Buffer
-	45, // 15: nnpa.network.v1.NetworkParams.activations:type_name -> nnpa.network.v1.Buffer
-	45, // 16: nnpa.network.v1.RunNetworkRequest.inputs:type_name -> nnpa.network.v1.Buffer
-	45, // 17: nnpa.network.v1.RunNetworkRequest.outputs:type_name -> nnpa.network.v1.Buffer
-	45, // 18: nnpa.network.v1.RunNetworkResponse.outputs:type_name -> nnpa.network.v1.Buffer
-	15, // 19: nnpa.network.v1.RunNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
-	16, // 20: nnpa.network.v1.InferNetworkRequest.inputs:type_name -> nnpa.network.v1.NamedArray
-	16, // 21: nnpa.network.v1.InferNetworkResponse.outputs:type_name -> nnpa.network.v1.NamedArray
-	15, // 22: nnpa.network.v1.InferNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
-	48, // 23: nnpa.network.v1.InferNetworkResponse.nans:type_name -> nnpa.network.v1.InferNetworkResponse.NansEntry
-	49, // 24: nnpa.network.v1.InferNetworkResponse.calls:type_name -> nnpa.network.v1.InferNetworkResponse.CallsEntry
-	44, // 25: nnpa.network.v1.GetNetworkErrorResponse.error:type_name -> nnpa.network.v1.AiError
-	23, // 26: nnpa.network.v1.GetNetworkInfoResponse.report:type_name -> nnpa.network.v1.NetworkReport
-	47, // 27: nnpa.network.v1.NetworkReport.runtime_version:type_name -> nnpa.network.v1.Version
-	47, // 28: nnpa.network.v1.NetworkReport.tool_version:type_name -> nnpa.network.v1.Version
-	47, // 29: nnpa.network.v1.NetworkReport.tool_api_version:type_name -> nnpa.network.v1.Version
-	47, // 30: nnpa.network.v1.NetworkReport.api_version:type_name -> nnpa.network.v1.Version
-	47, // 31: nnpa.network.v1.NetworkReport.interface_api_version:type_name -> nnpa.network.v1.Version
-	45, // 32: nnpa.network.v1.NetworkReport.inputs:type_name -> nnpa.network.v1.Buffer
-	45, // 33: nnpa.network.v1.NetworkReport.outputs:type_name -> nnpa.network.v1.Buffer
-	45, // 34: nnpa.network.v1.NetworkReport.activations:type_name -> nnpa.network.v1.Buffer
-	45, // 35: nnpa.network.v1.NetworkReport.params:type_name -> nnpa.network.v1.Buffer
-	52, // 36: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
-	24, // 37: nnpa.network.v1.NetworkReport.weights:type_name -> nnpa.network.v1.WeightTensor
-	27, // 38: nnpa.network.v1.GetNodeInfoResponse.node:type_name -> nnpa.network.v1.ObserverNode
-	30, // 39: nnpa.network.v1.ObserveNetworkResponse.registered:type_name -> nnpa.network.v1.Registered
-	31, // 40: nnpa.network.v1.ObserveNetworkResponse.event:type_name -> nnpa.network.v1.ObserverEvent
-	27, // 41: nnpa.network.v1.ObserverEvent.node:type_name -> nnpa.network.v1.ObserverNode
-	16, // 42: nnpa.network.v1.ObserverEvent.tensors:type_name -> nnpa.network.v1.NamedArray
-	9,  // 43: nnpa.network.v1.ListNetworksResponse.networks:type_name -> nnpa.network.v1.Network
-	44, // 44: nnpa.network.v1.DestroyNetworkResponse.error:type_name -> nnpa.network.v1.AiError
-	37, // 45: nnpa.network.v1.MeasureAccuracyRequest.samples:type_name -> nnpa.network.v1.Sample
-	16, // 46: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
-	42, // 47: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
-	2,  // 48: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
-	3,  // 49: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
-	46, // 50: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
-	4,  // 51: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
-	10, // 52: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
-	13, // 53: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
-	17, // 54: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
-	19, // 55: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
-	21, // 56: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
-	25, // 57: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
-	28, // 58: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
-	32, // 59: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
-	34, // 60: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
-	36, // 61: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
-	39, // 62: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
-	41, // 63: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
-	8,  // 64: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
-	12, // 65: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
-	14, // 66: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
-	18, // 67: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
-	20, // 68: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
-	22, // 69: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
-	26, // 70: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
-	29, // 71: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
-	33, // 72: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
-	35, // 73: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
-	38, // 74: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
-	40, // 75: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
-	43, // 76: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
-	64, // [64:77] is the sub-list for method output_type
-	51, // [51:64] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	50, // 6: nnpa.network.v1.CreateOptions.placement:type_name -> nnpa.network.v1.Placement
+	46, // 7: nnpa.network.v1.TensorFormat.meta_info:type_name -> nnpa.network.v1.MetaInfo
+	44, // 8: nnpa.network.v1.CreateNetworkResponse.error:type_name -> nnpa.network.v1.AiError
+	9,  // 9: nnpa.network.v1.CreateNetworkResponse.network:type_name -> nnpa.network.v1.Network
+	1,  // 10: nnpa.network.v1.Network.state:type_name -> nnpa.network.v1.State
+	51, // 11: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
+	51, // 12: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
+	52, // 13: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
+	11, // 14: nnpa.network.v1.InitNetworkRequest.params:type_name -> nnpa.network.v1.NetworkParams
+	45, // 15: nnpa.network.v1.NetworkParams.params:type_name -> nnpa.network.v1.Buffer
+	45, // 16: nnpa.network.v1.NetworkParams.activations:type_name -> nnpa.network.v1.Buffer
+	45, // 17: nnpa.network.v1.RunNetworkRequest.inputs:type_name -> nnpa.network.v1.Buffer
+	45, // 18: nnpa.network.v1.RunNetworkRequest.outputs:type_name -> nnpa.network.v1.Buffer
+	45, // 19: nnpa.network.v1.RunNetworkResponse.outputs:type_name -> nnpa.network.v1.Buffer
+	15, // 20: nnpa.network.v1.RunNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
+	16, // 21: nnpa.network.v1.InferNetworkRequest.inputs:type_name -> nnpa.network.v1.NamedArray
+	16, // 22: nnpa.network.v1.InferNetworkResponse.outputs:type_name -> nnpa.network.v1.NamedArray
+	15, // 23: nnpa.network.v1.InferNetworkResponse.violations:type_name -> nnpa.network.v1.NodeViolation
+	48, // 24: nnpa.network.v1.InferNetworkResponse.nans:type_name -> nnpa.network.v1.InferNetworkResponse.NansEntry
+	49, // 25: nnpa.network.v1.InferNetworkResponse.calls:type_name -> nnpa.network.v1.InferNetworkResponse.CallsEntry
+	44, // 26: nnpa.network.v1.GetNetworkErrorResponse.error:type_name -> nnpa.network.v1.AiError
+	23, // 27: nnpa.network.v1.GetNetworkInfoResponse.report:type_name -> nnpa.network.v1.NetworkReport
+	47, // 28: nnpa.network.v1.NetworkReport.runtime_version:type_name -> nnpa.network.v1.Version
+	47, // 29: nnpa.network.v1.NetworkReport.tool_version:type_name -> nnpa.network.v1.Version
+	47, // 30: nnpa.network.v1.NetworkReport.tool_api_version:type_name -> nnpa.network.v1.Version
+	47, // 31: nnpa.network.v1.NetworkReport.api_version:type_name -> nnpa.network.v1.Version
+	47, // 32: nnpa.network.v1.NetworkReport.interface_api_version:type_name -> nnpa.network.v1.Version
+	45, // 33: nnpa.network.v1.NetworkReport.inputs:type_name -> nnpa.network.v1.Buffer
+	45, // 34: nnpa.network.v1.NetworkReport.outputs:type_name -> nnpa.network.v1.Buffer
+	45, // 35: nnpa.network.v1.NetworkReport.activations:type_name -> nnpa.network.v1.Buffer
+	45, // 36: nnpa.network.v1.NetworkReport.params:type_name -> nnpa.network.v1.Buffer
+	53, // 37: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
+	24, // 38: nnpa.network.v1.NetworkReport.weights:type_name -> nnpa.network.v1.WeightTensor
+	50, // 39: nnpa.network.v1.NetworkReport.placement:type_name -> nnpa.network.v1.Placement
+	27, // 40: nnpa.network.v1.GetNodeInfoResponse.node:type_name -> nnpa.network.v1.ObserverNode
+	30, // 41: nnpa.network.v1.ObserveNetworkResponse.registered:type_name -> nnpa.network.v1.Registered
+	31, // 42: nnpa.network.v1.ObserveNetworkResponse.event:type_name -> nnpa.network.v1.ObserverEvent
+	27, // 43: nnpa.network.v1.ObserverEvent.node:type_name -> nnpa.network.v1.ObserverNode
+	16, // 44: nnpa.network.v1.ObserverEvent.tensors:type_name -> nnpa.network.v1.NamedArray
+	9,  // 45: nnpa.network.v1.ListNetworksResponse.networks:type_name -> nnpa.network.v1.Network
+	44, // 46: nnpa.network.v1.DestroyNetworkResponse.error:type_name -> nnpa.network.v1.AiError
+	37, // 47: nnpa.network.v1.MeasureAccuracyRequest.samples:type_name -> nnpa.network.v1.Sample
+	16, // 48: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
+	42, // 49: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
+	2,  // 50: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
+	3,  // 51: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
+	46, // 52: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
+	4,  // 53: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
+	10, // 54: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
+	13, // 55: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
+	17, // 56: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
+	19, // 57: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
+	21, // 58: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
+	25, // 59: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
+	28, // 60: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
+	32, // 61: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
+	34, // 62: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
+	36, // 63: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
+	39, // 64: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
+	41, // 65: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
+	8,  // 66: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
+	12, // 67: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
+	14, // 68: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
+	18, // 69: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
+	20, // 70: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
+	22, // 71: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
+	26, // 72: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
+	29, // 73: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
+	33, // 74: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
+	35, // 75: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
+	38, // 76: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
+	40, // 77: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
+	43, // 78: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
+	66, // [66:79] is the sub-list for method output_type
+	53, // [53:66] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_network_v1_network_proto_init() }

@@ -30,6 +30,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// How much of a network goes to the accelerator.
+type Placement int32
+
+const (
+	// As an option PLACEMENT_COMPILER; of a program: made by another compiler.
+	Placement_PLACEMENT_UNSPECIFIED Placement = 0
+	// What the open compiler for the machine places.
+	Placement_PLACEMENT_COMPILER Placement = 1
+	// What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
+	// spelled out in smaller ones.
+	Placement_PLACEMENT_ALL Placement = 2
+)
+
+// Enum value maps for Placement.
+var (
+	Placement_name = map[int32]string{
+		0: "PLACEMENT_UNSPECIFIED",
+		1: "PLACEMENT_COMPILER",
+		2: "PLACEMENT_ALL",
+	}
+	Placement_value = map[string]int32{
+		"PLACEMENT_UNSPECIFIED": 0,
+		"PLACEMENT_COMPILER":    1,
+		"PLACEMENT_ALL":         2,
+	}
+)
+
+func (x Placement) Enum() *Placement {
+	p := new(Placement)
+	*p = x
+	return p
+}
+
+func (x Placement) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Placement) Descriptor() protoreflect.EnumDescriptor {
+	return file_nnpa_network_v1_program_proto_enumTypes[0].Descriptor()
+}
+
+func (Placement) Type() protoreflect.EnumType {
+	return &file_nnpa_network_v1_program_proto_enumTypes[0]
+}
+
+func (x Placement) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Placement.Descriptor instead.
+func (Placement) EnumDescriptor() ([]byte, []int) {
+	return file_nnpa_network_v1_program_proto_rawDescGZIP(), []int{0}
+}
+
 // What runs. Arrays (host memory) and tensors (sticks) share one space of ids, from 1 on; 0 is an
 // optional input or output that is left out. Every id is made before it is read: it is an input, a
 // constant, or written by an earlier step.
@@ -58,7 +112,9 @@ type Program struct {
 	// The model's nodes, which steps serve.
 	Nodes []*Node `protobuf:"bytes,11,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Where named values of the model live.
-	Places        map[string]*Places `protobuf:"bytes,12,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Places map[string]*Places `protobuf:"bytes,12,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How much the compiler sent to the accelerator; PLACEMENT_UNSPECIFIED for another compiler's.
+	Placement     Placement `protobuf:"varint,13,opt,name=placement,proto3,enum=nnpa.network.v1.Placement" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +231,13 @@ func (x *Program) GetPlaces() map[string]*Places {
 		return x.Places
 	}
 	return nil
+}
+
+func (x *Program) GetPlacement() Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return Placement_PLACEMENT_UNSPECIFIED
 }
 
 // An input or output in the model's terms.
@@ -949,7 +1012,7 @@ var File_nnpa_network_v1_program_proto protoreflect.FileDescriptor
 
 const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\n" +
-	"\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\x88\a\n" +
+	"\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xc2\a\n" +
 	"\aProgram\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\amachine\x18\x02 \x01(\tR\amachine\x12-\n" +
@@ -964,7 +1027,8 @@ const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\x05steps\x18\n" +
 	" \x03(\v2\x15.nnpa.network.v1.StepR\x05steps\x12+\n" +
 	"\x05nodes\x18\v \x03(\v2\x15.nnpa.network.v1.NodeR\x05nodes\x12<\n" +
-	"\x06places\x18\f \x03(\v2$.nnpa.network.v1.Program.PlacesEntryR\x06places\x1aU\n" +
+	"\x06places\x18\f \x03(\v2$.nnpa.network.v1.Program.PlacesEntryR\x06places\x128\n" +
+	"\tplacement\x18\r \x01(\x0e2\x1a.nnpa.network.v1.PlacementR\tplacement\x1aU\n" +
 	"\vArraysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.nnpa.network.v1.ArrayInfoR\x05value:\x028\x01\x1aQ\n" +
@@ -1027,7 +1091,11 @@ const file_nnpa_network_v1_program_proto_rawDesc = "" +
 	"\x05Place\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x14\n" +
-	"\x05order\x18\x03 \x03(\x05R\x05orderb\x06proto3"
+	"\x05order\x18\x03 \x03(\x05R\x05order*Q\n" +
+	"\tPlacement\x12\x19\n" +
+	"\x15PLACEMENT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12PLACEMENT_COMPILER\x10\x01\x12\x11\n" +
+	"\rPLACEMENT_ALL\x10\x02b\x06proto3"
 
 var (
 	file_nnpa_network_v1_program_proto_rawDescOnce sync.Once
@@ -1041,50 +1109,53 @@ func file_nnpa_network_v1_program_proto_rawDescGZIP() []byte {
 	return file_nnpa_network_v1_program_proto_rawDescData
 }
 
+var file_nnpa_network_v1_program_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_nnpa_network_v1_program_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nnpa_network_v1_program_proto_goTypes = []any{
-	(*Program)(nil),       // 0: nnpa.network.v1.Program
-	(*Port)(nil),          // 1: nnpa.network.v1.Port
-	(*ArrayInfo)(nil),     // 2: nnpa.network.v1.ArrayInfo
-	(*Constant)(nil),      // 3: nnpa.network.v1.Constant
-	(*ConstantArray)(nil), // 4: nnpa.network.v1.ConstantArray
-	(*Step)(nil),          // 5: nnpa.network.v1.Step
-	(*HostStep)(nil),      // 6: nnpa.network.v1.HostStep
-	(*Node)(nil),          // 7: nnpa.network.v1.Node
-	(*Shape)(nil),         // 8: nnpa.network.v1.Shape
-	(*Places)(nil),        // 9: nnpa.network.v1.Places
-	(*Place)(nil),         // 10: nnpa.network.v1.Place
-	nil,                   // 11: nnpa.network.v1.Program.ArraysEntry
-	nil,                   // 12: nnpa.network.v1.Program.TensorsEntry
-	nil,                   // 13: nnpa.network.v1.Program.ConstantsEntry
-	nil,                   // 14: nnpa.network.v1.Program.PlacesEntry
-	(*v1.Ztensor)(nil),    // 15: nnpa.zdnn.v1.Ztensor
-	(*v1.Operation)(nil),  // 16: nnpa.zdnn.v1.Operation
+	(Placement)(0),        // 0: nnpa.network.v1.Placement
+	(*Program)(nil),       // 1: nnpa.network.v1.Program
+	(*Port)(nil),          // 2: nnpa.network.v1.Port
+	(*ArrayInfo)(nil),     // 3: nnpa.network.v1.ArrayInfo
+	(*Constant)(nil),      // 4: nnpa.network.v1.Constant
+	(*ConstantArray)(nil), // 5: nnpa.network.v1.ConstantArray
+	(*Step)(nil),          // 6: nnpa.network.v1.Step
+	(*HostStep)(nil),      // 7: nnpa.network.v1.HostStep
+	(*Node)(nil),          // 8: nnpa.network.v1.Node
+	(*Shape)(nil),         // 9: nnpa.network.v1.Shape
+	(*Places)(nil),        // 10: nnpa.network.v1.Places
+	(*Place)(nil),         // 11: nnpa.network.v1.Place
+	nil,                   // 12: nnpa.network.v1.Program.ArraysEntry
+	nil,                   // 13: nnpa.network.v1.Program.TensorsEntry
+	nil,                   // 14: nnpa.network.v1.Program.ConstantsEntry
+	nil,                   // 15: nnpa.network.v1.Program.PlacesEntry
+	(*v1.Ztensor)(nil),    // 16: nnpa.zdnn.v1.Ztensor
+	(*v1.Operation)(nil),  // 17: nnpa.zdnn.v1.Operation
 }
 var file_nnpa_network_v1_program_proto_depIdxs = []int32{
-	1,  // 0: nnpa.network.v1.Program.inputs:type_name -> nnpa.network.v1.Port
-	1,  // 1: nnpa.network.v1.Program.outputs:type_name -> nnpa.network.v1.Port
-	11, // 2: nnpa.network.v1.Program.arrays:type_name -> nnpa.network.v1.Program.ArraysEntry
-	12, // 3: nnpa.network.v1.Program.tensors:type_name -> nnpa.network.v1.Program.TensorsEntry
-	13, // 4: nnpa.network.v1.Program.constants:type_name -> nnpa.network.v1.Program.ConstantsEntry
-	5,  // 5: nnpa.network.v1.Program.steps:type_name -> nnpa.network.v1.Step
-	7,  // 6: nnpa.network.v1.Program.nodes:type_name -> nnpa.network.v1.Node
-	14, // 7: nnpa.network.v1.Program.places:type_name -> nnpa.network.v1.Program.PlacesEntry
-	4,  // 8: nnpa.network.v1.Constant.array:type_name -> nnpa.network.v1.ConstantArray
-	15, // 9: nnpa.network.v1.Constant.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
-	16, // 10: nnpa.network.v1.Step.operation:type_name -> nnpa.zdnn.v1.Operation
-	6,  // 11: nnpa.network.v1.Step.host:type_name -> nnpa.network.v1.HostStep
-	8,  // 12: nnpa.network.v1.Node.output_shapes:type_name -> nnpa.network.v1.Shape
-	10, // 13: nnpa.network.v1.Places.places:type_name -> nnpa.network.v1.Place
-	2,  // 14: nnpa.network.v1.Program.ArraysEntry.value:type_name -> nnpa.network.v1.ArrayInfo
-	15, // 15: nnpa.network.v1.Program.TensorsEntry.value:type_name -> nnpa.zdnn.v1.Ztensor
-	3,  // 16: nnpa.network.v1.Program.ConstantsEntry.value:type_name -> nnpa.network.v1.Constant
-	9,  // 17: nnpa.network.v1.Program.PlacesEntry.value:type_name -> nnpa.network.v1.Places
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	2,  // 0: nnpa.network.v1.Program.inputs:type_name -> nnpa.network.v1.Port
+	2,  // 1: nnpa.network.v1.Program.outputs:type_name -> nnpa.network.v1.Port
+	12, // 2: nnpa.network.v1.Program.arrays:type_name -> nnpa.network.v1.Program.ArraysEntry
+	13, // 3: nnpa.network.v1.Program.tensors:type_name -> nnpa.network.v1.Program.TensorsEntry
+	14, // 4: nnpa.network.v1.Program.constants:type_name -> nnpa.network.v1.Program.ConstantsEntry
+	6,  // 5: nnpa.network.v1.Program.steps:type_name -> nnpa.network.v1.Step
+	8,  // 6: nnpa.network.v1.Program.nodes:type_name -> nnpa.network.v1.Node
+	15, // 7: nnpa.network.v1.Program.places:type_name -> nnpa.network.v1.Program.PlacesEntry
+	0,  // 8: nnpa.network.v1.Program.placement:type_name -> nnpa.network.v1.Placement
+	5,  // 9: nnpa.network.v1.Constant.array:type_name -> nnpa.network.v1.ConstantArray
+	16, // 10: nnpa.network.v1.Constant.ztensor:type_name -> nnpa.zdnn.v1.Ztensor
+	17, // 11: nnpa.network.v1.Step.operation:type_name -> nnpa.zdnn.v1.Operation
+	7,  // 12: nnpa.network.v1.Step.host:type_name -> nnpa.network.v1.HostStep
+	9,  // 13: nnpa.network.v1.Node.output_shapes:type_name -> nnpa.network.v1.Shape
+	11, // 14: nnpa.network.v1.Places.places:type_name -> nnpa.network.v1.Place
+	3,  // 15: nnpa.network.v1.Program.ArraysEntry.value:type_name -> nnpa.network.v1.ArrayInfo
+	16, // 16: nnpa.network.v1.Program.TensorsEntry.value:type_name -> nnpa.zdnn.v1.Ztensor
+	4,  // 17: nnpa.network.v1.Program.ConstantsEntry.value:type_name -> nnpa.network.v1.Constant
+	10, // 18: nnpa.network.v1.Program.PlacesEntry.value:type_name -> nnpa.network.v1.Places
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_network_v1_program_proto_init() }
@@ -1105,13 +1176,14 @@ func file_nnpa_network_v1_program_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_network_v1_program_proto_rawDesc), len(file_nnpa_network_v1_program_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_nnpa_network_v1_program_proto_goTypes,
 		DependencyIndexes: file_nnpa_network_v1_program_proto_depIdxs,
+		EnumInfos:         file_nnpa_network_v1_program_proto_enumTypes,
 		MessageInfos:      file_nnpa_network_v1_program_proto_msgTypes,
 	}.Build()
 	File_nnpa_network_v1_program_proto = out.File

@@ -331,6 +331,7 @@ class CreateOptions(_message.Message):
     FAILING_NODE_FIELD_NUMBER: _builtins.int
     DEVICE_GATE_CLOSED_FIELD_NUMBER: _builtins.int
     SHAPES_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     strict_placement: _builtins.bool
     """Refuse a model of which any node would run on the host."""
     offload_integer: _builtins.bool
@@ -351,6 +352,8 @@ class CreateOptions(_message.Message):
     """For tests of clients: the node of this c_idx fails when it is reached."""
     device_gate_closed: _builtins.bool
     """For tests of clients: the device gate is closed, as with the CRC IP of an STM32 without clock."""
+    placement: _program_pb2.Placement.ValueType
+    """How much goes to the accelerator. Default: PLACEMENT_COMPILER."""
     @_builtins.property
     def formats(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorFormat]:
         """Formats of inputs and outputs where they differ from the model's: an 8-bit application of a float
@@ -377,10 +380,11 @@ class CreateOptions(_message.Message):
         failing_node: _builtins.int | None = ...,
         device_gate_closed: _builtins.bool = ...,
         shapes: _abc.Iterable[Global___InputShape] | None = ...,
+        placement: _program_pb2.Placement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "failing_node", b"failing_node", "strict", b"strict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "allocate_inputs", b"allocate_inputs", "allocate_outputs", b"allocate_outputs", "device_gate_closed", b"device_gate_closed", "failing_node", b"failing_node", "formats", b"formats", "offload_integer", b"offload_integer", "overflow", b"overflow", "shapes", b"shapes", "split_weights", b"split_weights", "strict", b"strict", "strict_placement", b"strict_placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node", "_strict", b"_strict", "allocate_inputs", b"allocate_inputs", "allocate_outputs", b"allocate_outputs", "device_gate_closed", b"device_gate_closed", "failing_node", b"failing_node", "formats", b"formats", "offload_integer", b"offload_integer", "overflow", b"overflow", "placement", b"placement", "shapes", b"shapes", "split_weights", b"split_weights", "strict", b"strict", "strict_placement", b"strict_placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__failing_node: _TypeAlias = _typing.Literal["failing_node"]  # noqa: Y015
     _WhichOneofArgType__failing_node: _TypeAlias = _typing.Literal["_failing_node", b"_failing_node"]  # noqa: Y015
@@ -1017,6 +1021,7 @@ class NetworkReport(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     SPLIT_WEIGHTS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     model_name: _builtins.str
     """The C name."""
     model_signature: _builtins.str
@@ -1041,6 +1046,10 @@ class NetworkReport(_message.Message):
     """The machine that it runs on."""
     split_weights: _builtins.bool
     """Whether weights come in pieces."""
+    placement: _program_pb2.Placement.ValueType
+    """How much the compiler sent to the accelerator; PLACEMENT_UNSPECIFIED for a program that another
+    compiler made.
+    """
     @_builtins.property
     def runtime_version(self) -> Global___Version:
         """The version of this server."""
@@ -1111,10 +1120,11 @@ class NetworkReport(_message.Message):
         nodes: _abc.Iterable[_program_pb2.Node] | None = ...,
         weights: _abc.Iterable[Global___WeightTensor] | None = ...,
         split_weights: _builtins.bool = ...,
+        placement: _program_pb2.Placement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "api_version", b"api_version", "interface_api_version", b"interface_api_version", "params", b"params", "runtime_version", b"runtime_version", "tool_api_version", b"tool_api_version", "tool_version", b"tool_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "api_version", b"api_version", "compile_datetime", b"compile_datetime", "inputs", b"inputs", "interface_api_version", b"interface_api_version", "machine", b"machine", "model_datetime", b"model_datetime", "model_name", b"model_name", "model_signature", b"model_signature", "n_macc", b"n_macc", "n_macc_64", b"n_macc_64", "n_nodes", b"n_nodes", "nodes", b"nodes", "outputs", b"outputs", "params", b"params", "runtime_revision", b"runtime_revision", "runtime_version", b"runtime_version", "signature", b"signature", "split_weights", b"split_weights", "tool_api_version", b"tool_api_version", "tool_revision", b"tool_revision", "tool_version", b"tool_version", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "api_version", b"api_version", "compile_datetime", b"compile_datetime", "inputs", b"inputs", "interface_api_version", b"interface_api_version", "machine", b"machine", "model_datetime", b"model_datetime", "model_name", b"model_name", "model_signature", b"model_signature", "n_macc", b"n_macc", "n_macc_64", b"n_macc_64", "n_nodes", b"n_nodes", "nodes", b"nodes", "outputs", b"outputs", "params", b"params", "placement", b"placement", "runtime_revision", b"runtime_revision", "runtime_version", b"runtime_version", "signature", b"signature", "split_weights", b"split_weights", "tool_api_version", b"tool_api_version", "tool_revision", b"tool_revision", "tool_version", b"tool_version", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from nnpa.zdnn.v1 import operation_pb2 as nnpa_dot_zdnn_dot_v1_dot_operation__pb
 from nnpa.zdnn.v1 import tensor_pb2 as nnpa_dot_zdnn_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xf1\x05\n\x07Program\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07machine\x18\x02 \x01(\t\x12%\n\x06inputs\x18\x03 \x03(\x0b\x32\x15.nnpa.network.v1.Port\x12&\n\x07outputs\x18\x04 \x03(\x0b\x32\x15.nnpa.network.v1.Port\x12\x11\n\tinput_ids\x18\x05 \x03(\x04\x12\x12\n\noutput_ids\x18\x06 \x03(\x04\x12\x34\n\x06\x61rrays\x18\x07 \x03(\x0b\x32$.nnpa.network.v1.Program.ArraysEntry\x12\x36\n\x07tensors\x18\x08 \x03(\x0b\x32%.nnpa.network.v1.Program.TensorsEntry\x12:\n\tconstants\x18\t \x03(\x0b\x32\'.nnpa.network.v1.Program.ConstantsEntry\x12$\n\x05steps\x18\n \x03(\x0b\x32\x15.nnpa.network.v1.Step\x12$\n\x05nodes\x18\x0b \x03(\x0b\x32\x15.nnpa.network.v1.Node\x12\x34\n\x06places\x18\x0c \x03(\x0b\x32$.nnpa.network.v1.Program.PlacesEntry\x1aI\n\x0b\x41rraysEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.nnpa.network.v1.ArrayInfo:\x02\x38\x01\x1a\x45\n\x0cTensorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor:\x02\x38\x01\x1aK\n\x0e\x43onstantsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.nnpa.network.v1.Constant:\x02\x38\x01\x1a\x46\n\x0bPlacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.nnpa.network.v1.Places:\x02\x38\x01\"C\n\x04Port\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0f\n\x07symbols\x18\x04 \x03(\t\")\n\tArrayInfo\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\"q\n\x08\x43onstant\x12/\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.nnpa.network.v1.ConstantArrayH\x00\x12(\n\x07ztensor\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x42\n\n\x08\x63onstant\";\n\rConstantArray\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x95\x01\n\x04Step\x12\x0c\n\x04node\x18\x01 \x01(\x05\x12,\n\toperation\x18\x02 \x01(\x0b\x32\x17.nnpa.zdnn.v1.OperationH\x00\x12)\n\x04host\x18\x03 \x01(\x0b\x32\x19.nnpa.network.v1.HostStepH\x00\x12\x0e\n\x06\x61rrays\x18\x04 \x03(\x04\x12\x0e\n\x06result\x18\x05 \x01(\x04\x42\x06\n\x04step\"M\n\x08HostStep\x12\x11\n\tonnx_node\x18\x01 \x01(\x0c\x12\r\n\x05opset\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x03(\x04\x12\x0f\n\x07outputs\x18\x04 \x03(\x04\"\xe6\x01\n\x04Node\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\t\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x0e\n\x06inputs\x18\x05 \x03(\t\x12\x0f\n\x07outputs\x18\x06 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x11\n\tfunctions\x18\x08 \x03(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0c\n\x04macc\x18\n \x01(\x04\x12\x0f\n\x07weights\x18\x0b \x01(\x04\x12-\n\routput_shapes\x18\x0c \x03(\x0b\x32\x16.nnpa.network.v1.Shape\"\x15\n\x05Shape\x12\x0c\n\x04\x64ims\x18\x01 \x03(\x03\"0\n\x06Places\x12&\n\x06places\x18\x01 \x03(\x0b\x32\x16.nnpa.network.v1.Place\"1\n\x05Place\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05order\x18\x03 \x03(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dnnpa/network/v1/program.proto\x12\x0fnnpa.network.v1\x1a\x1cnnpa/zdnn/v1/operation.proto\x1a\x19nnpa/zdnn/v1/tensor.proto\"\xa0\x06\n\x07Program\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07machine\x18\x02 \x01(\t\x12%\n\x06inputs\x18\x03 \x03(\x0b\x32\x15.nnpa.network.v1.Port\x12&\n\x07outputs\x18\x04 \x03(\x0b\x32\x15.nnpa.network.v1.Port\x12\x11\n\tinput_ids\x18\x05 \x03(\x04\x12\x12\n\noutput_ids\x18\x06 \x03(\x04\x12\x34\n\x06\x61rrays\x18\x07 \x03(\x0b\x32$.nnpa.network.v1.Program.ArraysEntry\x12\x36\n\x07tensors\x18\x08 \x03(\x0b\x32%.nnpa.network.v1.Program.TensorsEntry\x12:\n\tconstants\x18\t \x03(\x0b\x32\'.nnpa.network.v1.Program.ConstantsEntry\x12$\n\x05steps\x18\n \x03(\x0b\x32\x15.nnpa.network.v1.Step\x12$\n\x05nodes\x18\x0b \x03(\x0b\x32\x15.nnpa.network.v1.Node\x12\x34\n\x06places\x18\x0c \x03(\x0b\x32$.nnpa.network.v1.Program.PlacesEntry\x12-\n\tplacement\x18\r \x01(\x0e\x32\x1a.nnpa.network.v1.Placement\x1aI\n\x0b\x41rraysEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.nnpa.network.v1.ArrayInfo:\x02\x38\x01\x1a\x45\n\x0cTensorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.Ztensor:\x02\x38\x01\x1aK\n\x0e\x43onstantsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.nnpa.network.v1.Constant:\x02\x38\x01\x1a\x46\n\x0bPlacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.nnpa.network.v1.Places:\x02\x38\x01\"C\n\x04Port\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0f\n\x07symbols\x18\x04 \x03(\t\")\n\tArrayInfo\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\"q\n\x08\x43onstant\x12/\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.nnpa.network.v1.ConstantArrayH\x00\x12(\n\x07ztensor\x18\x02 \x01(\x0b\x32\x15.nnpa.zdnn.v1.ZtensorH\x00\x42\n\n\x08\x63onstant\";\n\rConstantArray\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x95\x01\n\x04Step\x12\x0c\n\x04node\x18\x01 \x01(\x05\x12,\n\toperation\x18\x02 \x01(\x0b\x32\x17.nnpa.zdnn.v1.OperationH\x00\x12)\n\x04host\x18\x03 \x01(\x0b\x32\x19.nnpa.network.v1.HostStepH\x00\x12\x0e\n\x06\x61rrays\x18\x04 \x03(\x04\x12\x0e\n\x06result\x18\x05 \x01(\x04\x42\x06\n\x04step\"M\n\x08HostStep\x12\x11\n\tonnx_node\x18\x01 \x01(\x0c\x12\r\n\x05opset\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x03(\x04\x12\x0f\n\x07outputs\x18\x04 \x03(\x04\"\xe6\x01\n\x04Node\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07op_type\x18\x03 \x01(\t\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x0e\n\x06inputs\x18\x05 \x03(\t\x12\x0f\n\x07outputs\x18\x06 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x11\n\tfunctions\x18\x08 \x03(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0c\n\x04macc\x18\n \x01(\x04\x12\x0f\n\x07weights\x18\x0b \x01(\x04\x12-\n\routput_shapes\x18\x0c \x03(\x0b\x32\x16.nnpa.network.v1.Shape\"\x15\n\x05Shape\x12\x0c\n\x04\x64ims\x18\x01 \x03(\x03\"0\n\x06Places\x12&\n\x06places\x18\x01 \x03(\x0b\x32\x16.nnpa.network.v1.Place\"1\n\x05Place\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\r\n\x05order\x18\x03 \x03(\x05*Q\n\tPlacement\x12\x19\n\x15PLACEMENT_UNSPECIFIED\x10\x00\x12\x16\n\x12PLACEMENT_COMPILER\x10\x01\x12\x11\n\rPLACEMENT_ALL\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,34 +41,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROGRAM_CONSTANTSENTRY']._serialized_options = b'8\001'
   _globals['_PROGRAM_PLACESENTRY']._loaded_options = None
   _globals['_PROGRAM_PLACESENTRY']._serialized_options = b'8\001'
+  _globals['_PLACEMENT']._serialized_start=1786
+  _globals['_PLACEMENT']._serialized_end=1867
   _globals['_PROGRAM']._serialized_start=108
-  _globals['_PROGRAM']._serialized_end=861
-  _globals['_PROGRAM_ARRAYSENTRY']._serialized_start=568
-  _globals['_PROGRAM_ARRAYSENTRY']._serialized_end=641
-  _globals['_PROGRAM_TENSORSENTRY']._serialized_start=643
-  _globals['_PROGRAM_TENSORSENTRY']._serialized_end=712
-  _globals['_PROGRAM_CONSTANTSENTRY']._serialized_start=714
-  _globals['_PROGRAM_CONSTANTSENTRY']._serialized_end=789
-  _globals['_PROGRAM_PLACESENTRY']._serialized_start=791
-  _globals['_PROGRAM_PLACESENTRY']._serialized_end=861
-  _globals['_PORT']._serialized_start=863
-  _globals['_PORT']._serialized_end=930
-  _globals['_ARRAYINFO']._serialized_start=932
-  _globals['_ARRAYINFO']._serialized_end=973
-  _globals['_CONSTANT']._serialized_start=975
-  _globals['_CONSTANT']._serialized_end=1088
-  _globals['_CONSTANTARRAY']._serialized_start=1090
-  _globals['_CONSTANTARRAY']._serialized_end=1149
-  _globals['_STEP']._serialized_start=1152
-  _globals['_STEP']._serialized_end=1301
-  _globals['_HOSTSTEP']._serialized_start=1303
-  _globals['_HOSTSTEP']._serialized_end=1380
-  _globals['_NODE']._serialized_start=1383
-  _globals['_NODE']._serialized_end=1613
-  _globals['_SHAPE']._serialized_start=1615
-  _globals['_SHAPE']._serialized_end=1636
-  _globals['_PLACES']._serialized_start=1638
-  _globals['_PLACES']._serialized_end=1686
-  _globals['_PLACE']._serialized_start=1688
-  _globals['_PLACE']._serialized_end=1737
+  _globals['_PROGRAM']._serialized_end=908
+  _globals['_PROGRAM_ARRAYSENTRY']._serialized_start=615
+  _globals['_PROGRAM_ARRAYSENTRY']._serialized_end=688
+  _globals['_PROGRAM_TENSORSENTRY']._serialized_start=690
+  _globals['_PROGRAM_TENSORSENTRY']._serialized_end=759
+  _globals['_PROGRAM_CONSTANTSENTRY']._serialized_start=761
+  _globals['_PROGRAM_CONSTANTSENTRY']._serialized_end=836
+  _globals['_PROGRAM_PLACESENTRY']._serialized_start=838
+  _globals['_PROGRAM_PLACESENTRY']._serialized_end=908
+  _globals['_PORT']._serialized_start=910
+  _globals['_PORT']._serialized_end=977
+  _globals['_ARRAYINFO']._serialized_start=979
+  _globals['_ARRAYINFO']._serialized_end=1020
+  _globals['_CONSTANT']._serialized_start=1022
+  _globals['_CONSTANT']._serialized_end=1135
+  _globals['_CONSTANTARRAY']._serialized_start=1137
+  _globals['_CONSTANTARRAY']._serialized_end=1196
+  _globals['_STEP']._serialized_start=1199
+  _globals['_STEP']._serialized_end=1348
+  _globals['_HOSTSTEP']._serialized_start=1350
+  _globals['_HOSTSTEP']._serialized_end=1427
+  _globals['_NODE']._serialized_start=1430
+  _globals['_NODE']._serialized_end=1660
+  _globals['_SHAPE']._serialized_start=1662
+  _globals['_SHAPE']._serialized_end=1683
+  _globals['_PLACES']._serialized_start=1685
+  _globals['_PLACES']._serialized_end=1733
+  _globals['_PLACE']._serialized_start=1735
+  _globals['_PLACE']._serialized_end=1784
 # @@protoc_insertion_point(module_scope)

@@ -14,6 +14,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from nnpa.zdnn.v1 import operation_pb2 as _operation_pb2
 from nnpa.zdnn.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
@@ -26,6 +27,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Placement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlacementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLACEMENT_UNSPECIFIED: _Placement.ValueType  # 0
+    """As an option PLACEMENT_COMPILER; of a program: made by another compiler."""
+    PLACEMENT_COMPILER: _Placement.ValueType  # 1
+    """What the open compiler for the machine places."""
+    PLACEMENT_ALL: _Placement.ValueType  # 2
+    """What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
+    spelled out in smaller ones.
+    """
+
+class Placement(_Placement, metaclass=_PlacementEnumTypeWrapper):
+    """How much of a network goes to the accelerator."""
+
+PLACEMENT_UNSPECIFIED: Placement.ValueType  # 0
+"""As an option PLACEMENT_COMPILER; of a program: made by another compiler."""
+PLACEMENT_COMPILER: Placement.ValueType  # 1
+"""What the open compiler for the machine places."""
+PLACEMENT_ALL: Placement.ValueType  # 2
+"""What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
+spelled out in smaller ones.
+"""
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Program(_message.Message):
@@ -132,10 +161,13 @@ class Program(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     PLACES_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The model's name."""
     machine: _builtins.str
     """The machine that it is for, for example "telum2"."""
+    placement: Global___Placement.ValueType
+    """How much the compiler sent to the accelerator; PLACEMENT_UNSPECIFIED for another compiler's."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
         """Inputs, in the model's order."""
@@ -191,10 +223,11 @@ class Program(_message.Message):
         steps: _abc.Iterable[Global___Step] | None = ...,
         nodes: _abc.Iterable[Global___Node] | None = ...,
         places: _abc.Mapping[_builtins.str, Global___Places] | None = ...,
+        placement: Global___Placement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "constants", b"constants", "input_ids", b"input_ids", "inputs", b"inputs", "machine", b"machine", "name", b"name", "nodes", b"nodes", "output_ids", b"output_ids", "outputs", b"outputs", "places", b"places", "steps", b"steps", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "constants", b"constants", "input_ids", b"input_ids", "inputs", b"inputs", "machine", b"machine", "name", b"name", "nodes", b"nodes", "output_ids", b"output_ids", "outputs", b"outputs", "placement", b"placement", "places", b"places", "steps", b"steps", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

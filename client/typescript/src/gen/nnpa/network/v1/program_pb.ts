@@ -10,8 +10,8 @@
 // @generated from file nnpa/network/v1/program.proto (package nnpa.network.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Operation } from "../../zdnn/v1/operation_pb.js";
 import { file_nnpa_zdnn_v1_operation } from "../../zdnn/v1/operation_pb.js";
 import type { Ztensor } from "../../zdnn/v1/tensor_pb.js";
@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file nnpa/network/v1/program.proto.
  */
 export const file_nnpa_network_v1_program: GenFile = /*@__PURE__*/
-  fileDesc("Ch1ubnBhL25ldHdvcmsvdjEvcHJvZ3JhbS5wcm90bxIPbm5wYS5uZXR3b3JrLnYxIvEFCgdQcm9ncmFtEgwKBG5hbWUYASABKAkSDwoHbWFjaGluZRgCIAEoCRIlCgZpbnB1dHMYAyADKAsyFS5ubnBhLm5ldHdvcmsudjEuUG9ydBImCgdvdXRwdXRzGAQgAygLMhUubm5wYS5uZXR3b3JrLnYxLlBvcnQSEQoJaW5wdXRfaWRzGAUgAygEEhIKCm91dHB1dF9pZHMYBiADKAQSNAoGYXJyYXlzGAcgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uQXJyYXlzRW50cnkSNgoHdGVuc29ycxgIIAMoCzIlLm5ucGEubmV0d29yay52MS5Qcm9ncmFtLlRlbnNvcnNFbnRyeRI6Cgljb25zdGFudHMYCSADKAsyJy5ubnBhLm5ldHdvcmsudjEuUHJvZ3JhbS5Db25zdGFudHNFbnRyeRIkCgVzdGVwcxgKIAMoCzIVLm5ucGEubmV0d29yay52MS5TdGVwEiQKBW5vZGVzGAsgAygLMhUubm5wYS5uZXR3b3JrLnYxLk5vZGUSNAoGcGxhY2VzGAwgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uUGxhY2VzRW50cnkaSQoLQXJyYXlzRW50cnkSCwoDa2V5GAEgASgEEikKBXZhbHVlGAIgASgLMhoubm5wYS5uZXR3b3JrLnYxLkFycmF5SW5mbzoCOAEaRQoMVGVuc29yc0VudHJ5EgsKA2tleRgBIAEoBBIkCgV2YWx1ZRgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29yOgI4ARpLCg5Db25zdGFudHNFbnRyeRILCgNrZXkYASABKAQSKAoFdmFsdWUYAiABKAsyGS5ubnBhLm5ldHdvcmsudjEuQ29uc3RhbnQ6AjgBGkYKC1BsYWNlc0VudHJ5EgsKA2tleRgBIAEoCRImCgV2YWx1ZRgCIAEoCzIXLm5ucGEubmV0d29yay52MS5QbGFjZXM6AjgBIkMKBFBvcnQSDAoEbmFtZRgBIAEoCRINCgVkdHlwZRgCIAEoCRINCgVzaGFwZRgDIAMoAxIPCgdzeW1ib2xzGAQgAygJIikKCUFycmF5SW5mbxINCgVkdHlwZRgBIAEoCRINCgVzaGFwZRgCIAMoAyJxCghDb25zdGFudBIvCgVhcnJheRgBIAEoCzIeLm5ucGEubmV0d29yay52MS5Db25zdGFudEFycmF5SAASKAoHenRlbnNvchgCIAEoCzIVLm5ucGEuemRubi52MS5adGVuc29ySABCCgoIY29uc3RhbnQiOwoNQ29uc3RhbnRBcnJheRINCgVkdHlwZRgBIAEoCRINCgVzaGFwZRgCIAMoAxIMCgRkYXRhGAMgASgMIpUBCgRTdGVwEgwKBG5vZGUYASABKAUSLAoJb3BlcmF0aW9uGAIgASgLMhcubm5wYS56ZG5uLnYxLk9wZXJhdGlvbkgAEikKBGhvc3QYAyABKAsyGS5ubnBhLm5ldHdvcmsudjEuSG9zdFN0ZXBIABIOCgZhcnJheXMYBCADKAQSDgoGcmVzdWx0GAUgASgEQgYKBHN0ZXAiTQoISG9zdFN0ZXASEQoJb25ueF9ub2RlGAEgASgMEg0KBW9wc2V0GAIgASgNEg4KBmlucHV0cxgDIAMoBBIPCgdvdXRwdXRzGAQgAygEIuYBCgROb2RlEg0KBWluZGV4GAEgASgNEgwKBG5hbWUYAiABKAkSDwoHb3BfdHlwZRgDIAEoCRIOCgZkb21haW4YBCABKAkSDgoGaW5wdXRzGAUgAygJEg8KB291dHB1dHMYBiADKAkSDgoGZGV2aWNlGAcgASgJEhEKCWZ1bmN0aW9ucxgIIAMoCRIOCgZyZWFzb24YCSABKAkSDAoEbWFjYxgKIAEoBBIPCgd3ZWlnaHRzGAsgASgEEi0KDW91dHB1dF9zaGFwZXMYDCADKAsyFi5ubnBhLm5ldHdvcmsudjEuU2hhcGUiFQoFU2hhcGUSDAoEZGltcxgBIAMoAyIwCgZQbGFjZXMSJgoGcGxhY2VzGAEgAygLMhYubm5wYS5uZXR3b3JrLnYxLlBsYWNlIjEKBVBsYWNlEgoKAmlkGAEgASgEEg0KBXNoYXBlGAIgAygDEg0KBW9yZGVyGAMgAygFYgZwcm90bzM", [file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
+  fileDesc("Ch1ubnBhL25ldHdvcmsvdjEvcHJvZ3JhbS5wcm90bxIPbm5wYS5uZXR3b3JrLnYxIqAGCgdQcm9ncmFtEgwKBG5hbWUYASABKAkSDwoHbWFjaGluZRgCIAEoCRIlCgZpbnB1dHMYAyADKAsyFS5ubnBhLm5ldHdvcmsudjEuUG9ydBImCgdvdXRwdXRzGAQgAygLMhUubm5wYS5uZXR3b3JrLnYxLlBvcnQSEQoJaW5wdXRfaWRzGAUgAygEEhIKCm91dHB1dF9pZHMYBiADKAQSNAoGYXJyYXlzGAcgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uQXJyYXlzRW50cnkSNgoHdGVuc29ycxgIIAMoCzIlLm5ucGEubmV0d29yay52MS5Qcm9ncmFtLlRlbnNvcnNFbnRyeRI6Cgljb25zdGFudHMYCSADKAsyJy5ubnBhLm5ldHdvcmsudjEuUHJvZ3JhbS5Db25zdGFudHNFbnRyeRIkCgVzdGVwcxgKIAMoCzIVLm5ucGEubmV0d29yay52MS5TdGVwEiQKBW5vZGVzGAsgAygLMhUubm5wYS5uZXR3b3JrLnYxLk5vZGUSNAoGcGxhY2VzGAwgAygLMiQubm5wYS5uZXR3b3JrLnYxLlByb2dyYW0uUGxhY2VzRW50cnkSLQoJcGxhY2VtZW50GA0gASgOMhoubm5wYS5uZXR3b3JrLnYxLlBsYWNlbWVudBpJCgtBcnJheXNFbnRyeRILCgNrZXkYASABKAQSKQoFdmFsdWUYAiABKAsyGi5ubnBhLm5ldHdvcmsudjEuQXJyYXlJbmZvOgI4ARpFCgxUZW5zb3JzRW50cnkSCwoDa2V5GAEgASgEEiQKBXZhbHVlGAIgASgLMhUubm5wYS56ZG5uLnYxLlp0ZW5zb3I6AjgBGksKDkNvbnN0YW50c0VudHJ5EgsKA2tleRgBIAEoBBIoCgV2YWx1ZRgCIAEoCzIZLm5ucGEubmV0d29yay52MS5Db25zdGFudDoCOAEaRgoLUGxhY2VzRW50cnkSCwoDa2V5GAEgASgJEiYKBXZhbHVlGAIgASgLMhcubm5wYS5uZXR3b3JrLnYxLlBsYWNlczoCOAEiQwoEUG9ydBIMCgRuYW1lGAEgASgJEg0KBWR0eXBlGAIgASgJEg0KBXNoYXBlGAMgAygDEg8KB3N5bWJvbHMYBCADKAkiKQoJQXJyYXlJbmZvEg0KBWR0eXBlGAEgASgJEg0KBXNoYXBlGAIgAygDInEKCENvbnN0YW50Ei8KBWFycmF5GAEgASgLMh4ubm5wYS5uZXR3b3JrLnYxLkNvbnN0YW50QXJyYXlIABIoCgd6dGVuc29yGAIgASgLMhUubm5wYS56ZG5uLnYxLlp0ZW5zb3JIAEIKCghjb25zdGFudCI7Cg1Db25zdGFudEFycmF5Eg0KBWR0eXBlGAEgASgJEg0KBXNoYXBlGAIgAygDEgwKBGRhdGEYAyABKAwilQEKBFN0ZXASDAoEbm9kZRgBIAEoBRIsCglvcGVyYXRpb24YAiABKAsyFy5ubnBhLnpkbm4udjEuT3BlcmF0aW9uSAASKQoEaG9zdBgDIAEoCzIZLm5ucGEubmV0d29yay52MS5Ib3N0U3RlcEgAEg4KBmFycmF5cxgEIAMoBBIOCgZyZXN1bHQYBSABKARCBgoEc3RlcCJNCghIb3N0U3RlcBIRCglvbm54X25vZGUYASABKAwSDQoFb3BzZXQYAiABKA0SDgoGaW5wdXRzGAMgAygEEg8KB291dHB1dHMYBCADKAQi5gEKBE5vZGUSDQoFaW5kZXgYASABKA0SDAoEbmFtZRgCIAEoCRIPCgdvcF90eXBlGAMgASgJEg4KBmRvbWFpbhgEIAEoCRIOCgZpbnB1dHMYBSADKAkSDwoHb3V0cHV0cxgGIAMoCRIOCgZkZXZpY2UYByABKAkSEQoJZnVuY3Rpb25zGAggAygJEg4KBnJlYXNvbhgJIAEoCRIMCgRtYWNjGAogASgEEg8KB3dlaWdodHMYCyABKAQSLQoNb3V0cHV0X3NoYXBlcxgMIAMoCzIWLm5ucGEubmV0d29yay52MS5TaGFwZSIVCgVTaGFwZRIMCgRkaW1zGAEgAygDIjAKBlBsYWNlcxImCgZwbGFjZXMYASADKAsyFi5ubnBhLm5ldHdvcmsudjEuUGxhY2UiMQoFUGxhY2USCgoCaWQYASABKAQSDQoFc2hhcGUYAiADKAMSDQoFb3JkZXIYAyADKAUqUQoJUGxhY2VtZW50EhkKFVBMQUNFTUVOVF9VTlNQRUNJRklFRBAAEhYKElBMQUNFTUVOVF9DT01QSUxFUhABEhEKDVBMQUNFTUVOVF9BTEwQAmIGcHJvdG8z", [file_nnpa_zdnn_v1_operation, file_nnpa_zdnn_v1_tensor]);
 
 /**
  * What runs. Arrays (host memory) and tensors (sticks) share one space of ids, from 1 on; 0 is an
@@ -115,6 +115,13 @@ export type Program = Message<"nnpa.network.v1.Program"> & {
    * @generated from field: map<string, nnpa.network.v1.Places> places = 12;
    */
   places: { [key: string]: Places };
+
+  /**
+   * How much the compiler sent to the accelerator; PLACEMENT_UNSPECIFIED for another compiler's.
+   *
+   * @generated from field: nnpa.network.v1.Placement placement = 13;
+   */
+  placement: Placement;
 };
 
 /**
@@ -541,4 +548,39 @@ export type Place = Message<"nnpa.network.v1.Place"> & {
  */
 export const PlaceSchema: GenMessage<Place> = /*@__PURE__*/
   messageDesc(file_nnpa_network_v1_program, 10);
+
+/**
+ * How much of a network goes to the accelerator.
+ *
+ * @generated from enum nnpa.network.v1.Placement
+ */
+export enum Placement {
+  /**
+   * As an option PLACEMENT_COMPILER; of a program: made by another compiler.
+   *
+   * @generated from enum value: PLACEMENT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * What the open compiler for the machine places.
+   *
+   * @generated from enum value: PLACEMENT_COMPILER = 1;
+   */
+  COMPILER = 1,
+
+  /**
+   * What zDNN can express beyond that, too: ranks that fold into four, groups, operators that are
+   * spelled out in smaller ones.
+   *
+   * @generated from enum value: PLACEMENT_ALL = 2;
+   */
+  ALL = 2,
+}
+
+/**
+ * Describes the enum nnpa.network.v1.Placement.
+ */
+export const PlacementSchema: GenEnum<Placement> = /*@__PURE__*/
+  enumDesc(file_nnpa_network_v1_program, 0);
 

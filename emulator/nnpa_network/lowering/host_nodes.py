@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of nodes on the host: they end, ONNX Runtime takes their types."""
+
+from nnpa_network.building.type_inference import OnnxNode
+from nnpa_network.program import ModelRefused
+from nnpa_network.running import host
+from nnpa_network.running.loading import fault_of_trips
+
+_NO_TENSOR = (
+    "an input or output is no tensor of a type that is hosted: sequences and optionals are taken "
+    "out of a model by onnxsim, maps by the converter's zipmap=False"
+)
+
+
+def require_bounded(node: OnnxNode, most: int) -> None:
+    """Refuse a node whose outputs are too large, or that may not end."""
+    for value in node.outputs:
+        if value is None:
+            continue
+        if value.nbytes > most:
+            text = f"{value.name} takes {value.nbytes} bytes, at most {most}"
+            raise ModelRefused(text, node.title)
+    if node.op_type == "Loop" and (fault := fault_of_trips(node.constant(0), node.input(0))):
+        raise ModelRefused(fault, node.title)
+
+
+def opset_on_host(node: OnnxNode) -> int:
+    """Return the opset that the host runs a node in; raise `HostError` for one it does not take."""
+    opset = host.opset_for(node.op_type, node.proto.domain, node.opset)
+    dtypes = tuple(None if operand is None else operand.dtype for operand in node.inputs)
+    if any(
+        operand is not None and operand.dtype is None for operand in (*node.inputs, *node.outputs)
+    ):
+        raise host.HostError(_NO_TENSOR)
+    if any(output is not None and output.dtype is not None and output.dtype.kind == "V"
+           for output in node.outputs):  # fmt: skip
+        raise host.HostError("an output has an element type that cannot be handed over")
+    if not host.has_subgraph(node.proto):
+        host.prepare(node.proto.SerializeToString(), opset, dtypes)
+    return opset

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions: Conv, ConvTranspose.
+
+Sources: ONNX operators of the names given; zDNN API Reference 1.2.0, zdnn_conv2d.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from nnpa_emulator.ztensor import (
+    DataLayouts,
+    generate_transformed_desc,
+    init_pre_transformed_desc,
+)
+
+from nnpa_network.building.arrangement import ELEMENT_TYPES, NotMapped, channels_last, plain
+from nnpa_network.building.builder import Builder
+from nnpa_network.building.type_inference import OnnxNode, Value
+from nnpa_network.operators.elementwise import clipping
+from nnpa_network.operators.table import (
+    Graph,
+    become,
+    operator,
+    required_input,
+    required_output,
+    reshaped,
+)
+from nnpa_network.operators.windows import (
+    MAX_WINDOW,
+    SAME_PADDING,
+    VALID_PADDING,
+    Pair,
+    Window,
+    as_images,
+    is_same,
+    pads_of,
+    pair,
+    read_window,
+    require_images,
+    strides_of,
+    unfolded,
+)
+
+# Limits and numbers of zDNN API Reference 1.2.0: zdnn_conv2d.
+MAX_CONV_WHOLE, MAX_CONV_STRIDE = 448, 13
+ACT_NONE, ACT_RELU = 0, 1
+# Each group is a convolution of its own; beyond this a list of them is no use of an accelerator.
+MAX_GROUPS = 32
+
+
+def _padding(builder: Builder, value: Value, window: Window) -> tuple[Value, int]:
+    """Return the operand and the padding type; padding that zDNN has no name for is done here."""
+    size = value.dims[2], value.dims[3]
+    if not window.padded:
+        return value, VALID_PADDING
+    if is_same(window, size):
+        return value, SAME_PADDING
+    ends = builder.integers(0, 0, *window.before, 0, 0, *window.after)
+    return builder.host("Pad", [value, ends]), VALID_PADDING
+
+
+@operator("Conv", functions=("conv2d",))
+def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand of rank 4, group 1, dilation 1, stride at most 13, kernel at most 64 (448 where
+    it covers the whole image). Padding other than none and SAME_UPPER is added by the host. A Relu
+    or Clip from 0 that alone reads the result becomes part of it. `all`: rank 3 as images of height
+    1, and groups, at most 32 but not of one channel each, which the host splits and joins.
+    """
+    value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
+    require_images(value, graph)
+    builder.require("conv2d")
+    groups = int(node.attributes.get("group", 1))
+    _require_groups(groups, value, graph)
+    value, weights = as_images(value), as_images(weights)
+    size, kernel = (value.dims[2], value.dims[3]), (weights.dims[2], weights.dims[3])
+    window = read_window(node, size, kernel)
+    strides = strides_of(window, size, output, MAX_CONV_STRIDE, MAX_CONV_WHOLE)
+    value, padding = _padding(builder, value, window)
+    bias = node.input(2)
+    if bias is None:
+        bias = builder.constant(np.zeros(weights.dims[0], value.dtype))
+    act, clip, result = _activated(graph, output)
+    result = unfolded(builder, result)
+    scalars = {
+        "padding_type": padding,
+        "stride_height": strides[0],
+        "stride_width": strides[1],
+        "act_func": act,
+        "clipping_value": clip,
+    }
+    if groups == 1:
+        convolve(builder, (value, weights, bias), scalars, result)
+    else:
+        _grouped(builder, groups, (value, weights, bias), scalars, result)
+
+
+def _require_groups(groups: int, value: Value, graph: Graph) -> None:
+    if groups == 1:
+        return
+    if groups == value.dims[1]:
+        raise NotMapped(f"depthwise: group is {groups}, one for each channel")
+    if groups > MAX_GROUPS:
+        raise NotMapped(f"group is {groups}, at most {MAX_GROUPS}")
+    graph.beyond(f"group is {groups}, must be 1", "splits it")
+
+
+def _activated(graph: Graph, output: Value) -> tuple[int, float | None, Value]:
+    """Return activation and clipping of what follows, and whose result the convolution is."""
+    follower = graph.follower(output)
+    if follower is None or follower.op_type not in ("Relu", "Clip"):
+        return ACT_NONE, None, output
+    try:
+        clip = clipping(follower)
+    except NotMapped:
+        return ACT_NONE, None, output
+    graph.absorb(follower)
+    return ACT_RELU, clip, required_output(follower)
+
+
+def convolve(
+    builder: Builder,
+    operands: tuple[Value, Value, Value],
+    scalars: Mapping[str, object],
+    output: Value,
+) -> None:
+    """Emit a convolution of (N, C, H, W) with weights (K, C, kh, kw) and a bias (K,)."""
+    value, weights, bias = operands
+    arranged = {
+        "input": builder.tensor(value, channels_last(value.dims)),
+        "kernel": _kernel(builder, weights),
+        "bias": builder.tensor(bias, plain(bias.dims)),
+    }
+    target = builder.new_tensor(output, channels_last(output.dims))
+    builder.call("conv2d", **arranged, **scalars, output=target)
+
+
+def _kernel(builder: Builder, weights: Value) -> int:
+    turned = builder.host("Transpose", [weights], perm=[2, 3, 1, 0])
+    assert weights.dtype is not None
+    kind = ELEMENT_TYPES[weights.dtype]
+    pre = init_pre_transformed_desc(DataLayouts.ZDNN_HWCK, kind, *turned.dims)
+    return builder.sticks([turned], pre, generate_transformed_desc(pre))
+
+
+def _grouped(
+    builder: Builder,
+    groups: int,
+    operands: tuple[Value, Value, Value],
+    scalars: Mapping[str, object],
+    output: Value,
+) -> None:
+    """Convolve every group on its own and join the channels."""
+    parts: list[Value] = []
+    n, channels, high, wide = output.dims
+    for group in range(groups):
+        pieces = tuple(
+            _part(builder, operand, axis, group, groups)
+            for operand, axis in zip(operands, (1, 0, 0), strict=True)
+        )
+        part = Value(f"{output.name}_{group}", output.dtype, (n, channels // groups, high, wide))
+        convolve(builder, (pieces[0], pieces[1], pieces[2]), scalars, part)
+        parts.append(part)
+    joined = builder.host("Concat", parts, axis=1)
+    become(builder, output, joined)
+
+
+def _part(builder: Builder, value: Value, axis: int, index: int, count: int) -> Value:
+    """Return one of `count` equal parts of a value along an axis."""
+    size = value.dims[axis] // count
+    ends = [builder.integers(bound) for bound in (index * size, (index + 1) * size, axis)]
+    return builder.host("Slice", [value, *ends])
+
+
+@operator("ConvTranspose", functions=("conv2d",))
+def conv_transpose(builder: Builder, node: OnnxNode, graph: Graph) -> None:
+    """Float operand of rank 4 (`all`: or 3, as images of height 1), one group, dilation 1, kernel
+    at most 64. The host spreads the operand by the strides, pads or crops it, and turns the kernel
+    round; conv2d with stride 1 does the rest.
+    """
+    value, weights = required_input(node, 0), required_input(node, 1)
+    require_images(value, graph)
+    value, weights = as_images(value), as_images(weights)
+    output = unfolded(builder, required_output(node))
+    builder.require("conv2d")
+    if int(node.attributes.get("group", 1)) != 1:
+        raise NotMapped(f"group is {node.attributes['group']}, must be 1")
+    if pair(node, "dilations", 1) != (1, 1):
+        raise NotMapped("dilations are not 1")
+    kernel = weights.dims[2], weights.dims[3]
+    if max(kernel) > MAX_WINDOW:
+        raise NotMapped(f"the kernel is {list(kernel)}, at most {MAX_WINDOW}")
+    strides = pair(node, "strides", 1)
+    before, after = _transposed_ends(node, value, output, kernel, strides)
+    spread = _spread(builder, value, strides)
+    moved = builder.integers(0, 0, *before, 0, 0, *after)
+    spread = builder.host("Pad", [spread, moved])
+    turned = builder.host("Transpose", [weights], perm=[1, 0, 2, 3])
+    ends = [builder.integers(*bound) for bound in ((-1, -1), (-(1 << 62),) * 2, (2, 3), (-1, -1))]
+    turned = builder.host("Slice", [turned, *ends])
+    bias = node.input(2) or builder.constant(np.zeros(weights.dims[1], value.dtype))
+    scalars: dict[str, object] = {
+        "padding_type": VALID_PADDING,
+        "stride_height": 1,
+        "stride_width": 1,
+        "act_func": ACT_NONE,
+        "clipping_value": None,
+    }
+    convolve(builder, (spread, turned, bias), scalars, output)
+
+
+def _transposed_ends(
+    node: OnnxNode, value: Value, output: Value, kernel: Pair, strides: Pair
+) -> tuple[Pair, Pair]:
+    """Return what to add before and behind the spread operand, less than 0 to crop.
+
+    Source: ONNX operator ConvTranspose, output_shape and auto_pad.
+    """
+    auto = node.attributes.get("auto_pad", "NOTSET")
+    extra = pair(node, "output_padding", 0)
+    pads = pads_of(node)
+    before: list[int] = []
+    after: list[int] = []
+    for axis in (0, 1):
+        spread = (value.dims[2 + axis] - 1) * strides[axis] + 1
+        whole = spread + kernel[axis] - 1 + extra[axis]
+        cut = whole - output.dims[2 + axis]
+        is_explicit = "output_shape" in node.attributes or auto in ("SAME_UPPER", "SAME_LOWER")
+        start = pads[axis]
+        if is_explicit:
+            start = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
+        before.append(kernel[axis] - 1 - start)
+        after.append(output.dims[2 + axis] + kernel[axis] - 1 - spread - before[-1])
+    return (before[0], before[1]), (after[0], after[1])
+
+
+def _spread(builder: Builder, value: Value, strides: Pair) -> Value:
+    """Put strides - 1 zeros behind every element but the last of a row or column."""
+    if strides == (1, 1):
+        return value
+    n, c, h, w = value.dims
+    apart = reshaped(value, (n, c, h, 1, w, 1))
+    ends = builder.integers(*(0,) * 9, strides[0] - 1, 0, strides[1] - 1)
+    wide = builder.host("Pad", [apart, ends])
+    wide = reshaped(wide, (n, c, h * strides[0], w * strides[1]))
+    crop = builder.integers(*(0,) * 6, 1 - strides[0], 1 - strides[1])
+    return builder.host("Pad", [wide, crop])

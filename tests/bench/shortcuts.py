@@ -103,7 +103,8 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     ),
     Shortcut(
         "run-buffers", "server", "network",
-        ("emulator/nnpa_network/running/run_buffers.py",), "hosted CNN", for_memory=True,
+        ("emulator/nnpa_network/running/run_buffers.py", "emulator/nnpa_network/running/liveness.py"),
+        "hosted CNN", for_memory=True,
     ),
     Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"

@@ -7,7 +7,8 @@ runs the plain way gets zeros. A prepared step writes each element of its tensor
 padding as it is: no function reads padding.
 
 The process keeps at most `MAX_KEPT_BYTES` of arenas; the least recently used program loses its own
-first. A guest that counts allocations gives the arena for each run, and has it back.
+first. A guest that counts allocations has an arena back after the run, unless it is so small that
+the steps of the program take more.
 """
 
 import threading
@@ -30,6 +31,8 @@ from nnpa_network.running.plain import Run, RunProgram
 
 MAX_KEPT_BYTES = 1 << 28
 """Bytes of all arenas that are kept."""
+MAX_UNCOUNTED_BYTES = 1 << 18
+"""Bytes of an arena that is kept although the guest counts."""
 
 PreparedStep: TypeAlias = Callable[[Run], bool]
 """Runs a step over the tensors it is bound to; False: nothing has been done."""
@@ -141,7 +144,7 @@ class Arenas:
 
     def put(self, buffers: Buffers) -> None:
         """Keep the tensors of a run that has ended well."""
-        if self._guest.allocate is page_memory:
+        if self._guest.allocate is page_memory or self.size <= MAX_UNCOUNTED_BYTES:
             _kept.put(id(self), self.size, buffers)
 
     def _make(self) -> Buffers | None:

@@ -243,8 +243,12 @@ def test_a_run_that_failed_keeps_nothing() -> None:
     assert run_buffers.kept_bytes() == 0
 
 
-def test_memory_that_somebody_counts_is_not_kept() -> None:
+@pytest.mark.parametrize("is_small", [False, True])
+def test_memory_that_somebody_counts_is_kept_where_it_is_small(
+    monkeypatch: pytest.MonkeyPatch, is_small: bool
+) -> None:
     """A guest with an account of its own gives one arena per run, and gets it back."""
+    monkeypatch.setattr(run_buffers, "MAX_UNCOUNTED_BYTES", 6 * PAGE - (not is_small))
     guest = Guest(MACHINES["telum2"])
     executor = _executor(guest=guest)
     sizes: list[int] = []
@@ -256,8 +260,8 @@ def test_memory_that_somebody_counts_is_not_kept() -> None:
     guest.allocate = counted
     for _ in range(2):
         executor.run(_feeds(executor, 1))
-    assert len(sizes) == 2
-    assert run_buffers.kept_bytes() == 0
+    assert sizes == [6 * PAGE] * (1 if is_small else 2)
+    assert run_buffers.kept_bytes() == (6 * PAGE if is_small else 0)
 
 
 @pytest.mark.parametrize("refuses", ["by None", "by an error"])

@@ -104,28 +104,17 @@ def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
 
 
 def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
-    """Return when the tensors that steps write live, by their ids.
-
-    Steps of the host and transforms between two operations are one moment: a shortcut may run them
-    together.
-    """
+    """Return when the tensors that steps write live, by their ids."""
     born: dict[int, int] = {}
     last: dict[int, int] = {}
-    moment, alone = 0, True
-    for step in loaded.program.steps:
-        was_alone, alone = alone, _is_operation(step)
-        moment += alone or was_alone
+    for index, step in enumerate(loaded.program.steps):
         for number in {*reads(step), *writes(step)} & loaded.templates.keys():
-            born.setdefault(number, moment)
-            last[number] = moment
+            born.setdefault(number, index)
+            last[number] = index
     return {
         number: Lifetime(born[number], last[number], getsize_ztensor(tensor.transformed_desc))
         for number, tensor in loaded.templates.items()
     }
-
-
-def _is_operation(step: Step) -> bool:
-    return isinstance(step, AcceleratorStep) and not step.verb.startswith("transform_")
 
 
 class Arenas:

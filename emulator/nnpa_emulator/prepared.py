@@ -76,7 +76,7 @@ def prepare_stickify(
 ) -> Callable[[Array], bool]:
     """Return what writes FP32 data into a DLFLOAT16 tensor and tells whether all of it is numeric.
 
-    The buffer is zero but for the tensor's own elements. See `stick.stickify`.
+    Padding is left as it is. See `stick.stickify`.
     """
     shape, cells = geometry(desc), buffer.view(np.uint16)
     dims, pages = shape.dims, shape.pages
@@ -115,7 +115,7 @@ def prepare_binary(
 ) -> Callable[[], bool]:
     """Return what combines two DLFLOAT16 tensors and tells whether the result has any NINF.
 
-    The buffer of the result is zero but for its own elements. See `ops.elementwise`.
+    Padding behind the rows of the result is left as it is. See `ops.elementwise`.
     """
     left, right, target = a.view(np.uint16), b.view(np.uint16), out.view(np.uint16)
     cells = region_of(desc)

@@ -131,7 +131,7 @@ class Server:
         self.listener: InferenceListener | None = None
         self.inference_address = ""
         self.is_draining = False
-        self.repository = Repository(config.max_models)
+        self.repository = Repository(config.max_models, self.store.return_memory)
         self.saved = (
             None if config.state is None else SavedModels(config.state, config.max_state_bytes)
         )

@@ -35,6 +35,7 @@ _SERVER = "server/nnpa_server"
 _CALLS = f"{_SERVER}/accelerator/shortcuts"
 _INFERENCE = f"{_SERVER}/open_inference"
 _EMULATOR = "emulator/nnpa_emulator"
+_RUNNING = "emulator/nnpa_network/running"
 _KERNELS = tuple(
     str(path.relative_to(ROOT)) for path in sorted((ROOT / _EMULATOR / "kernels").glob("*.py"))
 )
@@ -99,11 +100,12 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     ),
     Shortcut(
         "prepared-steps", "server", "network",
-        ("emulator/nnpa_network/running/prepared_steps.py",), "hosted CNN",
+        (f"{_RUNNING}/prepared_steps.py",), "hosted CNN",
     ),
     Shortcut(
         "run-buffers", "server", "network",
-        ("emulator/nnpa_network/running/run_buffers.py",), "hosted CNN", for_memory=True,
+        (f"{_RUNNING}/run_buffers.py", f"{_RUNNING}/liveness.py"),
+        "hosted CNN", for_memory=True,
     ),
     Shortcut(
         "request-cache", "server", "network", (f"{_INFERENCE}/request_cache.py",), "ModelInfer"

@@ -50,9 +50,12 @@ def _shared_objects(process: psutil.Process) -> int:
     return sum(str(file.readlink()).startswith("/dev/shm/") for file in files)
 
 
-def memory(pid: int) -> int:
-    """Return the resident bytes of a family; a page of several counts once."""
-    return _sum(pid, lambda process: _resident_bytes(process, "Pss"))
+def memory(pid: int, *kinds: str) -> int:
+    """Return the resident bytes of a family, of some kinds or all; a page of several counts once.
+
+    Kinds are those of smaps_rollup, such as Pss_Anon.
+    """
+    return _sum(pid, lambda process: _resident_bytes(process, *(kinds or ("Pss",))))
 
 
 def own_memory(pid: int) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models are compiled in workers: the same programs, and nothing that a model does is felt."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from nnpa_server.sandbox.confinement import NotConfined
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.owner import Owner
 from nnpa_server.sandbox.process import JobLimits, allow
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from tests.network import real_models, small_models
 from tests.network.service_client import Client
@@ -399,9 +400,43 @@ CHANGES: dict[str, Callable[[Message], Message]] = {
 }
 
 
+def with_numbers() -> bytes:
+    """Return a model with weights as they lie in memory, and one as variable-length numbers."""
+    model = small_models.dense()
+    numbers = helper.make_tensor("numbers", TensorProto.INT64, [3], [1000, 2000, 3000])
+    model.graph.initializer.append(numbers)
+    return model.SerializeToString()
+
+
+def test_weights_are_parts_of_the_file(workers: Workers) -> None:
+    """Weights that lie in the file take no other memory; numbers written in another way do."""
+    data, guest = with_numbers(), Guest(find_machine("telum1"))
+    weights = RemotePlan(data, guest, ImportOptions(), workers).weights()
+    assert [bytes(weight.data) for weight in weights] == [
+        bytes(weight.data) for weight in OnnxPlan(data, guest).weights()
+    ]
+    owners = [weight.data.obj for weight in weights if isinstance(weight.data, memoryview)]
+    assert [owner is data for owner in owners] == [True, True, False]
+
+
+@pytest.mark.parametrize("place", [10**6, 2**70, "0", None, 1.5])
+def test_weights_beyond_the_file_are_refused(place: object) -> None:
+    """What a worker says of a weight's place is within the file, or no place at all."""
+
+    def change(message: Message) -> Message:
+        if not message.text.startswith(b'\x00[["w"'):
+            return message
+        table = json.loads(message.text[1:])
+        table[0][-1] = place
+        return Message(b"\x00" + json.dumps(table).encode(), message.arrays)
+
+    with pytest.raises(ModelRefused):
+        use(TakenOver(change))
+
+
 def use(owner: Owner) -> None:
     """Import a model, compile it, and read its weights."""
-    data = small_models.dense().SerializeToString()
+    data = with_numbers()
     workers = Workers(owner, owner, allow, lambda: 1 << 30)
     plan = RemotePlan(data, Guest(find_machine("telum1")), ImportOptions(), workers)
     plan.executor({})

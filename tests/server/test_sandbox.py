@@ -107,6 +107,18 @@ def test_arrays_come_back_as_they_went(shared: WorkerProcess, array: Array) -> N
         assert np.array_equal(returned, array)
 
 
+def test_a_large_arena_is_empty_after_its_job(worker: WorkerProcess) -> None:
+    """Arrays of a job and of its answer take no memory later, and later ones are their own."""
+    descriptors = list(Path(f"/proc/{worker.pid}/fd").iterdir())
+    (arena,) = (path for path in descriptors if "/memfd:nnpa-worker" in str(path.readlink()))
+    for value in (1, 2):
+        array = np.full(24 << 20, value, np.uint8)
+        (returned,) = worker.run(Message(b"echo", (array,)), LIMITS).arrays
+        assert np.array_equal(returned, array)
+        assert arena.stat().st_size >= 2 * array.nbytes
+        assert arena.stat().st_blocks * 512 <= 16 << 20
+
+
 def test_an_answer_may_be_larger_than_its_job(worker: WorkerProcess) -> None:
     """The arena grows for an answer, and the server is asked before it does."""
     sizes: list[int] = []

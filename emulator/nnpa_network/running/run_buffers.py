@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shortcut run-buffers: the tensors of a finished run serve the next run of the same program.
+"""Shortcut run-buffers: the tensors of a run share one arena, which serves the next run too.
 
-The system zeroes the pages of fresh sticks one by one, which for thin tensors takes longer than the
-arithmetic. A program writes the same cells of a tensor in every run, so a tensor of an earlier run
-is as good as a fresh one. The process keeps at most `MAX_KEPT_BYTES`; the least recently used
-program loses its buffers first.
+The system zeroes fresh pages one by one, which takes longer than the arithmetic. Offsets in the
+arena are planned from last uses, so that it is about as large as what lives at once. A step that
+runs the plain way gets zeros. A prepared step writes each element of its tensors, and leaves their
+padding as it is: no function reads padding.
+
+The process keeps at most `MAX_KEPT_BYTES` of arenas; the least recently used program loses its own
+first. A guest that counts allocations has an arena back after the run, unless it is so small that
+the steps of the program take more.
 """
 
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from nnpa_emulator import Ztensor
-from nnpa_emulator.machine import page_memory
+from nnpa_emulator import FUNCTIONS, Ztensor
+from nnpa_emulator.checks import require_transformed_desc
+from nnpa_emulator.machine import Memory, page_memory
+from nnpa_emulator.status import Refused
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from nnpa_network.program import AcceleratorStep
+from nnpa_network.program import AcceleratorStep, Step, reads, writes
+from nnpa_network.running.liveness import Lifetime, extent, plan
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram
 
 MAX_KEPT_BYTES = 1 << 28
-"""Bytes of all buffers that are kept."""
-MAX_RUN_BYTES = 1 << 26
-"""Bytes of a run that is worth keeping: a larger run frees each tensor after its last use."""
+"""Bytes of all arenas that are kept."""
+MAX_UNCOUNTED_BYTES = 1 << 18
+"""Bytes of an arena that is kept although the guest counts."""
 
 PreparedStep: TypeAlias = Callable[[Run], bool]
 """Runs a step over the tensors it is bound to; False: nothing has been done."""
@@ -33,7 +40,7 @@ PreparedStep: TypeAlias = Callable[[Run], bool]
 
 @dataclass(slots=True, eq=False)
 class Buffers:
-    """The tensors that one run made, by their ids.
+    """The tensors of a run, by their ids.
 
     `prepared` are steps bound to these tensors, None for those that go the plain way; they hold
     while the guest's generation is `generation`. See `prepared_steps`.
@@ -46,71 +53,135 @@ class Buffers:
 
 @dataclass(slots=True)
 class BufferedRun(Run):
-    """A run that writes the tensors of an earlier one, and keeps its own for a later one."""
+    """A run over the tensors of an arena."""
 
     buffers: Buffers = field(default_factory=Buffers)
 
     def allocate(self, step: AcceleratorStep, number: int) -> Ztensor:
-        """Return the tensor of an earlier run, or a new one."""
-        tensor = self.buffers.tensors.get(number)
-        if tensor is None:
-            tensor = self.buffers.tensors[number] = Run.allocate(self, step, number)
+        """Return the tensor's place in the arena, cleared."""
+        del step
+        tensor = self.buffers.tensors[number]
+        tensor.sticks.fill(0)
         tensor.is_transformed = False
         return tensor
 
 
 def reuse_buffers(loaded: LoadedProgram, run_program: RunProgram) -> RunProgram:
-    """Wrap what runs a program: buffers come from an earlier run, and serve a later one.
+    """Wrap what runs a program: its tensors lie in an arena, of an earlier run if there is one.
 
-    Nothing is kept where the guest counts allocations, or a run is too large.
+    A run for which there is no arena goes without.
     """
-    size = sum(getsize_ztensor(tensor.transformed_desc) for tensor in loaded.templates.values())
-    if loaded.guest.allocate is not page_memory or size > MAX_RUN_BYTES:
+    if any(_needs_fresh(loaded, step) for step in loaded.program.steps):
         return run_program
-    pool = BufferPool(size)
+    arenas = Arenas(loaded)
 
-    def run_over_buffers(run: Run) -> None:
-        buffers = pool.take()
+    def run_in_arena(run: Run) -> None:
+        buffers = arenas.take()
+        if buffers is None:
+            run_program(run)
+            return
         values = run.arrays, run.tensors, run.violations, run.numeric
         run_program(BufferedRun(loaded, *values, buffers))
-        pool.put(buffers)
+        arenas.put(buffers)
 
-    return run_over_buffers
+    return run_in_arena
 
 
-class BufferPool:
-    """The buffers of one program's runs, each of `size` bytes."""
+def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
+    """Return whether a step reads cells that the plain path leaves zero.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    It does where it writes what it reads, and where it moves cells of one type as if they were of
+    another, padding too.
+    """
+    if not isinstance(step, AcceleratorStep):
+        return False
+    if step.verb == "reshape_ztensor":
+        tensors = (loaded.templates.get(step.arguments[name]) for name in ("src", "dest"))
+        return len({tensor.transformed_desc.type for tensor in tensors if tensor}) > 1
+    entry = FUNCTIONS[step.verb]
+    inputs = {step.arguments[name] for name in entry.tensors if name not in entry.written}
+    return not inputs.isdisjoint(writes(step))
+
+
+def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
+    """Return when the tensors that steps write live, by their ids."""
+    born: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, step in enumerate(loaded.program.steps):
+        for number in {*reads(step), *writes(step)} & loaded.templates.keys():
+            born.setdefault(number, index)
+            last[number] = index
+    return {
+        number: Lifetime(born[number], last[number], getsize_ztensor(tensor.transformed_desc))
+        for number, tensor in loaded.templates.items()
+    }
+
+
+class Arenas:
+    """The arenas of one program: each serves one run at a time."""
+
+    def __init__(self, loaded: LoadedProgram) -> None:
+        self._guest, self._templates = loaded.guest, loaded.templates
+        lives = lifetimes(loaded)
+        self._offsets = plan(lives)
+        self.size = extent(lives, self._offsets)
         weakref.finalize(self, _kept.forget, id(self)).atexit = False
 
-    def take(self) -> Buffers:
-        """Return the buffers of an earlier run, or empty ones."""
-        return _kept.take(id(self))
+    def take(self) -> Buffers | None:
+        """Return the tensors of an earlier run, or new ones; None where there is no arena."""
+        return _kept.take(id(self)) or self._make()
 
     def put(self, buffers: Buffers) -> None:
-        """Keep the buffers of a run that has ended well."""
-        _kept.put(id(self), self._size, buffers)
+        """Keep the tensors of a run that has ended well."""
+        if self._guest.allocate is page_memory or self.size <= MAX_UNCOUNTED_BYTES:
+            _kept.put(id(self), self.size, buffers)
+
+    def _make(self) -> Buffers | None:
+        memory = self._memory()
+        if memory is None:
+            return None
+        tensors: dict[int, Ztensor] = {}
+        for number, offset in self._offsets.items():
+            desc = self._templates[number].transformed_desc
+            size = getsize_ztensor(desc)
+            try:
+                require_transformed_desc(desc, self._guest, "allochelper_ztensor_c1")
+            except Refused:
+                return None
+            part = memory[offset : offset + size]
+            tensors[number] = replace(self._templates[number], buffer=part, buffer_size=size)
+        return Buffers(tensors)
+
+    def _memory(self) -> Memory | None:
+        """Return an arena, None where tensors one by one are to tell why there is none."""
+        allocate = self._guest.allocate
+        if allocate is page_memory:
+            return page_memory(self.size, zeroed=False)
+        try:
+            return allocate(self.size)
+        except Exception:  # whose account it is decides what it raises, and will raise it again
+            return None
 
 
 class _Kept:
-    """The buffers of all programs, the least recently used first."""
+    """The arenas of all programs, the least recently used first."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # programs are freed at any moment
         self._programs: OrderedDict[int, tuple[int, list[Buffers]]] = OrderedDict()
         self.size = 0
 
-    def take(self, program: int) -> Buffers:
+    def take(self, program: int) -> Buffers | None:
         with self._lock:
             size, pool = self._programs.get(program, (0, ()))
             if not pool:
-                return Buffers()
+                return None
             self.size -= size
             return pool.pop()
 
     def put(self, program: int, size: int, buffers: Buffers) -> None:
+        if size > MAX_KEPT_BYTES:
+            return
         with self._lock:
             self._programs.setdefault(program, (size, []))[1].append(buffers)
             self._programs.move_to_end(program)
@@ -128,5 +199,5 @@ _kept = _Kept()
 
 
 def kept_bytes() -> int:
-    """Return the bytes of all buffers that are kept."""
+    """Return the bytes of all arenas that are kept."""
     return _kept.size

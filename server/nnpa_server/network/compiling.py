@@ -7,7 +7,7 @@ begins with a byte that says whether the model was refused.
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
@@ -19,8 +19,9 @@ from nnpa_emulator.kernels import use_reference
 from nnpa_emulator.machine import QueryResult
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import Weight
 from nnpa_network.placements import Placement
-from nnpa_network.program import ModelRefused
+from nnpa_network.program import Array, ModelRefused
 from nnpa_network.running.host import newest_opset
 
 from nnpa_server.network.program_codec import encode, encode_facts
@@ -29,6 +30,8 @@ from nnpa_server.sandbox.worker import Handler
 
 DONE, REFUSED = b"\x00", b"\x01"
 _MAX_PLANS = 4
+_NOWHERE = -1  # in a file: contents travel
+_NEAR_BYTES = 4096  # between weights in a file: names and dims
 
 
 class GuestFacts(TypedDict):
@@ -150,10 +153,7 @@ class Compiler:
                 text, arrays = encode(plan.executor(shapes).program)
                 return Message(DONE + text, arrays)
             case "weights":
-                weights = plan.weights()
-                table = [(weight.name, weight.dtype, weight.shape) for weight in weights]
-                contents = tuple(np.frombuffer(weight.data, np.uint8) for weight in weights)
-                return Message(DONE + json.dumps(table).encode(), contents)
+                return _located(plan.weights(), plan.data)
             case verb:
                 assert verb == "with_weights"
                 parts = [part.tobytes() for part in message.arrays[1:]]
@@ -170,6 +170,25 @@ class Compiler:
             while len(self._plans) > _MAX_PLANS:
                 self._plans.popitem(last=False)
         return self._plans[key]
+
+
+def _located(weights: Sequence[Weight], file: bytes) -> Message:
+    """Return the table of weights, each with its place in the file, and contents of the rest.
+
+    Exporters write weights as they are, one behind the other.
+    """
+    table: list[tuple[str, str, tuple[int, ...], int]] = []
+    contents: list[Array] = []
+    end, slack = 0, len(file)
+    for weight in weights:
+        place = file.find(weight.data, end, end + weight.nbytes + slack)
+        if place == _NOWHERE:
+            contents.append(np.frombuffer(weight.data, np.uint8))
+            slack = min(slack, _NEAR_BYTES) + 2 * weight.nbytes
+        else:
+            end, slack = place + weight.nbytes, _NEAR_BYTES
+        table.append((weight.name, weight.dtype, weight.shape, place))
+    return Message(DONE + json.dumps(table).encode(), tuple(contents))
 
 
 def import_late_modules() -> None:

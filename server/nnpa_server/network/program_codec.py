@@ -85,10 +85,16 @@ def encode(program: Program) -> tuple[bytes, tuple[Array, ...]]:
 
 
 class Decoder:
-    """Reads the programs of one model; constants that come again are kept once."""
+    """Reads the programs of one model; constants that come again are kept once.
 
-    def __init__(self, constants: Mapping[bytes, Ztensor] | None = None) -> None:
+    Programs keep the arrays that they come with, unless these are `borrowed`.
+    """
+
+    def __init__(
+        self, constants: Mapping[bytes, Ztensor] | None = None, *, borrowed: bool = False
+    ) -> None:
         self.constants: MutableMapping[bytes, Ztensor] = dict(constants or {})
+        self._borrowed = borrowed
 
     def decode(self, data: bytes, arrays: Sequence[Array], guest: Guest) -> Program:
         """Return a program for a guest; raise ValueError, `ModelRefused`, CallRefused."""
@@ -108,7 +114,7 @@ class Decoder:
             return self._sticks(message, array, guest)
         if message.array.dtype == TEXT.name:
             return decode_text(array, tuple(message.array.shape))
-        return array
+        return array.copy() if self._borrowed else array
 
     def _sticks(self, message: pb.Constant, array: Array, guest: Guest) -> Ztensor:
         """Return a constant of the accelerator in storage of the guest."""

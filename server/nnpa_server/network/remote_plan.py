@@ -6,7 +6,7 @@ import logging
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -50,6 +50,7 @@ class RemotePlan:
         self._decoder = Decoder()
         self._executors: OrderedDict[tuple[tuple[int, ...], ...], ProgramRunner] = OrderedDict()
         self._lock, self._turn = Lock(), Lock()
+        self._weights: tuple[Weight, ...] | None = None
         answer = self._ask("facts")
         with self._checking():
             self._facts = decode_facts(answer.text)
@@ -77,11 +78,18 @@ class RemotePlan:
 
     def weights(self) -> tuple[Weight, ...]:
         """Return the initializers in graph order."""
+        with self._lock:
+            if self._weights is not None:
+                return self._weights
         answer = self._ask("weights")
         with self._checking():
-            table = json.loads(answer.text)
-            pairs = zip(table, answer.arrays, strict=True)
-            return tuple(_weight(row, contents) for row, contents in pairs)
+            contents = iter(answer.arrays)
+            weights = tuple(_weight(row, self.data, contents) for row in json.loads(answer.text))
+            if next(contents, None) is not None:
+                raise NotProgram("contents of no weight")
+        with self._lock:
+            self._weights = weights
+        return weights
 
     def with_weights(self, parts: Sequence[bytes]) -> "RemotePlan":
         """Return the model with other initializers of the same sizes; its signature stays."""
@@ -198,15 +206,26 @@ _MALFORMED = (
 )  # fmt: skip
 
 
-def _weight(row: Sequence[object], contents: Array) -> Weight:
-    """Return one of the weights; raise ValueError, CallRefused."""
-    name, dtype, shape = row
+def _weight(row: Sequence[object], file: bytes, contents: Iterator[Array]) -> Weight:
+    """Return one of the weights, a part of the file or the next of `contents`.
+
+    Raise ValueError, CallRefused.
+    """
+    name, dtype, shape, place = row
     if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
         raise NotProgram("a weight without name, type and shape")
+    if not isinstance(place, int):
+        raise NotProgram("a weight without a place")
     dims = read_shape(shape, "weights")
-    if contents.dtype != np.uint8 or contents.nbytes != math.prod(dims) * _itemsize(dtype):
-        raise NotProgram(f"a weight of {contents.nbytes} bytes")
-    return Weight(name, dtype, dims, contents.data)
+    size = math.prod(dims) * _itemsize(dtype)
+    if place < 0:
+        array = next(contents, None)
+        data = memoryview(b"") if array is None or array.dtype != np.uint8 else array.data
+    else:
+        data = memoryview(file)[place : place + size]
+    if data.nbytes != size:
+        raise NotProgram(f"a weight of {data.nbytes} bytes, not {size}")
+    return Weight(name, dtype, dims, data)
 
 
 def _itemsize(dtype: str) -> int:

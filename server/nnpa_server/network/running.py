@@ -44,6 +44,7 @@ from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
 from nnpa_server.tuning import kernel_cache, warmup
+from nnpa_server.tuning.process import give_back
 
 FAILED, UNKNOWN = b"\x02", b"\x03"
 _MAX_PROGRAMS = 256
@@ -106,6 +107,7 @@ class Runner:
                 case "drop":
                     self._executors.pop(job["key"], None)
                     self._observed.pop(job["key"], None)
+                    give_back()
                     return Message(DONE)
                 case "measure":
                     return _measure(job, message.arrays)
@@ -122,8 +124,8 @@ class Runner:
 
     def _load(self, job: ProgramJob, arrays: Sequence[Array]) -> Message:
         guest = make_guest(job["guest"])
-        message, *contents = (array.copy() for array in arrays)
-        program = Decoder().decode(message.tobytes(), contents, guest)
+        message, *contents = arrays
+        program = Decoder(borrowed=True).decode(message.tobytes(), contents, guest)
         self._observed.clear()
         with refusing_misfits():
             self._executors[job["key"]] = Executor(program, guest, job["shortcuts"])

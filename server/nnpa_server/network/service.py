@@ -107,6 +107,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
                 return pb.CreateNetworkResponse(error=encode_error(refused.error))
             except ModelRefused as refused:
                 raise refused_model(refused) from refused
+            self.store.return_memory()  # what was between the file and the network
             network = _encode_network(hosted, handle, hosted.find(handle))
             return pb.CreateNetworkResponse(network=network)
 
@@ -269,6 +270,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
         """Destroy a network."""
         with self._hosted(request.session) as hosted:
             error = hosted.destroy(request.network)
+            self.store.return_memory()
             if error:
                 return pb.DestroyNetworkResponse(network=request.network, error=encode_error(error))
             return pb.DestroyNetworkResponse()

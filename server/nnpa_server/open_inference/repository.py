@@ -11,7 +11,7 @@ Triton's "Model Repository Extension".
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -138,8 +138,8 @@ def newest(versions: Mapping[str, object]) -> str:
 class Repository:
     """The models of a server, at most `max_models` versions."""
 
-    def __init__(self, max_models: int) -> None:
-        self._max_models = max_models
+    def __init__(self, max_models: int, freed: Callable[[], object] = int) -> None:
+        self._max_models, self._freed = max_models, freed
         self._lock = threading.Lock()
         self._models: dict[str, dict[str, Model]] = {}
         self._absent: dict[str, Entry] = {}
@@ -155,6 +155,7 @@ class Repository:
             self._models[name] = offered
             self._absent.pop(name, None)
         _end(before)
+        self._freed()
 
     def note_success(self, model: Model) -> None:
         """Record that a request to a version succeeded, which makes it ready if it is offered."""
@@ -193,6 +194,7 @@ class Repository:
                 return False
             self._note(name, State.UNAVAILABLE, reason)
         _end(before)
+        self._freed()
         return True
 
     def note(self, name: str, state: State, reason: str = "") -> None:

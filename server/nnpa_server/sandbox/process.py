@@ -5,6 +5,7 @@ WorkerFailed   a job that its worker did not answer; `why` says how that came
 """
 
 import math
+import mmap
 import os
 import resource
 import signal
@@ -45,6 +46,7 @@ _LOOK_TIMEVAL = struct.pack("ll", 0, int(_LOOK_SECONDS * 1e6))  # source: socket
 _UNCOUNTED_BYTES = 64 << 10  # of a text that comes back
 _SLACK_BYTES = 64 << 20  # code that is touched for the first time is resident, and no job's data
 _HIGHEST = 1 << 62
+_KEPT_BYTES = 16 << 20  # of the arena, for the next job
 
 
 class Why(StrEnum):
@@ -151,6 +153,8 @@ class WorkerProcess:
             except BaseException:
                 self.close()
                 raise
+            finally:
+                self._empty()
 
     @property
     def is_alive(self) -> bool:
@@ -216,6 +220,12 @@ class WorkerProcess:
         except OSError as error:
             raise WorkerFailed(Why.MEMORY, f"no storage for {size} bytes") from error
         self._arena_bytes = size
+
+    def _empty(self) -> None:
+        """Return the pages of a large arena to the system: its arrays were one job's."""
+        if self._arena >= 0 and self._arena_bytes > _KEPT_BYTES:
+            with mmap.mmap(self._arena, self._arena_bytes) as view:
+                view.madvise(mmap.MADV_REMOVE, _KEPT_BYTES)
 
     def _decode(self, body: bytes) -> Message:
         """Return an answer whose arrays are out of the worker's reach before they are looked at."""

@@ -303,6 +303,10 @@ class Store:
                 raise _not_found(name)
             del self._sessions[name]
         self._end(session, "deleted")
+        self.return_memory()
+
+    def return_memory(self) -> None:
+        """Return free memory to the system soon: much was freed."""
         self._freed = True
 
     def _end(self, session: Session, why: str) -> None:

@@ -66,7 +66,7 @@ def model_bytes(listed: Listed) -> bytes:
 def run_trial(session: Session, listed: Listed, machine: str) -> Outcome:
     """Host a model in a session on a machine, and compare it on three random inputs."""
     model = model_bytes(listed)
-    runtime = _runtime(model)
+    runtime = on_one_thread(model)
     feeds = [draw(runtime, listed, number) for number in range(INPUTS)]
     expected, theirs = _timed(partial(runtime.run, None), feeds)
     try:
@@ -76,7 +76,7 @@ def run_trial(session: Session, listed: Listed, machine: str) -> Outcome:
     with network:
         report = _report(session, network, model, listed)
         try:
-            got, ours = _timed(partial(_infer, network), feeds)
+            got, ours = _timed(partial(infer, network), feeds)
         except (NnpaError, TypeError, ValueError) as error:
             return Outcome(listed.name, machine, "stopped", str(error))
     far = largest_error(expected, got, listed.range)
@@ -98,7 +98,7 @@ def _report(session: Session, network: Network, model: bytes, listed: Listed) ->
         return network.report()
 
 
-def _infer(network: Network, feed: Mapping[str, Array]) -> list[Array]:
+def infer(network: Network, feed: Mapping[str, Array]) -> list[Array]:
     """Run a network; its inputs may have names that are no Python names."""
     return list(network.infer(*(feed[port.name] for port in network.inputs)).outputs.values())
 
@@ -188,7 +188,8 @@ def _error(wanted: Array, given: Array, full: float | None) -> float:
     return float(np.where(same, 0.0, np.abs(wide - narrow)).max()) / scale
 
 
-def _runtime(model: bytes) -> Any:
+def on_one_thread(model: bytes | str) -> Any:
+    """Return ONNX Runtime's session of a model, its file's bytes or path."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4

@@ -119,14 +119,16 @@ def _strides(window: Window, size: Pair, output: Value, most: int, whole: int) -
 def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, dilation 1, stride at most 13, kernel at most 64 (448 where it
     covers the whole image). Padding other than none and SAME_UPPER is added by the host; groups,
-    at most 32, are split and joined by the host. A Relu or Clip from 0 that alone reads the result
-    becomes part of it.
+    at most 32 and of more than one channel, are split and joined by the host. A Relu or Clip from
+    0 that alone reads the result becomes part of it.
     """
     value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_float(value)
     require_rank(value, 4)
     builder.require("conv2d")
     groups = int(node.attributes.get("group", 1))
+    if groups == value.dims[1] > 1:
+        raise NotMapped("depthwise: the host convolves every channel by itself")
     if groups > MAX_GROUPS:
         raise NotMapped(f"group is {groups}, at most {MAX_GROUPS}")
     size, kernel = (value.dims[2], value.dims[3]), (weights.dims[2], weights.dims[3])

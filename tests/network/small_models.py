@@ -92,7 +92,7 @@ def depthwise() -> ModelProto:
     Conv, HardSwish, depthwise Conv, HardSwish, squeeze and excitation, Conv.
     """
     rng = np.random.default_rng(1)
-    window = {"pads": [1] * 4, "strides": [2, 2], "kernel_shape": [3, 3]}
+    window: dict[str, Any] = {"pads": [1] * 4, "strides": [2, 2], "kernel_shape": [3, 3]}
     nodes = [
         helper.make_node("Conv", ["x", "w0", "b0"], ["wide"], "wide", pads=[1] * 4),
         helper.make_node("HardSwish", ["wide"], ["acted"], "acted"),

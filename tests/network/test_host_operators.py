@@ -19,7 +19,7 @@ from nnpa_network.running.host_operators import (
 )
 from onnx import helper
 
-from tests.network.hosting import Array, load, normal, reference
+from tests.network.hosting import Array, agree, load, normal, reference
 from tests.network.small_models import depthwise
 
 OPSET = 18
@@ -124,7 +124,7 @@ MOVES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
     "expand": ("Expand", [IMAGE[:, :, :1, :1], _vector(2, 6, 5, 4)], {}),
     "expand a rank": ("Expand", [IMAGE[0, 0], _vector(3, 1, 1, 4)], {}),
     "pad": ("Pad", [IMAGE, _vector(0, 1, 2, 0, 0, 0, 1, 3)], {}),
-    "pad by a number": ("Pad", [IMAGE, _vector(0, 0, 1, 1, 0, 0, 1, 1), np.float32(-2)], {}),
+    "pad by a number": ("Pad", [IMAGE, _vector(0, 0, 1, 1, 0, 0, 1, 1), np.array(-2, np.float32)], {}),
     "crop": ("Pad", [IMAGE, _vector(0, 0, -1, 1, 0, -2, -1, 2)], {}),
     "slice": ("Slice", [IMAGE, _vector(1), _vector(4), _vector(1)], {}),
     "slice from behind": (
@@ -202,6 +202,18 @@ def test_a_network_with_depthwise_convolutions(machine: str) -> None:
     for _ in range(3):
         (result,) = executor.run(feeds).outputs.values()
         np.testing.assert_allclose(result, expected, rtol=0.02, atol=0.02)
+
+
+def test_operations_behind_a_depthwise_convolution_take_images() -> None:
+    """Its result goes into sticks once, channels last, for whoever reads it."""
+    body = (
+        "g (float[1,5,6,7] x, float[5,1,3,3] w, float[4,5,1,1] v) => (float[1,4,4,5] y) {"
+        " d = Conv <group = 5> (x, w)  s = Sigmoid(d)  m = Mul(d, s)  y = Conv(m, v) }"
+    )
+    feeds = {"x": normal(1, 5, 6, 7), "w": normal(5, 1, 3, 3), "v": normal(4, 5, 1, 1)}
+    result, _ = agree(body, feeds)
+    assert result.calls["transform_ztensor_with_saturation"] == 2  # one for the kernel v
+    assert result.calls["transform_origtensor"] == 1
 
 
 def test_images_between_sticks_are_never_turned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,11 @@ MOVES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
     "expand": ("Expand", [IMAGE[:, :, :1, :1], _vector(2, 6, 5, 4)], {}),
     "expand a rank": ("Expand", [IMAGE[0, 0], _vector(3, 1, 1, 4)], {}),
     "pad": ("Pad", [IMAGE, _vector(0, 1, 2, 0, 0, 0, 1, 3)], {}),
-    "pad by a number": ("Pad", [IMAGE, _vector(0, 0, 1, 1, 0, 0, 1, 1), np.array(-2, np.float32)], {}),
+    "pad by a number": (
+        "Pad",
+        [IMAGE, _vector(0, 0, 1, 1, 0, 0, 1, 1), np.array(-2, np.float32)],
+        {},
+    ),
     "crop": ("Pad", [IMAGE, _vector(0, 0, -1, 1, 0, -2, -1, 2)], {}),
     "slice": ("Slice", [IMAGE, _vector(1), _vector(4), _vector(1)], {}),
     "slice from behind": (

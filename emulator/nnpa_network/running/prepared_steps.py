@@ -25,6 +25,7 @@ from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
+from nnpa_emulator.ops.convolution import prepare_conv2d
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
@@ -281,9 +282,13 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     if operation.takes_guest:
         arguments["guest"] = guest
 
+    prepare: Callable[..., Callable[[], bool]] = partial(partial, operation.compute)
+    if step.verb == "conv2d" and len({*names.values()}) == len(names):
+        prepare = prepare_conv2d
+
     def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = _binary(step.verb, tensors) or partial(operation.compute, **tensors, **arguments)
+        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
         outputs = [(tensors[name], name in operation.marks) for name in written]
 
         def prepared(_run: Run) -> bool:

@@ -11,9 +11,10 @@ Source: zDNN API Reference 1.2.0, zdnn_conv2d.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,10 @@ from nnpa_emulator.kernels import convolution as kernels
 from nnpa_emulator.kernels import correlation, padding
 from nnpa_emulator.scratch import aligned, scratch
 from nnpa_emulator.ztensor import CELLS_PER_STICK, Array, Ztensor
+
+Singles: TypeAlias = npt.NDArray[np.float32]
+Convolve: TypeAlias = Callable[[Singles, bool], bool]
+"""Convolves with a bias (k,); True asks for sums in float64. Tells whether any result is NINF."""
 
 WEIGHTS = 1 << 24
 """Most weights at a time: 64 MiB of FP32."""
@@ -67,51 +72,80 @@ class _Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The operands of a call: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output."""
+    """The operands of calls: input (n, h, w, c), kernel (kh, kw, c, k), output."""
 
     input: Ztensor
     kernel: Ztensor
-    bias: npt.NDArray[np.float32]
     output: Ztensor
     slide: kernels.Slide
     limits: correlation.Limits
 
 
-def convolve(
+def prepare(
     input: Ztensor,  # noqa: A002 - zDNN's name
     kernel: Ztensor,
-    bias: npt.NDArray[np.float32],
     output: Ztensor,
     sliding: Sliding,
     limits: Limits,
-    exact: bool,
-) -> bool:
-    """Convolve, add `bias`, limit, round; sums are float64 if `exact`. Tell whether any is NINF.
+) -> Convolve:
+    """Return what convolves, adds a bias, limits, rounds, and tells whether any result is NINF.
 
-    Shapes: input (n, h, w, c), kernel (kh, kw, c, k), bias (k,), output one element per window.
+    Shapes: input (n, h, w, c), kernel (kh, kw, c, k), output one element per window. It may be
+    called as often as the tensors keep their memory.
     """
-    target = stick.geometry(output.transformed_desc)
-    padding.clear_padding(output.sticks.view(np.uint16), target.dims, target.pages)
+    target, cells = stick.geometry(output.transformed_desc), output.sticks.view(np.uint16)
     ends = np.float32(limits.low), np.float32(limits.high)
-    work = _Work(input, kernel, bias, output, sliding.slide, ends)
+    work = _Work(input, kernel, output, sliding.slide, ends)
     depth = math.prod(kernel.transformed_desc.dims[:3])
-    if exact or depth * CELLS_PER_STICK > WEIGHTS:
-        return _in_blocks(work) == NINF
-    return _in_strips(work) == NINF
+    in_strips = None if depth * CELLS_PER_STICK > WEIGHTS else _strips(work)
+
+    def convolve(bias: Singles, exact: bool) -> bool:
+        padding.clear_padding(cells, target.dims, target.pages)
+        return (_in_blocks(work, bias) if exact or in_strips is None else in_strips(bias)) == NINF
+
+    return convolve
 
 
-def _in_strips(work: _Work) -> int:
-    """Sum strip by strip in FP32; return the largest magnitude."""
-    window, cells = work.kernel.transformed_desc.dims, work.kernel.sticks
-    sizes, largest = work.output.transformed_desc.dims, 0
+def _strips(work: _Work) -> Callable[[Singles], int]:
+    """Return what sums strip by strip in FP32, and tells the largest magnitude."""
+    shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
+    target = stick.geometry(work.output.transformed_desc)
+    kernel, codes = work.kernel.sticks, work.input.sticks.view(np.uint16)
+    out, slide = work.output.sticks.view(np.uint16), work.slide
     columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
-    for first, count in _ranges(window[3], columns):
-        key = "panels", window, first, count
-        panels, _ = operands.dense(cells, key, partial(_widen_panels, work.kernel, first, count))
-        for tile in _tiles(sizes, *_cut(sizes, window, work.slide, WINDOWS)):
-            go_on()
-            largest = max(largest, _correlate(work, tile, panels, first, count))
-    return largest
+    parts = [
+        (first, count, ("panels", window, first, count),
+         partial(_widen_panels, work.kernel, first, count))
+        for first, count in _ranges(window[3], columns)
+    ]  # fmt: skip
+    tiles = [
+        (tile, *_layout((tile[1], tile[3], tile[5]), window, slide))
+        for tile in _tiles(target.dims, *_cut(target.dims, window, slide, WINDOWS))
+    ]
+    whole = (0, window[0], window[1], 0, window[2])
+    scattered, span = _scattered(window, slide), (window[0], window[1])
+
+    def sum_strips(bias: Singles) -> int:
+        largest = 0
+        for first, count, key, widen in parts:
+            panels, _ = operands.dense(kernel, key, widen)
+            for tile, size, under, lattice in tiles:
+                go_on()
+                source = scratch("windows", (size,), np.float32)
+                words = source.view(np.uint32)
+                if scattered:
+                    kernels.windows(codes, words, shape.dims, shape.pages, slide, tile, whole)
+                else:
+                    correlation.patch(codes, words, shape.dims, shape.pages, slide, tile, span)
+                places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
+                met = correlation.correlate(
+                    source, panels, bias[first : first + count], out, places, target.pages, tile,
+                    under, lattice, first, work.limits,
+                )  # fmt: skip
+                largest = max(largest, int(met))
+        return largest
+
+    return sum_strips
 
 
 def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tuple[Array, bool]:
@@ -121,26 +155,6 @@ def _widen_panels(kernel: Ztensor, first: int, count: int, lasting: bool) -> tup
     dense = aligned((size,)) if lasting else scratch("kernel", (size,), np.float32)
     correlation.panels(cells, dense.view(np.uint32), shape.dims, shape.pages, first, count)
     return dense, False
-
-
-def _correlate(work: _Work, tile: kernels.Tile, panels: Array, first: int, count: int) -> int:
-    """Widen what lies under a tile, multiply and store; return the largest magnitude."""
-    shape, window = stick.geometry(work.input.transformed_desc), work.kernel.transformed_desc.dims
-    codes, out = work.input.sticks.view(np.uint16), work.output.sticks.view(np.uint16)
-    size, under, lattice = _layout((tile[1], tile[3], tile[5]), window, work.slide)
-    source = scratch("windows", (size,), np.float32)
-    arguments = codes, source.view(np.uint32), shape.dims, shape.pages, work.slide, tile
-    if _scattered(window, work.slide):
-        kernels.windows(*arguments, (0, window[0], window[1], 0, window[2]))
-    else:
-        correlation.patch(*arguments, (window[0], window[1]))
-    places = scratch("places", (tile[1] * tile[3] * tile[5],), np.int64)
-    pages = stick.geometry(work.output.transformed_desc).pages
-    bias = work.bias[first : first + count]
-    met = correlation.correlate(
-        source, panels, bias, out, places, pages, tile, under, lattice, first, work.limits
-    )
-    return int(met)
 
 
 def _scattered(window: kernels.Dims, slide: kernels.Slide) -> bool:
@@ -205,7 +219,7 @@ def _lattice(counts: Sequence[int], strides: Sequence[int]) -> correlation.Latti
     return planes[0], lines[0], pixels[0], planes[1], lines[1], pixels[1]
 
 
-def _in_blocks(work: _Work) -> int:
+def _in_blocks(work: _Work, bias: Singles) -> int:
     """Sum block by block in float64; return the largest magnitude."""
     out, target = work.output.sticks.view(np.uint16), stick.geometry(work.output.transformed_desc)
     blocks = _blocks(work.kernel)
@@ -216,7 +230,7 @@ def _in_blocks(work: _Work) -> int:
         for tile in _tiles(target.dims, *_whole(target.dims, most)):
             go_on()
             sums = product.sums(tile, first, count)
-            met = kernels.store_fp64(sums, work.bias, out, target.pages, tile, first, *work.limits)
+            met = kernels.store_fp64(sums, bias, out, target.pages, tile, first, *work.limits)
             largest = max(largest, int(met))
     return largest
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat
 from nnpa_emulator.kernels import convert, layers, products, tables
+from nnpa_emulator.kernels import host_operators as host_operators  # called by networks alone
 from nnpa_emulator.reference import layers as reference
 from nnpa_emulator.reference.convolution import Tile
 from nnpa_emulator.ztensor import DataTypes
@@ -638,6 +639,42 @@ def encode_fp64(random: Random) -> Case:
     return (values.view(np.uint64), np.zeros(300, np.uint16)), (1,)
 
 
+def depthwise(random: Random) -> Case:
+    """Images, windows that reach beyond them, and now and then a number that is none."""
+    n, height, width, channels = (int(random.integers(1, most)) for most in (3, 8, 8, 70))
+    kernel = tuple(int(size) for size in random.integers(1, 6, 2))
+    strides, dilations = ([int(size) for size in random.integers(1, 4, 2)] for _ in range(2))
+    before = [int(size) for size in random.integers(0, 5, 2)]
+    sizes = tuple(int(size) for size in random.integers(1, 8, 2))
+    source = singles(random, n * height * width * channels)
+    weights, bias = singles(random, kernel[0] * kernel[1] * channels), singles(random, channels)
+    out = singles(random, n * sizes[0] * sizes[1] * channels)
+    window = (*kernel, *strides, *before, *dilations)
+    return (source, weights, bias, out, (n, height, width, channels), sizes, window), (3,)
+
+
+def singles(random: Random, count: int) -> npt.NDArray[np.float32]:
+    """Draw FP32 values, now and then with some that are special."""
+    values = (4 * random.standard_normal(count)).astype(np.float32)
+    if flag(random):
+        at = random.integers(0, count, 1 + count // 50)
+        values[at] = random.choice(np.array([0, -0.0, np.inf, np.nan, 3e38, 1e-44]), at.size)
+    return values
+
+
+def hard_sigmoid(random: Random) -> Case:
+    """A line of numbers."""
+    source = singles(random, int(random.integers(1, 200)))
+    alpha, beta = random.uniform(0, 1, 2).astype(np.float32)
+    return (source, source.copy(), alpha, beta), (1,)
+
+
+def hard_swish(random: Random) -> Case:
+    """A line of numbers."""
+    source = singles(random, int(random.integers(1, 200)))
+    return (source, source.copy()), (1,)
+
+
 CASES: dict[str, Callable[[Random], Case]] = {
     "activation.softmax": softmax,
     "convert.encode_fp64": encode_fp64,
@@ -649,6 +686,9 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "correlation.patch": patch,
     "elementwise.binary": binary,
     "elementwise.lookup": lookup,
+    "host_operators.depthwise": depthwise,
+    "host_operators.hard_sigmoid": hard_sigmoid,
+    "host_operators.hard_swish": hard_swish,
     "integers.stickify_quantized": stickify_quantized,
     "integers.stickify_weights": stickify_weights,
     "integers.unstickify_weights": unstickify_weights,

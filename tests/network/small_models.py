@@ -84,3 +84,33 @@ def quantised() -> ModelProto:
     }
     arrays = {name: np.array(array) for name, array in constants.items()}
     return model(nodes, [("q", np.int8, ["N", 5])], [("r", np.int8, ["N", 5])], arrays)
+
+
+def depthwise() -> ModelProto:
+    """Return a block of a network for telephones over images of 3 channels, 9 rows, 8 columns.
+
+    Conv, HardSwish, depthwise Conv, HardSwish, squeeze and excitation, Conv.
+    """
+    rng = np.random.default_rng(1)
+    window: dict[str, Any] = {"pads": [1] * 4, "strides": [2, 2], "kernel_shape": [3, 3]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["wide"], "wide", pads=[1] * 4),
+        helper.make_node("HardSwish", ["wide"], ["acted"], "acted"),
+        helper.make_node("Conv", ["acted", "w1", "b1"], ["deep"], "deep", group=70, **window),
+        helper.make_node("HardSwish", ["deep"], ["again"], "again"),
+        helper.make_node("GlobalAveragePool", ["again"], ["mean"], "mean"),
+        helper.make_node("Conv", ["mean", "w2"], ["shared"], "shared"),
+        helper.make_node("HardSigmoid", ["shared"], ["share"], "share", alpha=1 / 6),
+        helper.make_node("Mul", ["again", "share"], ["weighed"], "weighed"),
+        helper.make_node("Conv", ["weighed", "w3"], ["y"], "narrow"),
+    ]
+    shapes = {
+        "w0": (70, 3, 3, 3), "b0": (70,), "w1": (70, 1, 3, 3), "b1": (70,),
+        "w2": (70, 70, 1, 1), "w3": (4, 70, 1, 1),
+    }  # fmt: skip
+    constants = {
+        name: (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    ends = [("x", np.float32, (2, 3, 9, 8))], [("y", np.float32, (2, 4, 5, 4))]
+    return model(nodes, *ends, constants)

@@ -14,6 +14,7 @@ rounding. Against hardware: consistent with the tolerances of IBM's own tests;
 precision and order of its sums are not public.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from nnpa_emulator import dlfloat, operands, stick
 from nnpa_emulator.checks import require_dim, require_fields, require_in
-from nnpa_emulator.convolve import Limits, Sliding, convolve
+from nnpa_emulator.convolve import Limits, Sliding, prepare
 from nnpa_emulator.fields import bits_field, dlfloat_field
 from nnpa_emulator.instruction import OperandRule, response
 from nnpa_emulator.machine import FORMAT_0, FunctionCode, Guest
@@ -205,11 +206,35 @@ def conv2d(
     places. In float64 three times as much (or one window, at most 192 MiB) and 8 MiB for sums.
     Source: zDNN API Reference 1.2.0, zdnn_conv2d (which says "Since 1.1.0"; it is in 1.0.0).
     """
+    source, weights = unaliased(input, output), unaliased(kernel, output)
+    return prepare_conv2d(
+        source, weights, bias, padding_type, stride_height, stride_width, act_func,
+        clipping_value=clipping_value, output=output, guest=guest,
+    )()  # fmt: skip
+
+
+def prepare_conv2d(
+    input: Ztensor,
+    kernel: Ztensor,
+    bias: Ztensor,
+    padding_type: int,
+    stride_height: int,
+    stride_width: int,
+    act_func: int,
+    *,
+    clipping_value: float | None,
+    output: Ztensor,
+    guest: Guest,
+) -> Callable[[], bool]:
+    """Return what does `conv2d` over these tensors, which share no memory, once or often."""
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
     limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
-    added, _ = operands.dense(
-        bias.sticks, ("bias", bias.transformed_desc.dims), partial(_widen, bias)
-    )
-    exact = guest.accumulate == "fp64"
-    source, weights = unaliased(input, output), unaliased(kernel, output)
-    return convolve(source, weights, added, output, sliding, limits, exact)
+    convolve = prepare(input, kernel, output, sliding, limits)
+    sticks, key = bias.sticks, ("bias", bias.transformed_desc.dims)
+    widen = partial(_widen, bias)
+
+    def compute() -> bool:
+        added, _ = operands.dense(sticks, key, widen)
+        return convolve(added, guest.accumulate == "fp64")
+
+    return compute

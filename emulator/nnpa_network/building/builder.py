@@ -56,7 +56,8 @@ class Builder:
     """The state of an import for one set of shapes.
 
     `stickified` keeps constants across programs of the same model; `node` is the node being
-    placed, `functions` what it has called so far; `moved` are nodes whose work the host does.
+    placed, `functions` what it has called so far; `moved` are nodes whose work the host does;
+    `images` are values that the host makes of images.
     """
 
     guest: Guest
@@ -72,6 +73,7 @@ class Builder:
     functions: list[str] = field(default_factory=list[str])
     views: dict[Value, int] = field(default_factory=dict[Value, int])
     moved: set[int] = field(default_factory=set[int])
+    images: set[Value] = field(default_factory=set[Value])
     _last: int = 0
     _turned: int = 0
     _limited: dict[Value, Value] = field(default_factory=dict[Value, Value])
@@ -387,6 +389,15 @@ class Builder:
     def host_node(self, node: OnnxNode, opset: int) -> None:
         """Emit a node of the model for the host, in the opset that the host takes it in."""
         self._host_step(node.proto, node.inputs, node.outputs, opset)
+        operands = (value for value in node.inputs if value is not None and value.known)
+        if node.op_type == "Conv" or any(map(self.is_image, operands)):
+            outputs = (value for value in node.outputs if value is not None and value.known)
+            self.images.update(value for value in outputs if len(value.dims) == 4)
+
+    def is_image(self, value: Value) -> bool:
+        """Tell whether a value lies channels last in sticks, or comes from one that does."""
+        lies = (is_channels_last(value.dims, layout) for layout in self.available(value))
+        return value in self.images or any(lies)
 
     def _host_step(
         self,

@@ -16,6 +16,7 @@ from nnpa_network.building.arrangement import (
     NotMapped,
     Shape,
     axes_of,
+    channels_last,
     plain,
 )
 from nnpa_network.building.builder import Builder
@@ -186,6 +187,8 @@ def preferred(builder: Builder, *values: Value) -> Arrangement:
         arrangements = list(builder.available(value))
         if arrangements:
             return arrangements[-1]
+    if any(map(builder.is_image, values)):
+        return channels_last(values[0].dims)
     return plain(values[0].dims)
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Mapping
 from typing import Protocol
 
+import numpy as np
 from nnpa_emulator import Guest
 
 from nnpa_network.program import AcceleratorStep, Array, ModelRefused, Program
@@ -80,7 +81,7 @@ class Executor:
             port.name: number
             for port, number in zip(self.program.outputs, self.program.output_ids, strict=True)
         }
-        outputs = {name: run.arrays[number] for name, number in ids.items()}
+        outputs = {name: np.asarray(run.arrays[number], order="C") for name, number in ids.items()}
         nans = {
             name: 0 if number in run.numeric else count_nans(run.arrays[number])
             for name, number in ids.items()

@@ -20,6 +20,7 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
+from nnpa_network.running.host_operators import MOVES, own_kernel
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
 _ANY_RANK = (-1,)  # how a program declares an array of which not even the rank is known
@@ -28,9 +29,9 @@ _ANY_RANK = (-1,)  # how a program declares an array of which not even the rank 
 class LoadedProgram:
     """A program on a guest, which provides storage for sticks.
 
-    `kernels` are the compiled host nodes by the number of their step; `templates` are the tensors
-    that steps write, without storage; `last_used` has for each step the ids that no later step
-    needs.
+    `kernels` are the compiled host nodes by the number of their step, `own` those of them that are
+    no work of ONNX Runtime's; `templates` are the tensors that steps write, without storage;
+    `last_used` has for each step the ids that no later step needs.
     """
 
     def __init__(self, program: Program, guest: Guest) -> None:
@@ -42,10 +43,14 @@ class LoadedProgram:
             number: described(program.tensors[number])
             for number in written & program.tensors.keys()
         }
+        steps = {
+            index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
+        }
+        self.own = {
+            index: kernel for index, step in steps.items() if (kernel := self._own_kernel(step))
+        }
         self.kernels = {
-            index: self._compile(step)
-            for index, step in enumerate(program.steps)
-            if isinstance(step, HostStep)
+            index: self.own.get(index) or self._compile(step) for index, step in steps.items()
         }
 
     def node_name(self, node: int) -> str:
@@ -57,6 +62,18 @@ class LoadedProgram:
         """Return the element types of arrays, None where one is left out."""
         arrays = self.program.arrays
         return tuple(None if number == ABSENT else arrays[number].dtype for number in numbers)
+
+    def _own_kernel(self, step: HostStep) -> host.Kernel | None:
+        """Return an operator of our own; outputs of the program are no views of other values."""
+        node = onnx.NodeProto.FromString(step.onnx)
+        if node.op_type in MOVES and not set(step.outputs).isdisjoint(self.program.output_ids):
+            return None
+        if ABSENT in (*step.inputs, *step.outputs):
+            return None
+        infos = [self.program.arrays[number] for number in step.inputs]
+        constants = [self.arrays.get(number) for number in step.inputs]
+        dtypes, shapes = [info.dtype for info in infos], [info.shape for info in infos]
+        return own_kernel(node, dtypes, shapes, constants)
 
     def _compile(self, step: HostStep) -> host.Kernel:
         node = onnx.NodeProto.FromString(step.onnx)

@@ -7,9 +7,11 @@ out clean the step is run the plain way, which gives status and violation. A ste
 tensors of a run, and used as often as these buffers serve.
 
 A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it.
+Images that are read by operators of our own and by transforms alone leave the sticks, and enter
+them, with their channels last in memory: see `host_operators`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -23,10 +25,12 @@ from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
+from nnpa_emulator.ops.convolution import prepare_conv2d
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
+from nnpa_network.running.host_operators import CHANNELS_FIRST, CHANNELS_LAST
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_step
 from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
@@ -123,9 +127,15 @@ def _run_stage(run: Run, stage: _Stage, generation: int, may_bind: bool) -> Prep
 def _stages(loaded: LoadedProgram) -> list[_Stage]:
     """Return the steps of a program as stages; a Clip joins the transform that saturates alike."""
     stages: list[_Stage] = []
+    clips = {
+        index
+        for index, step in enumerate(loaded.program.steps)
+        if isinstance(step, HostStep) and _is_part_of_next(loaded, index, step)
+    }
+    elsewhere = _read_by_others(loaded, clips)
     clip: tuple[int, HostStep] | None = None
     for index, step in enumerate(loaded.program.steps):
-        if isinstance(step, HostStep) and _is_part_of_next(loaded, index, step):
+        if isinstance(step, HostStep) and index in clips:
             clip = (index, step)
             continue
         first, clip_step = clip or (index, None)
@@ -136,10 +146,20 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
         else:
             written = tuple(set(writes(step)) & loaded.templates.keys())
             result = loaded.program.arrays.get(step.result)
-            bind = _bind(loaded.guest, step, result, clip_step)
+            last = step.result not in elsewhere
+            bind = _bind(loaded.guest, step, result, clip_step, channels_last=last)
             stages.append(_Stage(indices, step, bind, written, dead))
         clip = None
     return stages
+
+
+def _read_by_others(loaded: LoadedProgram, clips: Collection[int]) -> set[int]:
+    """Return arrays that are not read by operators of our own and transforms alone."""
+    numbers = set(loaded.program.output_ids)
+    for index, step in enumerate(loaded.program.steps):
+        if isinstance(step, HostStep) and index not in loaded.own and index not in clips:
+            numbers.update(step.inputs)
+    return numbers
 
 
 def _is_part_of_next(loaded: LoadedProgram, index: int, step: HostStep) -> bool:
@@ -166,18 +186,23 @@ def _clips_to_range(loaded: LoadedProgram, step: HostStep) -> bool:
 
 
 def _bind(
-    guest: Guest, step: AcceleratorStep, result: ArrayInfo | None, clip: HostStep | None
+    guest: Guest,
+    step: AcceleratorStep,
+    result: ArrayInfo | None,
+    clip: HostStep | None,
+    *,
+    channels_last: bool,
 ) -> Bind | None:
     """Return what binds a step, None where it cannot be prepared.
 
     `clip` is a step before it that clips as it saturates: its input is read instead, and
-    infinities do not come out clean.
+    infinities do not come out clean. `channels_last` lets images lie so that come out of sticks.
     """
     if step.verb in _INTO_STICKS:
         data: Sequence[int] = step.arguments["data"] if clip is None else clip.inputs
         return partial(_into_sticks, step.arguments["ztensor"], data[0], step.verb == SATURATING)
     if step.verb == "transform_origtensor" and result is not None:
-        return partial(_out_of_sticks, step, result)
+        return partial(_out_of_sticks, step, result, channels_last)
     operation = FUNCTIONS[step.verb].operation
     return None if operation is None or result is not None else _operation(guest, step, operation)
 
@@ -193,21 +218,27 @@ def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> Prepared
     plain = desc.layout in _PLAIN_LAYOUTS and desc.type == DataTypes.ZDNN_DLFLOAT16
     if not plain or _is_large(desc):
         return _never
-    buffer = tensor.sticks
-    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=_is_nchw(tensor))
+    buffer, is_image = tensor.sticks, _is_nchw(tensor)
+    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=is_image)
+    write_turned = prepare_stickify(desc, buffer, saturate=saturate, nchw=False)
 
     def prepared(run: Run) -> bool:
         array = run.arrays[source]
         widened.written(buffer)
         if array.dtype != _FP32:
             return False
-        tensor.is_transformed = clean = write(array)
+        if is_image and not array.flags.c_contiguous:
+            tensor.is_transformed = clean = write_turned(array.transpose(CHANNELS_LAST))
+        else:
+            tensor.is_transformed = clean = write(array)
         return clean
 
     return prepared
 
 
-def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> PreparedStep:
+def _out_of_sticks(
+    step: AcceleratorStep, result: ArrayInfo, channels_last: bool, run: Run
+) -> PreparedStep:
     tensor = run.tensors[step.arguments["ztensor"]]
     target, shape = step.result, result.shape
     desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
@@ -216,13 +247,17 @@ def _out_of_sticks(step: AcceleratorStep, result: ArrayInfo, run: Run) -> Prepar
     if not plain or _is_large(desc):
         return _never
     dtype = None if result.dtype == _FP32 else result.dtype
-    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor))
+    turned = _is_nchw(tensor) and channels_last
+    if turned:
+        shape = tuple(shape[axis] for axis in CHANNELS_LAST)
+    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor) and not turned)
 
     def prepared(run: Run) -> bool:
         line = read()
         if line is None:
             return False
-        run.arrays[target] = (line if dtype is None else line.astype(dtype)).reshape(shape)
+        array = (line if dtype is None else line.astype(dtype)).reshape(shape)
+        run.arrays[target] = array.transpose(CHANNELS_FIRST) if turned else array
         run.numeric.add(target)
         return True
 
@@ -247,9 +282,13 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     if operation.takes_guest:
         arguments["guest"] = guest
 
+    prepare: Callable[..., Callable[[], bool]] = partial(partial, operation.compute)
+    if step.verb == "conv2d" and len({*names.values()}) == len(names):
+        prepare = prepare_conv2d
+
     def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = _binary(step.verb, tensors) or partial(operation.compute, **tensors, **arguments)
+        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
         outputs = [(tensors[name], name in operation.marks) for name in written]
 
         def prepared(_run: Run) -> bool:

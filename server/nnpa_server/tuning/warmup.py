@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
+from nnpa_emulator.kernels import host_operators
 from nnpa_emulator.kernels.jit import compile_in
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
@@ -149,6 +150,7 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
         yield function.name, partial(_warm, guest, function)
     yield "conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)
     yield "reshape", partial(_warm_reshape, guest)
+    yield "host operators", _warm_host_operators
     yield from transforms[_FIRST_TRANSFORMS:]
 
 
@@ -165,6 +167,16 @@ def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
     tensor.is_transformed = True
     run_function(guest, "transform_origtensor", {"ztensor": tensor})
     run_function(guest, "getrange_ztensor", {"ztensor": tensor})
+
+
+def _warm_host_operators() -> None:
+    """Compute what networks leave to the host, on an image of one element."""
+    source, out, scalar = np.ones(1, np.float32), np.empty(1, np.float32), np.float32(1)
+    host_operators.depthwise(
+        source, source, source, out, (1, 1, 1, 1), (1, 1), (1, 1, 1, 1, 0, 0, 1, 1)
+    )
+    host_operators.hard_sigmoid(source, out, scalar, scalar)
+    host_operators.hard_swish(source, out)
 
 
 def _warm_reshape(guest: Guest) -> None:

@@ -45,6 +45,22 @@ BEYOND: dict[str, tuple[str, Mapping[str, Array], str]] = {
         ROWS,
         "rank 3, must be 4; --placement all folds it",
     ),
+    "conv, wide kernel": (
+        (
+            "g (float[2,3,640] x, float[6,3,256] w, float[6] b) => (float[2,6,4] y)"
+            " { y = Conv <strides = [128], pads = [10, 0]> (x, w, b) }"
+        ),
+        {"x": normal(2, 3, 640), "w": normal(6, 3, 256, seed=1) / 27, "b": normal(6)},
+        "rank 3, must be 4; --placement all folds it",
+    ),
+    "conv, wide kernel of rank 4": (
+        (
+            "g (float[2,1,1,640] x, float[6,1,1,96] w) => (float[2,6,1,12] y)"
+            " { y = Conv <strides = [1,48], pads = [0,20,0,5]> (x, w) }"
+        ),
+        {"x": normal(2, 1, 1, 640), "w": normal(6, 1, 1, 96, seed=1) / 9},
+        "the kernel is [1, 96], at most 64; --placement all makes its steps channels",
+    ),
     "convtranspose": (
         (
             "g (float[2,4,9] x, float[4,6,3] w) => (float[2,6,18] y)"

@@ -64,7 +64,8 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     """Float operand of rank 4, group 1, dilation 1, stride at most 13, kernel at most 64 (448 where
     it covers the whole image). Padding other than none and SAME_UPPER is added by the host. A Relu
     or Clip from 0 that alone reads the result becomes part of it. `all`: rank 3 as images of height
-    1, and groups, at most 32 but not of one channel each, which the host splits and joins.
+    1; there a wider kernel that is a multiple of its stride, whose steps the host makes channels;
+    and groups, at most 32 but not of one channel each, which the host splits and joins.
     """
     value, weights, output = required_input(node, 0), required_input(node, 1), required_output(node)
     require_images(value, graph)
@@ -74,6 +75,11 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
     value, weights = as_images(value), as_images(weights)
     size, kernel = (value.dims[2], value.dims[3]), (weights.dims[2], weights.dims[3])
     window = read_window(node, size, kernel)
+    if groups == 1 and _is_in_steps(window, size):
+        graph.beyond(
+            f"the kernel is {list(kernel)}, at most {MAX_WINDOW}", "makes its steps channels"
+        )
+        value, weights, window = _steps_as_channels(builder, value, weights, window, output)
     strides = strides_of(window, size, output, MAX_CONV_STRIDE, MAX_CONV_WHOLE)
     value, padding = _padding(builder, value, window)
     bias = node.input(2)
@@ -92,6 +98,43 @@ def conv(builder: Builder, node: OnnxNode, graph: Graph) -> None:
         convolve(builder, (value, weights, bias), scalars, result)
     else:
         _grouped(builder, groups, (value, weights, bias), scalars, result)
+
+
+def _is_in_steps(window: Window, size: Pair) -> bool:
+    """Tell whether a kernel is too wide for zDNN, and a multiple of its stride over rows."""
+    width, step = window.kernel[1], window.strides[1]
+    return (
+        (size[0], window.kernel[0], any(window.before[:1] + window.after[:1])) == (1, 1, False)
+        and width > MAX_WINDOW
+        and (width > MAX_CONV_WHOLE or window.kernel != size)
+        and width % step == 0
+        and width // step <= MAX_WINDOW
+    )
+
+
+def _steps_as_channels(
+    builder: Builder, value: Value, weights: Value, window: Window, output: Value
+) -> tuple[Value, Value, Window]:
+    """Return operands and window of the same sums: each stride of elements is as many channels.
+
+    `value` is (N, C, 1, W), `weights` (K, C, 1, kw) with kw a multiple of the stride s; they become
+    (N, C * s, 1, W / s), padded or cropped, and (K, C * s, 1, kw / s), the stride 1.
+    """
+    step, start = window.strides[1], window.before[1]
+    steps = window.kernel[1] // step
+    (n, channels, _, width), columns = value.dims, output.dims[-1] + steps - 1
+    ends = builder.integers(0, 0, 0, start, 0, 0, 0, columns * step - width - start)
+    value = builder.host("Pad", [value, ends])
+    folded = [
+        reshaped(
+            builder.host(
+                "Transpose", [reshaped(operand, (rows, channels, count, step))], perm=[0, 1, 3, 2]
+            ),
+            (rows, channels * step, 1, count),
+        )
+        for operand, rows, count in ((value, n, columns), (weights, weights.dims[0], steps))
+    ]
+    return folded[0], folded[1], Window((1, steps), (1, 1), (0, 0), (0, 0))
 
 
 def _require_groups(groups: int, value: Value, graph: Graph) -> None:

@@ -243,7 +243,7 @@ def _added_by_runtime(model: Case) -> tuple[int, int]:
     """Return the bytes that ONNX Runtime takes for a model: at most, and after runs."""
     file, feeds = directory() / "model.onnx", directory() / "feeds.npz"
     file.write_bytes(model.file)
-    np.savez(feeds, **model.feeds())
+    np.savez(feeds, *model.feeds().values())
     command = [sys.executable, "-m", "tests.bench.models", str(file), str(feeds)]
     peak, settled = map(int, subprocess.check_output(command, text=True).split())
     return peak, settled
@@ -251,12 +251,13 @@ def _added_by_runtime(model: Case) -> tuple[int, int]:
 
 def main(file: str, feeds: str) -> None:
     """Run a file in ONNX Runtime; print the bytes that this process takes more than before."""
-    inputs = dict(np.load(feeds))
+    arrays = list(np.load(feeds).values())
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here: proc(5)
     before, resident = memory(os.getpid()), peak_mebibytes("self")
     runtime = on_one_thread(file)
+    names = [port.name for port in runtime.get_inputs()]
     for _ in range(_BEST_OF):
-        runtime.run(None, inputs)
+        runtime.run(None, dict(zip(names, arrays, strict=True)))
     peak = int((peak_mebibytes("self") - resident) * MIB)
     print(peak, memory(os.getpid()) - before)
 

@@ -210,12 +210,13 @@ def _transpose(operation: Operation) -> Kernel:
     return _fitting(lambda arrays: [arrays[0].transpose(axes)])
 
 
-def _expand(_operation: Operation) -> Kernel:
-    def expand(arrays: Sequence[Array]) -> list[Array]:
-        shape = np.broadcast_shapes(arrays[0].shape, tuple(arrays[1].tolist()))
-        return [np.broadcast_to(arrays[0], shape)]
-
-    return _fitting(expand)
+def _expand(operation: Operation) -> Kernel | None:
+    """Repeat along axes of size 1, up to a constant shape."""
+    shape, target = operation.shapes[0], operation.constants[1]
+    if target is None or -1 in shape:
+        return None
+    whole = np.broadcast_shapes(shape, tuple(target.tolist()))
+    return _fitting(lambda arrays: [np.broadcast_to(arrays[0], whole)])
 
 
 def _concat(operation: Operation) -> Kernel | None:

@@ -50,6 +50,8 @@ BINARY_KERNELS: Mapping[str, int] = {
     "max": elementwise.MAX,
 }
 """Operations on two tensors, element by element, by verb: the kernel's numbers."""
+PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {"conv2d": prepare_conv2d}
+"""What prepares an operation over its tensors, which share no memory, by verb."""
 
 
 @dataclass(slots=True)
@@ -282,13 +284,16 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     if operation.takes_guest:
         arguments["guest"] = guest
 
-    prepare: Callable[..., Callable[[], bool]] = partial(partial, operation.compute)
-    if step.verb == "conv2d" and len({*names.values()}) == len(names):
-        prepare = prepare_conv2d
+    distinct = len({*names.values()}) == len(names)
+    prepare = PREPARATIONS.get(step.verb) if distinct else None
 
     def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
+        compute = (
+            _binary(step.verb, tensors)
+            or (prepare and prepare(**tensors, **arguments))
+            or partial(operation.compute, **tensors, **arguments)
+        )
         outputs = [(tensors[name], name in operation.marks) for name in written]
 
         def prepared(_run: Run) -> bool:

@@ -417,6 +417,22 @@ def test_the_end_of_a_session_ends_its_run(server: Running) -> None:
     bystander.close()
 
 
+def test_workers_end_with_the_last_network(server: Running) -> None:
+    """A session without networks has no worker; the next network has one of its own."""
+    client, before = Client(server.channel), runners(server)
+    handles = [client.ready(mixed(), c_name=name) for name in ("first", "second")]
+    (pid,) = runners(server) - before
+    client.destroy(handles[0])
+    assert client.infer(handles[1], x=np.ones((1, 4), np.float32)).outputs
+    assert runners(server) - before == {pid}
+    client.destroy(handles[1])
+    assert await_end(pid)
+    handle = client.ready(mixed())
+    assert client.infer(handle, x=np.ones((1, 4), np.float32)).outputs
+    assert runners(server) - before
+    client.close()
+
+
 def test_a_published_model_has_a_worker_that_ends_with_it(server: Running) -> None:
     """A model with host nodes serves everybody from one worker, until it is unloaded."""
     stub, before = GRPCInferenceServiceStub(server.channel), runners(server)

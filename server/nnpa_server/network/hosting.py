@@ -102,12 +102,14 @@ class Hosted:
         return network
 
     def destroy(self, handle: str) -> AiError:
-        """Destroy a network; an error says why it was not."""
+        """Destroy a network, and with the last one the workers; an error says why it was not."""
         error = self.instances.destroy(handle)
         if not error:
             with self._session.lock:
                 if not self._session.closed:
                     self.memory.keep(handle, 0)
+            if self._workers is not None and not self.instances.all():
+                self._workers.end_idle()
         return error
 
     def note(self, calls: Mapping[str, int], violations: Iterable[Violation]) -> None:

@@ -85,6 +85,11 @@ class Workers:
         self.compiler.end_when_idle()
         self.runner.end_when_idle()
 
+    def end_idle(self) -> None:
+        """End workers in which no job runs; the next job has a fresh one."""
+        self.compiler.end_idle()
+        self.runner.end_idle()
+
     def _run_limits(self) -> JobLimits:
         memory = max(self.room() - _RUNNER_BYTES, _SLACK_BYTES)
         return JobLimits(memory, _RUN_SECONDS, _RUN_SECONDS)

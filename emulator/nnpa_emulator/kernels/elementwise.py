@@ -66,7 +66,8 @@ def _run_narrow(
     largest = np.uint16(0)
     for stick in range(start, end, np.uintp(64)):
         for first in range(stick, stick + real, SHORT_CELLS):
-            met = _run(operation, a, b, out, first, first + SHORT_CELLS)
+            cell = np.uintp(first)
+            met = _run(operation, a, b, out, cell, cell + SHORT_CELLS)
             largest = np.uint16(max(largest, met))
     return largest
 

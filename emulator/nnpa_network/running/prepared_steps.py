@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -284,16 +284,15 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     if operation.takes_guest:
         arguments["guest"] = guest
 
+    def repeat(**operands: Any) -> Callable[[], bool]:
+        return partial(operation.compute, **operands)
+
     distinct = len({*names.values()}) == len(names)
-    prepare = PREPARATIONS.get(step.verb) if distinct else None
+    prepare = PREPARATIONS.get(step.verb, repeat) if distinct else repeat
 
     def bind(run: Run) -> PreparedStep:
         tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = (
-            _binary(step.verb, tensors)
-            or (prepare and prepare(**tensors, **arguments))
-            or partial(operation.compute, **tensors, **arguments)
-        )
+        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
         outputs = [(tensors[name], name in operation.marks) for name in written]
 
         def prepared(_run: Run) -> bool:

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from nnpa_network.running.liveness import Lifetime, extent, plan
 
 PAGE = 4096
+
+
+def _life(born: int, length: int, pages: int) -> Lifetime:
+    return Lifetime(born, born + length, PAGE * pages)
+
+
 moments = st.integers(0, 30)
-lives = st.builds(
-    lambda born, length, pages: Lifetime(born, born + length, PAGE * pages),
-    moments,
-    st.integers(0, 8),
-    st.integers(1, 20),
-)
+lives = st.builds(_life, moments, st.integers(0, 8), st.integers(1, 20))
 programs = st.lists(lives, max_size=40).map(lambda made: dict(enumerate(made, 1)))
 
 

@@ -102,8 +102,8 @@ def looped(trips: int, doublings: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def endless(trips: int = 10_000) -> ModelProto:
-    """Return a Loop that takes long in little memory."""
+def endless(trips: int | None = 10_000) -> ModelProto:
+    """Return a Loop that takes long in little memory; without `trips` these are an input."""
     nodes = [helper.make_node("Identity", ["go"], ["on"])]
     nodes += [
         helper.make_node("MatMul", ["v" if not index else f"m{index}", "v"], [f"m{index + 1}"])
@@ -123,9 +123,10 @@ def endless(trips: int = 10_000) -> ModelProto:
     graph = helper.make_graph(
         [loop],
         "endless",
-        [info("x", TensorProto.FLOAT, sides)],
+        [info("x", TensorProto.FLOAT, sides)]
+        + [info("trips", TensorProto.INT64, []) for _ in range(trips is None)],
         [info("y", TensorProto.FLOAT, sides)],
-        [numpy_helper.from_array(np.array(trips, np.int64), "trips")],
+        [] if trips is None else [numpy_helper.from_array(np.array(trips, np.int64), "trips")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

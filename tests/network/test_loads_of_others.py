@@ -88,11 +88,13 @@ def test_a_load_ends_with_its_client(server: Running) -> None:
 def test_a_run_ends_after_its_client(server: Running) -> None:
     """A host node of a published model goes on for a second without a client, and no longer."""
     stub = GRPCInferenceServiceStub(server.channel)
-    stub.RepositoryModelLoad(loading("endless", endless(trips=3000).SerializeToString()))
+    stub.RepositoryModelLoad(loading("endless", endless(trips=None).SerializeToString()))
     (pid,) = runners(server)
     request = oip.ModelInferRequest(model_name="endless")
     request.inputs.add(name="x", datatype="FP32", shape=[400, 400])
+    request.inputs.add(name="trips", datatype="INT64", shape=[])
     request.raw_input_contents.append(np.ones((400, 400), np.float32).tobytes())
+    request.raw_input_contents.append(np.int64(10_000).tobytes())
     with pytest.raises(grpc.RpcError) as error:
         stub.ModelInfer(request, timeout=0.5)
     assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED

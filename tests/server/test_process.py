@@ -466,6 +466,7 @@ def test_unwritable_kernel_cache_is_never_fatal(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.shortcut
 def test_health_answers_while_kernels_are_compiled(tmp_path: Path) -> None:
     """With a cold cache the warm-up logs its progress, and health is answered all the while."""

@@ -54,11 +54,11 @@ def _seconds(command: Sequence[str], environment: dict[str, str]) -> float:
 
 
 def main(trap_library: str, prefix: str) -> int:
-    """Measure all programs; return 1 if the sum of the instruction's times is more than allowed."""
+    """Measure all programs; return 1 if one takes more by the instruction than is allowed."""
     folder = Path(tempfile.mkdtemp())
     small = vectors.built(folder / "small").parent
     qemu = ["qemu-s390x", "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT / 'lib'}"]
-    sums = [0.0, 0.0]
+    ratios = list[float]()
     flags = ("--max-sessions", "256", "--shared-memory")
     with serving([f"unix:{folder / 'nnpa.sock'}"], *flags) as (server,):
         runner = Runner(folder, Path(trap_library).absolute(), server)
@@ -69,10 +69,9 @@ def main(trap_library: str, prefix: str) -> int:
                 _seconds(runner.command(mine), runner.environment()),
                 _seconds([*qemu, str(theirs)], {**os.environ, "ZDNN_SERVER": server}),
             )
-            sums = [total + one for total, one in zip(sums, ways, strict=True)]
-            print(f"{source.stem:40} {ways[0]:8.3f} {ways[1]:8.3f} {ways[0] / ways[1]:6.2f}")
-    print(f"{'all':40} {sums[0]:8.3f} {sums[1]:8.3f} {sums[0] / sums[1]:6.2f}")
-    return 0 if sums[0] <= ALLOWED * sums[1] else 1
+            ratios.append(ways[0] / ways[1])
+            print(f"{source.stem:40} {ways[0]:8.3f} {ways[1]:8.3f} {ratios[-1]:6.2f}")
+    return 0 if max(ratios) <= ALLOWED else 1
 
 
 if __name__ == "__main__":

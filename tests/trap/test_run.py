@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -126,11 +127,18 @@ def test_function_that_all_lack(runner: Runner) -> None:
     assert json.loads(ended.errors)["instructions"] == {"undefined": 1}
 
 
-def test_server_that_dies(runner: Runner) -> None:
-    """A program whose server is killed in the middle gets SIGILL, and a line that says why."""
+def test_starts_without_numpy() -> None:
+    """`nnpa run` imports nothing for arrays: importing NumPy takes as long as all the rest."""
+    check = "import sys, nnpa_client.commands.run; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
+
+
+def test_server_that_dies(runner: Runner, tmp_path: Path) -> None:
+    """A program whose server is killed gets SIGILL and a line that says why; its trace is told."""
     life = runner.compile("life.c", "-lpthread", "-ldl")
+    trace = tmp_path / "trace.nnpa"
     with subprocess.Popen(
-        runner.command(life, "waits", flags=("--private",)),
+        runner.command(life, "waits", flags=("--private", "--trace", str(trace))),
         env=runner.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -147,6 +155,7 @@ def test_server_that_dies(runner: Runner) -> None:
     assert servers
     assert (process.returncode, output) == (SIGILL, "")
     assert "nnpa-trap: the server cannot be reached, or it died, instruction at 0x" in errors
+    assert f"--trace: {trace} is not complete: UNAVAILABLE" in errors
 
 
 def shared_memories(server: int) -> int:

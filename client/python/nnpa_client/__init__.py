@@ -13,7 +13,6 @@ run, costs neither gRPC nor NumPy.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "__version__":
+        from importlib.metadata import version  # as long to import as gRPC
+
         value: object = version("nnpa")
     elif name in _HOME:
         value = getattr(import_module(_HOME[name]), name)

@@ -7,7 +7,7 @@ makes it quicker wraps a `Transport`: see `_shortcuts`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped] # ships none
@@ -16,9 +16,11 @@ from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 
-from nnpa_client._sink import Sink
 from nnpa_client.config import Endpoint
 from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+
+if TYPE_CHECKING:
+    from nnpa_client._sink import Sink  # which needs NumPy, as commands without arrays do not
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
@@ -55,7 +57,7 @@ class Request:
     arrays: Mapping[int, Sequence[memoryview]] = field(
         default_factory=dict[int, Sequence[memoryview]]
     )
-    sinks: Mapping[int, Sink] = field(default_factory=dict[int, Sink])
+    sinks: Mapping[int, "Sink"] = field(default_factory=dict[int, "Sink"])
 
 
 @dataclass(frozen=True, slots=True)

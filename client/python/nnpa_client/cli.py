@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import click
 
-from nnpa_client import __version__
 from nnpa_client.commands.exit_codes import EXIT_CODES_WITH_TARGET
 
 _COMMANDS: Mapping[str, str] = {
@@ -48,7 +47,7 @@ class _LazyGroup(click.Group):
     epilog=EXIT_CODES_WITH_TARGET,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="nnpa", message="%(prog)s %(version)s")
+@click.version_option(package_name="nnpa", prog_name="nnpa", message="%(prog)s %(version)s")
 def main() -> None:
     """A Telum in a container: IBM's NNPA accelerator and zDNN, emulated.
 

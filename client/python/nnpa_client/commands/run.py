@@ -12,18 +12,28 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from nnpa.zdnn.v1.accelerator_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    Session,
+)
 from nnpa.zdnn.v1.operation_pb2 import NnpaFunctionCode
 
 from nnpa_client import s390x
+from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION
 from nnpa_client._server import PrivateServer
+from nnpa_client._transport import GrpcTransport, Transport
 from nnpa_client.commands.exit_codes import reported
-from nnpa_client.config import endpoint
-from nnpa_client.connection import connect
+from nnpa_client.config import Endpoint, endpoint
 from nnpa_client.errors import TransportError
-from nnpa_client.faults.rules import read_rules
-from nnpa_client.session import Session
+from nnpa_client.options import session_options
+
+if TYPE_CHECKING:
+    from nnpa_client.trace import Recording
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -139,14 +149,18 @@ def run(
     if target is not None and not target.startswith("unix:"):
         raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
     with contextlib.ExitStack() as stack:
-        session = reported(lambda: _open(stack, machine, target, faults, trace))
+        server = reported(lambda: _server(stack, target, with_faults=faults is not None))
+        transport = GrpcTransport(server)
+        stack.callback(transport.close)
+        session = reported(lambda: _open(stack, transport, machine, faults, trace))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
         stats = Path(folder) / "stats"
         stats.touch()
         chosen = dataclasses.replace(setup, stats=stats)
+        place = s390x.Place(_plain_socket(session, server), session.name, server.token)
         started = time.monotonic()
         more = {"ZDNN_ENABLE_PRECHECK": "true"} if precheck else {}
-        code = _wait(session, command, chosen.environment(_place(session), more))
+        code = _wait(transport, session, command, chosen.environment(place, more))
         if with_stats or as_json:
             _print(_stats(stats, time.monotonic() - started), as_json)
     sys.exit(128 - code if code < 0 else code)
@@ -174,35 +188,65 @@ def _prepare_container(
     return s390x.Setup(machine, s390x.find_library()), list(program)
 
 
+def _server(stack: contextlib.ExitStack, target: str | None, with_faults: bool) -> Endpoint:
+    """Return where the server is; a private one ends with the stack."""
+    if target is None:
+        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if with_faults else ())))
+        stack.callback(server.stop)
+        target = server.target
+    return endpoint(target)
+
+
 def _open(
     stack: contextlib.ExitStack,
+    transport: Transport,
     machine: str,
-    target: str | None,
     faults: Path | None,
     trace: Path | None,
 ) -> Session:
-    """Open the session that the program's instructions run in."""
-    rules = [] if faults is None else read_rules(faults)
-    if target is None:
-        server = PrivateServer(flags=(*_FLAGS, *(("--allow-faults",) if rules else ())))
-        stack.callback(server.stop)
-        target = server.target
-    session = stack.enter_context(connect(target, machine=s390x.MACHINES[machine]))
-    if not session.status().plain_socket.takes_memory:
-        raise ValueError("--server: it shares no memory; start nnpa-server with --shared-memory")
-    if rules:
-        stack.enter_context(session.faults(rules=rules))
+    """Open the session that the program's instructions run in; it ends with the stack.
+
+    It has no ztensors here, so this is not `connect`, which a program would wait for: NumPy
+    is half of what that imports.
+    """
+    options, _fields = session_options(transport, s390x.MACHINES[machine])
+    if faults is not None:
+        from nnpa_client.faults import read_rules  # seldom needed
+
+        options.fault_rules.extend(read_rules(faults))
     if trace is not None:
-        stack.enter_context(session.trace(trace))
+        from nnpa_client.trace import Recording  # seldom needed, and needs NumPy
+
+        recording = Recording(transport, trace)
+        stack.callback(_stop, recording)
+        options.trace = recording.name
+    session = transport.unary(CREATE_SESSION, CreateSessionRequest(session=options))
+    stack.callback(_delete, transport, session.name)
+    if not session.plain_socket.takes_memory:
+        raise ValueError("--server: it shares no memory; start nnpa-server with --shared-memory")
     return session
 
 
-def _place(session: Session) -> s390x.Place:
-    path = session.target.removeprefix("unix:") + session.status().plain_socket.suffix
-    return s390x.Place(path, session.name, endpoint(session.target).token)
+def _stop(recording: "Recording") -> None:
+    recording.stop()
+    if recording.problem is not None:
+        problem = f"--trace: {recording.path} is not complete: {recording.problem}"
+        click.echo(problem, err=True)
 
 
-def _wait(session: Session, command: list[str], environment: dict[str, str]) -> int:
+def _delete(transport: Transport, name: str) -> None:
+    with contextlib.suppress(TransportError):  # a server that has gone has deleted it
+        transport.unary(DELETE_SESSION, DeleteSessionRequest(name=name))
+
+
+def _plain_socket(session: Session, server: Endpoint) -> str:
+    """Return the path of the server's plain socket."""
+    return server.target.removeprefix("unix:") + session.plain_socket.suffix
+
+
+def _wait(
+    transport: Transport, session: Session, command: list[str], environment: dict[str, str]
+) -> int:
     """Run a program to its end; keep the session alive meanwhile. Return its exit code."""
     idle = session.limits.idle_timeout.ToNanoseconds() / 1e9 or None
     with subprocess.Popen(command, env=environment) as process:
@@ -211,7 +255,7 @@ def _wait(session: Session, command: list[str], environment: dict[str, str]) -> 
                 return process.wait(None if idle is None else idle / _KEPT_ALIVE)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(TransportError):  # the program says so, if it matters
-                    session.status()
+                    transport.unary(GET_SESSION, GetSessionRequest(name=session.name))
             except KeyboardInterrupt:
                 continue  # the program got it too, and decides
 

@@ -191,6 +191,7 @@ def test_every_other_case_passes() -> None:
 
 
 @pytest.mark.heavy
+@pytest.mark.models
 def test_a_server_runs_what_onnx_runtime_runs(session: Session) -> None:
     """All cases that ONNX Runtime passes pass on a server, unfrozen, but for those listed."""
     reasons, wrong, ran = listed(), list[str](), 0

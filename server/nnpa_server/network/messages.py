@@ -23,9 +23,10 @@ from nnpa_network.importing.plan import Weight
 from nnpa_network.placements import Placement
 from nnpa_network.program import Array, DType, Node, Port, Program
 from nnpa_network.running.results import Violation
+from nnpa_wire import byte_strings
 
 from nnpa_server.errors import invalid, unspecified
-from nnpa_server.network.text_arrays import LENGTH_BYTES, TEXT, decode_text, encode_text
+from nnpa_server.network.text_arrays import TEXT, decode_text, encode_text
 
 MAX_VIOLATIONS = 1000
 _BYTES_OF_TEXT = 64  # a short text as Python has it, and where it is
@@ -111,7 +112,7 @@ def little_endian(array: Array) -> bytes:
 def text_bytes(arrays: Iterable[pb.NamedArray]) -> int:
     """Return how many bytes the texts of arrays take at most once they are read."""
     return sum(
-        len(array.data) // LENGTH_BYTES * _BYTES_OF_TEXT
+        len(array.data) // byte_strings.LENGTH_BYTES * _BYTES_OF_TEXT
         for array in arrays
         if array.dtype == TEXT.name
     )

@@ -1,45 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of text as bytes: the length of each text, 4 bytes, little-endian, then its UTF-8."""
+"""Arrays of text as bytes: UTF-8, the length of each text before it."""
 
 import math
-import struct
-from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 from nnpa_network.program import Array
+from nnpa_wire import byte_strings
 
 TEXT = np.dtype(object)
 """The type of arrays of text, as ONNX Runtime has them."""
-_LENGTH = struct.Struct("<I")
-LENGTH_BYTES = _LENGTH.size
 
 
 def encode_text(array: Array) -> Array:
     """Return an array of text as bytes."""
-    parts = [str(text).encode() for text in array.reshape(-1).tolist()]
-    data = b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-    return np.frombuffer(data, np.uint8)
+    texts = array.reshape(-1).tolist()
+    return np.frombuffer(byte_strings.join(str(text).encode() for text in texts), np.uint8)
 
 
 def decode_text(data: Array, shape: tuple[int, ...]) -> Array:
     """Return an array of text; raise ValueError for bytes that are none of this shape."""
     try:
-        texts = list(islice(_texts(data.tobytes()), math.prod(shape) + 1))
+        strings = islice(byte_strings.split(data.tobytes()), math.prod(shape) + 1)
+        texts = [string.decode() for string in strings]
         array = np.empty(len(texts), TEXT)
         array[:] = texts
         return array.reshape(shape)
-    except (struct.error, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{data.nbytes} bytes are no texts of shape {shape}") from error
-
-
-def _texts(data: bytes) -> Iterator[str]:
-    position = 0
-    while position < len(data):
-        (length,) = _LENGTH.unpack_from(data, position)
-        position += _LENGTH.size
-        part = data[position : position + length]
-        if len(part) != length:
-            raise ValueError("a text that ends early")
-        yield part.decode()
-        position += length

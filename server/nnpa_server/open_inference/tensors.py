@@ -7,6 +7,7 @@ Source: Open Inference Protocol, version 2, "Tensor Data"; BF16 and raw BYTES as
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa.oip import open_inference_grpc_pb2 as pb
 from nnpa.zdnn.v1 import status_pb2 as wire
+from nnpa_wire import byte_strings
 
 from nnpa_server.errors import CallRefused, invalid
 
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from nnpa_network.program import Array, DType
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-# Each element of BYTES begins with its length, 4 bytes, little-endian.
-_LENGTH = np.dtype("<u4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +113,18 @@ def read_raw(kind: Datatype, shape: Sequence[int], data: Buffer, path: str) -> "
 
 def _read_strings(data: Buffer, count: int, path: str) -> "Array":
     """Return `count` byte strings, each with its length in front."""
-    if count * _LENGTH.itemsize > len(data):
-        least = f"at least {count * _LENGTH.itemsize} bytes for {count} elements"
-        raise wrong_size(path, f"{len(data)} bytes", least)
-    strings, at, whole = np.empty(count, object), 0, bytes(data)
-    for index in range(count):
-        start = at + _LENGTH.itemsize
-        at = start + int.from_bytes(whole[at:start], "little")
-        if at > len(whole) or start > len(whole):
-            raise wrong_size(f"{path}: element {index}", f"{at} bytes", f"at most {len(whole)}")
-        strings[index] = whole[start:at]
-    if at != len(whole):
-        raise wrong_size(path, f"{len(whole)} bytes", f"{at} for {count} elements")
-    return strings
+    least = count * byte_strings.LENGTH_BYTES
+    if least > len(data):
+        raise wrong_size(path, f"{len(data)} bytes", f"at least {least} for {count} elements")
+    try:
+        strings = list(islice(byte_strings.split(bytes(data)), count + 1))
+    except ValueError as error:
+        raise wrong_size(path, error, f"{count} elements within their bytes") from error
+    if len(strings) != count:
+        raise wrong_size(path, f"{len(data)} bytes, more elements", f"{count} elements")
+    array = np.empty(count, object)
+    array[:] = strings
+    return array
 
 
 def read_typed(
@@ -166,7 +164,8 @@ def raw_size(array: "Array") -> int:
     """Return the bytes that an array takes as raw contents."""
     if array.dtype.kind not in "USO":
         return array.nbytes
-    return sum(len(as_bytes(string)) + _LENGTH.itemsize for string in array.reshape(-1).tolist())
+    strings = array.reshape(-1).tolist()
+    return sum(len(as_bytes(string)) + byte_strings.LENGTH_BYTES for string in strings)
 
 
 def raw_of(array: "Array") -> Buffer:
@@ -175,10 +174,7 @@ def raw_of(array: "Array") -> Buffer:
     if dtype.char in _CAST and dtype.isnative and array.size and array.flags.c_contiguous:
         return array.data.cast("B")
     if dtype.kind in "USO":
-        encoded = [as_bytes(string) for string in array.reshape(-1).tolist()]
-        return b"".join(
-            len(string).to_bytes(_LENGTH.itemsize, "little") + string for string in encoded
-        )
+        return byte_strings.join(map(as_bytes, array.reshape(-1).tolist()))
     if dtype.byteorder == ">":
         array = array.astype(dtype.newbyteorder("<"))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa.network.v1 import program_pb2
+from nnpa_wire import byte_strings
 
 from nnpa_client._methods import (
     EXPORT_PROGRAM,
@@ -250,24 +251,19 @@ def array_of(message: pb.NamedArray) -> Array:
 
 
 def _texts(data: bytes) -> Array:
-    """Return texts, before each of which its length stands in 4 bytes."""
-    texts, position = list[str](), 0
-    while position < len(data):
-        begin = position + 4
-        position = begin + int.from_bytes(data[position:begin], "little")
-        texts.append(data[begin:position].decode())
+    """Return an array of the texts in a message."""
+    texts = [string.decode() for string in byte_strings.split(data)]
     array = np.empty(len(texts), _TEXT)
     array[:] = texts
     return array
 
 
 def _text_bytes(array: Array) -> bytes:
-    """Return texts with their lengths before them; TypeError for what is none."""
+    """Return texts as a message has them; TypeError for what is none."""
     texts = array.reshape(-1).tolist()
     if strange := [element for element in texts if not isinstance(element, str)]:
         raise TypeError(f"an element of text is {type(strange[0]).__name__}, expected str")
-    parts = [text.encode() for text in texts]
-    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    return byte_strings.join(text.encode() for text in texts)
 
 
 def _port(message: program_pb2.Port) -> Port:

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat
-from nnpa_emulator.kernels import convert, layers, products, tables
+from nnpa_emulator.kernels import convert, elementwise, layers, products, tables
 from nnpa_emulator.kernels import host_operators as host_operators  # called by networks alone
 from nnpa_emulator.reference import layers as reference
+from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 from nnpa_emulator.reference.convolution import Tile
 from nnpa_emulator.ztensor import DataTypes
 
@@ -99,6 +100,27 @@ def binary(random: Random) -> Case:
     if flag(random):
         out = a if flag(random) else b
     return (int(random.integers(0, 6)), a, b, out.copy(), region, flag(random)), (3,)
+
+
+def chain(random: Random) -> Case:
+    """Arguments of `chains.chain` that meet no NINF: what they write is void where one does."""
+    region, count = _region(random)
+    sources = tuple(dlfloat.from_fp32(numbers(random, count)) for _ in range(6))
+    limits = np.array([3.0, 6.0, np.inf], np.float32)
+    links = [(LOAD, 0, int(random.integers(0, 6)), 0), (SPLAT, 1, int(random.integers(0, 2)), 0)]
+    links += [(LOAD, 2, int(random.integers(0, 6)), 0)]
+    for register in range(3, int(random.integers(4, 9))):
+        operation = int(random.integers(elementwise.ADD, SCALE + 1))
+        # of what is read: a product of results grows without bound, and one may be zero
+        second = {RELU: int(random.integers(0, 3)), SCALE: 0, elementwise.DIV: 1}.get(operation)
+        b = int(random.integers(0, 3)) if second is None else second
+        links.append((operation, register, int(random.integers(0, register)), b))
+    last = links[-1][1]
+    links += [(STORE, 0, last, 0), (STORE, 0, int(random.integers(0, last)), 1)]
+    channels = numbers(random, 2 * 64 * region[2]).reshape(2, -1)
+    out, other = codes(random, count), codes(random, count)
+    rows = np.array(links, np.int64)
+    return (rows, sources, out, other, limits, channels, region), (2, 3)
 
 
 def lookup(random: Random) -> Case:
@@ -677,6 +699,7 @@ def hard_swish(random: Random) -> Case:
 
 CASES: dict[str, Callable[[Random], Case]] = {
     "activation.softmax": softmax,
+    "chains.chain": chain,
     "convert.encode_fp64": encode_fp64,
     "convolution.store_fp64": store_fp64,
     "convolution.weights": weights,

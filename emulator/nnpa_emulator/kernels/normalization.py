@@ -41,7 +41,7 @@ def _cell(pages: Pages, e4: int, column: int, e3: int, e2: int) -> int:
 
 
 @inlined
-def _scaled(value: np.float32, factor: np.float32, added: np.float32) -> np.float32:
+def scaled(value: np.float32, factor: np.float32, added: np.float32) -> np.float32:
     """Return value * factor + added, of which rounding to DLFLOAT16 is the only rounding.
 
     The product of two 10-bit significands is exact in FP32. Of the sum, the error is computed
@@ -73,7 +73,7 @@ def scale(
                 for e2 in range(dims[2]):
                     at = np.uintp(_cell(pages, e4, column, e3, e2))
                     for i in range(np.uintp(real)):
-                        value = _scaled(decode(codes[at + i]), factors[base + i], added[base + i])
+                        value = scaled(decode(codes[at + i]), factors[base + i], added[base + i])
                         code = encode_result(value)
                         largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
                         out[at + i] = code

@@ -37,7 +37,7 @@ def binary(
     operation: int, a: Codes, b: Codes, out: Codes, region: Region, fresh: bool
 ) -> np.uint16:
     """Apply a formula to the elements of two operands; see `kernels.elementwise.binary`."""
-    x, y = dlfloat.to_fp32(_read(a, region)), dlfloat.to_fp32(_read(b, region))
+    x, y = dlfloat.to_fp32(read(a, region)), dlfloat.to_fp32(read(b, region))
     with np.errstate(all="ignore"):
         results = FORMULAS[operation](x, y)
     return _write(dlfloat.result_from_fp32(results), out, region, fresh)
@@ -45,10 +45,10 @@ def binary(
 
 def lookup(table: Codes, codes: Codes, out: Codes, region: Region) -> np.uint16:
     """Replace every code by its entry in a table; see `kernels.elementwise.lookup`."""
-    return _write(table[_read(codes, region)], out, region, False)
+    return _write(table[read(codes, region)], out, region, False)
 
 
-def _planes(cells: Codes, region: Region) -> Codes:
+def planes_of(cells: Codes, region: Region) -> Codes:
     """View the cells of a region as (column groups, columns, planes per column, rows, 64)."""
     planes, per_column, columns, rows, _ = region
     height = -(-rows // STICKS) * STICKS
@@ -56,9 +56,9 @@ def _planes(cells: Codes, region: Region) -> Codes:
     return cells[: planes * height * CELLS].reshape(shape)
 
 
-def _read(cells: Codes, region: Region) -> Codes:
+def read(cells: Codes, region: Region) -> Codes:
     """Copy the rows of a region; cells behind the last column come along as zero."""
-    codes = _planes(cells, region)[..., : region[3], :].copy()
+    codes = planes_of(cells, region)[..., : region[3], :].copy()
     codes[:, -1, ..., region[4] :] = 0
     return codes
 
@@ -66,7 +66,7 @@ def _read(cells: Codes, region: Region) -> Codes:
 def _write(codes: Codes, out: Codes, region: Region, fresh: bool) -> np.uint16:
     """Store results, with zeros behind the rows unless `fresh`; return their largest magnitude."""
     codes[:, -1, ..., region[4] :] = 0
-    target, rows = _planes(out, region), region[3]
+    target, rows = planes_of(out, region), region[3]
     target[..., :rows, :] = codes
     if not fresh:
         target[..., rows:, :] = 0

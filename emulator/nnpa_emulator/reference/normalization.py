@@ -46,12 +46,12 @@ def scale(
     """Compute x * factor + added of each channel, rounded once; return the largest magnitude."""
     x = dlfloat.to_fp32(gather(codes, dims, pages))
     with np.errstate(all="ignore"):
-        results = dlfloat.result_from_fp32(_to_odd(x * factors, np.broadcast_to(added, x.shape)))
+        results = dlfloat.result_from_fp32(to_odd(x * factors, np.broadcast_to(added, x.shape)))
     fill(out, results, pages)
     return dlfloat.largest(results)
 
 
-def _to_odd(a: Singles, b: Singles) -> Singles:
+def to_odd(a: Singles, b: Singles) -> Singles:
     """Add FP32 numbers, rounded to odd: 24 bits then hold enough to round to 10 bits once.
 
     The error of a sum is computed (D. E. Knuth's two-sum); where there is one and the sum's last

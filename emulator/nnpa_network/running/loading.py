@@ -20,6 +20,7 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
+from nnpa_network.running.chains import find_chains
 from nnpa_network.running.host_operators import MOVES, own_kernel
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
@@ -31,7 +32,8 @@ class LoadedProgram:
 
     `kernels` are the compiled host nodes by the number of their step, `own` those of them that are
     no work of ONNX Runtime's; `templates` are the tensors that steps write, without storage;
-    `last_used` has for each step the ids that no later step needs.
+    `last_used` has for each step the ids that no later step needs; `chains` are steps that may run
+    in one pass.
     """
 
     def __init__(self, program: Program, guest: Guest) -> None:
@@ -43,6 +45,7 @@ class LoadedProgram:
             number: described(program.tensors[number])
             for number in written & program.tensors.keys()
         }
+        self.chains = find_chains(program, self.templates, self.tensors, self.last_used)
         steps = {
             index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
         }

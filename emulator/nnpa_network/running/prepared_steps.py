@@ -6,13 +6,14 @@ them always; only values differ. A prepared step skips the checks, and where a v
 out clean the step is run the plain way, which gives status and violation. A step is bound to the
 tensors of a run, and used as often as these buffers serve.
 
-A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it.
+A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it; so
+are element-wise calls in a row, which then read and write sticks once: see `chains`.
 Images that are read by operators of our own and by transforms alone leave the sticks, and enter
 them, with their channels last in memory: see `host_operators`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any, TypeAlias
@@ -20,16 +21,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from nnpa_emulator import FUNCTIONS, Guest, Ztensor, blocks, widened
-from nnpa_emulator.dlfloat import MAX_VALUE
+from nnpa_emulator.chains import BINARY, VERBS, Link, prepare_chain
+from nnpa_emulator.dlfloat import MAX_VALUE, to_fp32
 from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
-from nnpa_emulator.kernels import elementwise
 from nnpa_emulator.machine import Machine, QueryResult
 from nnpa_emulator.ops.convolution import prepare_conv2d
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
+from nnpa_network.running.chains import Chain
 from nnpa_network.running.host_operators import CHANNELS_FIRST, CHANNELS_LAST
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_step
@@ -41,22 +43,13 @@ SATURATING = "transform_ztensor_with_saturation"
 _INTO_STICKS = ("transform_ztensor", SATURATING)
 _PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
 _FP32 = np.dtype(np.float32)
-BINARY_KERNELS: Mapping[str, int] = {
-    "add": elementwise.ADD,
-    "sub": elementwise.SUB,
-    "mul": elementwise.MUL,
-    "div": elementwise.DIV,
-    "min": elementwise.MIN,
-    "max": elementwise.MAX,
-}
-"""Operations on two tensors, element by element, by verb: the kernel's numbers."""
 PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {"conv2d": prepare_conv2d}
 """What prepares an operation over its tensors, which share no memory, by verb."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """Steps that are prepared as one: usually a single one, or a Clip and its transform.
+    """Steps that are prepared as one: a single one, a Clip and its transform, or a chain.
 
     `accepted` is the guest's generation in which all of them last ran clean the plain way.
     """
@@ -135,8 +128,14 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
         if isinstance(step, HostStep) and _is_part_of_next(loaded, index, step)
     }
     elsewhere = _read_by_others(loaded, clips)
+    chains = {chain.first: chain for chain in loaded.chains}
+    chained = {index for chain in loaded.chains for index in range(chain.first, chain.last + 1)}
     clip: tuple[int, HostStep] | None = None
     for index, step in enumerate(loaded.program.steps):
+        if index in chained:
+            if index in chains:
+                stages.append(_chain_stage(loaded, chains[index]))
+            continue
         if isinstance(step, HostStep) and index in clips:
             clip = (index, step)
             continue
@@ -153,6 +152,53 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
             stages.append(_Stage(indices, step, bind, written, dead))
         clip = None
     return stages
+
+
+def _chain_stage(loaded: LoadedProgram, chain: Chain) -> _Stage:
+    """Return the stage of a chain, whose other results are not written."""
+    indices = tuple(range(chain.first, chain.last + 1))
+    dead = tuple(number for each in indices for number in loaded.last_used[each])
+    steps = [step for step in loaded.program.steps[chain.first : chain.last + 1]
+             if isinstance(step, AcceleratorStep)]  # fmt: skip
+    links = [_link(loaded, step) for step in steps]
+    bind = partial(_chain, links, chain.outputs, loaded.tensors.keys())
+    return _Stage(indices, steps[-1], bind, chain.outputs, dead)
+
+
+def _link(loaded: LoadedProgram, step: AcceleratorStep) -> Link:
+    inputs = tuple(step.arguments[name] for name in VERBS[step.verb])
+    link = Link(step.verb, inputs, step.arguments["output"])
+    if step.verb == "batchnorm":
+        factors, added = (loaded.tensors[step.arguments[name]] for name in ("input_b", "input_c"))
+        return replace(link, factors=factors, added=added)
+    if step.verb == "relu" and (clip := _fields(loaded.guest, step)["clipping_value"]):
+        return replace(link, limit=float(to_fp32(clip)))
+    return link
+
+
+def _fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
+    """Return the function specific parameters of an operation's call, as its block has them."""
+    operation = FUNCTIONS[step.verb].operation
+    rules = {} if operation is None else operation.fields
+    return {name: rule(guest, step.arguments.get(name)) for name, rule in rules.items()}
+
+
+def _chain(
+    links: Sequence[Link], outputs: Sequence[int], constants: Collection[int], run: Run
+) -> PreparedStep:
+    compute = prepare_chain(links, run.tensors, outputs, constants)
+    written = [run.tensors[number] for number in outputs]
+
+    def prepared(_run: Run) -> bool:
+        for tensor in written:
+            widened.written(tensor.buffer)
+        if not compute():
+            return False
+        for tensor in written:
+            tensor.is_transformed = True
+        return True
+
+    return prepared
 
 
 def _read_by_others(loaded: LoadedProgram, clips: Collection[int]) -> set[int]:
@@ -280,7 +326,7 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
     names = {name: step.arguments[name] for name in operation.tensors}
     written = FUNCTIONS[step.verb].written
     arguments = {name: step.arguments[name] for name in step.arguments.keys() - names.keys()}
-    arguments |= {name: rule(guest, arguments.get(name)) for name, rule in operation.fields.items()}
+    arguments |= _fields(guest, step)
     if operation.takes_guest:
         arguments["guest"] = guest
 
@@ -310,8 +356,8 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
 
 
 def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:
-    """Return what computes one of `BINARY_KERNELS`, None for any other operation."""
-    number = BINARY_KERNELS.get(verb)
+    """Return what computes an operation on two tensors, None for any other operation."""
+    number = BINARY.get(verb)
     if number is None:
         return None
     a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]

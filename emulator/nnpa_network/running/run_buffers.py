@@ -104,13 +104,19 @@ def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
 
 
 def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
-    """Return when the tensors that steps write live, by their ids."""
+    """Return when the tensors that steps write live, by their ids.
+
+    What a chain reads lives as long as the chain, which writes while it reads.
+    """
     born: dict[int, int] = {}
     last: dict[int, int] = {}
+    ends = {
+        index: chain.last for chain in loaded.chains for index in range(chain.first, chain.last)
+    }
     for index, step in enumerate(loaded.program.steps):
         for number in {*reads(step), *writes(step)} & loaded.templates.keys():
             born.setdefault(number, index)
-            last[number] = index
+            last[number] = ends.get(index, index)
     return {
         number: Lifetime(born[number], last[number], getsize_ztensor(tensor.transformed_desc))
         for number, tensor in loaded.templates.items()

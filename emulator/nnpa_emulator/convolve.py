@@ -87,11 +87,13 @@ def prepare(
     output: Ztensor,
     sliding: Sliding,
     limits: Limits,
+    *,
+    fresh: bool,
 ) -> Convolve:
     """Return what convolves, adds a bias, limits, rounds, and tells whether any result is NINF.
 
     Shapes: input (n, h, w, c), kernel (kh, kw, c, k), output one element per window. It may be
-    called as often as the tensors keep their memory.
+    called as often as the tensors keep their memory. `fresh` leaves the output's padding as it is.
     """
     target, cells = stick.geometry(output.transformed_desc), output.sticks.view(np.uint16)
     ends = np.float32(limits.low), np.float32(limits.high)
@@ -100,7 +102,8 @@ def prepare(
     in_strips = None if depth * CELLS_PER_STICK > WEIGHTS else _strips(work)
 
     def convolve(bias: Singles, exact: bool) -> bool:
-        padding.clear_padding(cells, target.dims, target.pages)
+        if not fresh:
+            padding.clear_padding(cells, target.dims, target.pages)
         return (_in_blocks(work, bias) if exact or in_strips is None else in_strips(bias)) == NINF
 
     return convolve

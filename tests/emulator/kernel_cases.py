@@ -273,7 +273,7 @@ def standardise(random: Random) -> Case:
     means, factors = random.standard_normal((2, dims[0]))
     factors[0] = np.nan if flag(random) else 0
     out, added = codes(random, buffer.size), float(random.standard_normal())
-    return (buffer, out, dims, pages, means, factors, added), (1,)
+    return (buffer, out, dims, pages, means, factors, added, flag(random)), (1,)
 
 
 def extremes(random: Random) -> Case:

@@ -11,16 +11,28 @@ from hypothesis import strategies as st
 from nnpa_emulator import MACHINES, Guest, blocks
 from nnpa_emulator.interruption import set_check
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
+from nnpa_network.program import AcceleratorStep, Step, reads, writes
 from nnpa_network.running import plain
 from nnpa_network.running.executor import Executor
+from nnpa_network.running.liveness import plan
+from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.results import Result
+from nnpa_network.running.run_buffers import lifetimes
+from onnx import TensorProto
 
-from tests.server.onnx_models import Array, binary, dense
+from tests.server.onnx_models import Array, binary, dense, model
 
 pytestmark = pytest.mark.shortcut
 CLEAN = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 BINARY = ("Add", "Sub", "Mul", "Div", "Min", "Max")
-MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense()}
+PORT = (TensorProto.FLOAT, ("n", 4))
+ROW = model(
+    [("Add", "xy", "a"), ("Relu", "a", "b"), ("Mul", "bx", "c"), ("Div", "cy", "d"),
+     ("Sub", "da", "e"), ("Max", "ex", "z")],
+    {"x": PORT, "y": PORT},
+    {"c": PORT, "z": PORT},
+)  # fmt: skip
+MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense(), "row": ROW}
 numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
 )
@@ -30,8 +42,8 @@ def _executor(
     name: str, *, saturate: bool = True, guest: Guest | None = None, rows: int = 3
 ) -> Executor:
     owner = guest or Guest(MACHINES["telum2"])
-    model = import_onnx(MODELS[name], owner, ImportOptions(saturate=saturate))
-    return model.executor({port.name: (rows, 4) for port in model.inputs})
+    imported = import_onnx(MODELS[name], owner, ImportOptions(saturate=saturate))
+    return imported.executor({port.name: (rows, 4) for port in imported.inputs})
 
 
 def _feeds(executor: Executor, values: Array) -> dict[str, Array]:
@@ -103,6 +115,28 @@ def test_a_clean_run_skips_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
     result = executor.run(_feeds(executor, np.zeros((3, 4), np.float32)))
     assert verbs[4:] == ["div", "transform_origtensor"]
     assert len(result.violations) == 2
+
+
+def test_calls_in_a_row_are_one_chain() -> None:
+    """Six calls are one chain, which writes two results, and nothing where it reads."""
+    loaded = LoadedProgram(_executor("row").program, Guest(MACHINES["telum2"]))
+    (chain,) = loaded.chains
+    steps = [loaded.program.steps[index] for index in range(chain.first, chain.last + 1)]
+    assert [step.verb for step in steps if isinstance(step, AcceleratorStep)] == [
+        "add", "relu", "mul", "div", "sub", "max"
+    ]  # fmt: skip
+    assert len(chain.outputs) == 2
+    lives = lifetimes(loaded)
+    offsets = plan(lives)
+    read = {number for step in steps for number in reads(step)} - {*writes_of(steps)}
+    places = [range(offsets[n], offsets[n] + lives[n].size) for n in (*read, *chain.outputs)]
+    assert len(read) == 2
+    assert sum(map(len, places)) == len(set().union(*places))
+
+
+def writes_of(steps: list[Step]) -> list[int]:
+    """Return what steps write."""
+    return [number for step in steps for number in writes(step)]
 
 
 @pytest.mark.parametrize("name", MODELS)

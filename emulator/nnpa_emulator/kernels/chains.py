@@ -32,10 +32,13 @@ from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 Links = npt.NDArray[np.int64]
 Singles = npt.NDArray[np.float32]
 Registers = npt.NDArray[np.float32]
+Places = npt.NDArray[np.uintp]
+"""First cells of sticks."""
 Region = tuple[int, int, int, int, int]
 
 BLOCK = 2048
 """Cells of a block: 8 KiB in a register, so that those of a chain stay near."""
+STICK = np.uintp(64)
 STEP = 8
 """Codes that are copied at a time."""
 HALF_UNIT32, KEPT32, SIGN32 = np.uint32(0x2000), np.uint32(0xFFFFC000), np.uint32(0x80000000)
@@ -54,31 +57,46 @@ def chain(
     """
     planes, per_column, columns, rows, last = region
     registers = np.empty((links.shape[0], BLOCK), np.float32)
-    packed = np.empty(BLOCK + STEP, np.uint16)
+    packed, places = np.empty(BLOCK + STEP, np.uint16), np.empty(BLOCK, np.uintp)
     widths = np.empty((channels.shape[0], BLOCK), np.float32)
     for number in range(links.shape[0]):
         if links[number, 0] == SPLAT:
             registers[links[number, 1]] = numbers[links[number, 2]]
-    largest, filled = np.uint32(0), -1
     size = (rows + 31) // 32 * 2048
-    for plane in range(planes):
-        column = plane // per_column % columns
+    span = planes if columns == 1 else per_column  # planes of which as many cells are real
+    for first in range(0, planes, span):
+        column = first // per_column % columns
         real = last if column == columns - 1 else 64
-        if column != filled:
-            _spread(channels, widths, column, real)
-            filled = column
-        most = BLOCK // real
-        for row in range(0, rows, most):
-            sticks, at = min(most, rows - row), plane * size + row * 64
-            for number in range(links.shape[0]):
-                link = links[number]
-                met = _run_link(
-                    link, registers, sources, out, other, numbers, widths, packed, at, sticks, real
-                )
-                largest = np.uint32(max(largest, met))
-            if largest >= LINE_HIGH32:
-                return False
+        _spread(channels, widths, column, real)
+        most, count = BLOCK // real, 0
+        for plane in range(first, first + span):
+            for row in range(rows):
+                places[count] = plane * size + row * 64
+                count += 1
+                if count == most or (row == rows - 1 and plane == first + span - 1):
+                    largest = _run_links(
+                        links, registers, sources, out, other, numbers, widths, packed,
+                        places[:count], real,
+                    )  # fmt: skip
+                    if largest >= LINE_HIGH32:
+                        return False
+                    count = 0
     return True
+
+
+@kernel
+def _run_links(
+    links: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
+    numbers: Singles, widths: Registers, packed: Codes, places: Places, real: int,
+) -> np.uint32:  # fmt: skip
+    """Run all links over a block of sticks; return the largest magnitude, FP32 bits."""
+    largest = np.uint32(0)
+    for number in range(links.shape[0]):
+        met = _run_link(
+            links[number], registers, sources, out, other, numbers, widths, packed, places, real
+        )
+        largest = np.uint32(max(largest, met))
+    return largest
 
 
 @kernel
@@ -93,15 +111,15 @@ def _spread(channels: Singles, widths: Registers, column: int, real: int) -> Non
 @kernel
 def _run_link(
     link: Links, registers: Registers, sources: tuple[Codes, ...], out: Codes, other: Codes,
-    numbers: Singles, widths: Registers, packed: Codes, at: int, sticks: int, real: int,
+    numbers: Singles, widths: Registers, packed: Codes, places: Places, real: int,
 ) -> np.uint32:  # fmt: skip
-    """Run a link over a block of whole sticks; return the largest magnitude, FP32 bits."""
+    """Run a link over the sticks that begin at `places`; return the largest magnitude."""
     operation, target, a, b = link[0], registers[link[1]], link[2], link[3]
-    count = np.uintp(sticks * real)
+    count = np.uintp(places.size * real)
     if operation == LOAD:
-        return _load(sources[a], target, packed, at, sticks, real)
+        return _load(sources[a], target, packed, places, real)
     if operation == STORE:
-        _store(registers[a], out if b == 0 else other, packed, at, sticks, real)
+        _store(registers[a], out if b == 0 else other, packed, places, real)
         return np.uint32(0)
     if operation == RELU:
         _rectify(registers[a], target, numbers[b], count)
@@ -185,45 +203,52 @@ def _scale(
 
 
 @kernel
-def _load(codes: Codes, out: Singles, packed: Codes, at: int, sticks: int, real: int) -> np.uint32:
+def _load(codes: Codes, out: Singles, packed: Codes, places: Places, real: int) -> np.uint32:
     """Widen the real cells of sticks into a register."""
+    largest = np.uint32(0)
     if real == 64:
-        return _widen(codes, np.uintp(at), out, np.uintp(sticks * 64))
-    for stick in range(sticks):
+        for stick in range(places.size):
+            met = _widen(codes, places[stick], out, np.uintp(stick * 64), STICK)
+            largest = np.uint32(max(largest, met))
+        return largest
+    for stick in range(places.size):
         for first in range(0, real, STEP):
-            source, place = np.uintp(at + stick * 64 + first), np.uintp(stick * real + first)
+            source, place = places[stick] + np.uintp(first), np.uintp(stick * real + first)
             for i in range(np.uintp(STEP)):
                 packed[place + i] = codes[source + i]
-    return _widen(packed, np.uintp(0), out, np.uintp(sticks * real))
+    return _widen(packed, np.uintp(0), out, np.uintp(0), np.uintp(places.size * real))
 
 
 @kernel
-def _widen(codes: Codes, start: np.uintp, out: Singles, count: np.uintp) -> np.uint32:
+def _widen(
+    codes: Codes, start: np.uintp, out: Singles, place: np.uintp, count: np.uintp
+) -> np.uint32:
     largest = np.uint32(0)
     for i in range(np.uintp(count)):
         bits = decode_bits(codes[start + i])
         largest = np.uint32(max(largest, np.uint32(bits & MAGNITUDE32)))
-        out[i] = as_float(bits)
+        out[place + i] = as_float(bits)
     return largest
 
 
 @kernel
-def _store(x: Singles, codes: Codes, packed: Codes, at: int, sticks: int, real: int) -> None:
+def _store(x: Singles, codes: Codes, packed: Codes, places: Places, real: int) -> None:
     """Write a register, whose values are on the line of codes, to the real cells of sticks."""
     if real == 64:
-        _narrow(x, codes, np.uintp(at), np.uintp(sticks * 64))
+        for stick in range(places.size):
+            _narrow(x, np.uintp(stick * 64), codes, places[stick], STICK)
         return
-    _narrow(x, packed, np.uintp(0), np.uintp(sticks * real))
-    for stick in range(sticks):
-        place, target = np.uintp(stick * real), np.uintp(at + stick * 64)
+    _narrow(x, np.uintp(0), packed, np.uintp(0), np.uintp(places.size * real))
+    for stick in range(places.size):
+        place, target = np.uintp(stick * real), places[stick]
         for i in range(np.uintp(real)):
             codes[target + i] = packed[place + i]
 
 
 @kernel
-def _narrow(x: Singles, codes: Codes, start: np.uintp, count: np.uintp) -> None:
+def _narrow(x: Singles, place: np.uintp, codes: Codes, start: np.uintp, count: np.uintp) -> None:
     for i in range(np.uintp(count)):
-        bits = as_bits(x[i])
+        bits = as_bits(x[place + i])
         magnitude = np.uint32(bits & MAGNITUDE32)
         code = np.uint32(np.uint32(max(magnitude, LINE_LOW32) - LINE_LOW32) >> DROPPED_BITS)
         codes[start + i] = np.uint16(code | (np.uint32(bits >> HALF_WORD) & SIGN16))

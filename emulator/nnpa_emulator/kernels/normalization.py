@@ -147,9 +147,14 @@ def standardise(
     means: Doubles,
     factors: Doubles,
     added: float,
+    fresh: bool,
 ) -> np.uint16:
-    """Store (x - mean) * factor + added with the mean and factor of each dim4, rounded once."""
-    clear_padding(out, dims, pages)
+    """Store (x - mean) * factor + added with the mean and factor of each dim4, rounded once.
+
+    `fresh` says that the padding may stay as it is.
+    """
+    if not fresh:
+        clear_padding(out, dims, pages)
     line = np.empty(64, np.float64)
     words = line.view(np.uint64)
     largest = np.uint16(0)

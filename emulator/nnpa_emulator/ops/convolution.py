@@ -209,7 +209,7 @@ def conv2d(
     source, weights = unaliased(input, output), unaliased(kernel, output)
     return prepare_conv2d(
         source, weights, bias, padding_type, stride_height, stride_width, act_func,
-        clipping_value=clipping_value, output=output, guest=guest,
+        clipping_value=clipping_value, output=output, guest=guest, fresh=False,
     )()  # fmt: skip
 
 
@@ -225,11 +225,15 @@ def prepare_conv2d(
     clipping_value: float | None,
     output: Ztensor,
     guest: Guest,
+    fresh: bool = True,
 ) -> Callable[[], bool]:
-    """Return what does `conv2d` over these tensors, which share no memory, once or often."""
+    """Return what does `conv2d` over these tensors, which share no memory, once or often.
+
+    With `fresh` the output's padding stays as it is.
+    """
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
     limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
-    convolve = prepare(input, kernel, output, sliding, limits)
+    convolve = prepare(input, kernel, output, sliding, limits, fresh=fresh)
     sticks, key = bias.sticks, ("bias", bias.transformed_desc.dims)
     widen = partial(_widen, bias)
 

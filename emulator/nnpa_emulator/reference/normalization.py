@@ -88,14 +88,14 @@ def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Double
 
 def standardise(
     codes: Codes, out: Codes, dims: Dims, pages: Pages,
-    means: Doubles, factors: Doubles, added: float,
+    means: Doubles, factors: Doubles, added: float, fresh: bool,
 ) -> np.uint16:  # fmt: skip
     """Store (x - mean) * factor + added with the mean and factor of each dim4, rounded once."""
     x = _values(codes, dims, pages)
     with np.errstate(all="ignore"):
         moved = (x - means[:, None, None, None]) * factors[:, None, None, None] + added
     results = dlfloat.result_from_fp64(moved)
-    fill(out, results, pages)
+    fill(out, results, pages, fresh)
     return dlfloat.largest(results)
 
 

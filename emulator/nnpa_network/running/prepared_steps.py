@@ -27,6 +27,7 @@ from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import Machine, QueryResult
 from nnpa_emulator.ops.convolution import prepare_conv2d
+from nnpa_emulator.ops.normalization import prepare_layernorm, prepare_moments
 from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
@@ -43,7 +44,11 @@ SATURATING = "transform_ztensor_with_saturation"
 _INTO_STICKS = ("transform_ztensor", SATURATING)
 _PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
 _FP32 = np.dtype(np.float32)
-PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {"conv2d": prepare_conv2d}
+PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {
+    "conv2d": prepare_conv2d,
+    "layernorm": prepare_layernorm,
+    "moments": prepare_moments,
+}
 """What prepares an operation over its tensors, which share no memory, by verb."""
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from nnpa_emulator import FUNCTIONS, DataFormats, DataLayouts, DataTypes, Guest, TensorDesc, Ztensor
 from nnpa_emulator import run as run_function
+from nnpa_emulator.chains import Link, prepare_chain
 from nnpa_emulator.kernels import host_operators
 from nnpa_emulator.kernels.jit import compile_in
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
@@ -150,6 +151,7 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
         yield function.name, partial(_warm, guest, function)
     yield "conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)
     yield "reshape", partial(_warm_reshape, guest)
+    yield "chains", partial(_warm_chain, guest)
     yield "host operators", _warm_host_operators
     yield from transforms[_FIRST_TRANSFORMS:]
 
@@ -167,6 +169,13 @@ def _warm_transform(guest: Guest, layout: int, kind: int, width: int) -> None:
     tensor.is_transformed = True
     run_function(guest, "transform_origtensor", {"ztensor": tensor})
     run_function(guest, "getrange_ztensor", {"ztensor": tensor})
+
+
+def _warm_chain(guest: Guest) -> None:
+    """Add and rectify in one pass, as networks do."""
+    tensors = {number: _ones(guest, _MATRIX, "input") for number in range(3)}
+    links = Link("add", (0, 1), 2), Link("relu", (2,), 3)
+    prepare_chain(links, {**tensors, 3: tensors[2]}, [3], ())()
 
 
 def _warm_host_operators() -> None:

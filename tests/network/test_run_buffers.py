@@ -243,25 +243,42 @@ def test_a_run_that_failed_keeps_nothing() -> None:
     assert run_buffers.kept_bytes() == 0
 
 
-@pytest.mark.parametrize("is_small", [False, True])
-def test_memory_that_somebody_counts_is_kept_where_it_is_small(
-    monkeypatch: pytest.MonkeyPatch, is_small: bool
-) -> None:
-    """A guest with an account of its own gives one arena per run, and gets it back."""
-    monkeypatch.setattr(run_buffers, "MAX_UNCOUNTED_BYTES", 6 * PAGE - (not is_small))
+def test_memory_that_somebody_counts_is_counted_again() -> None:
+    """A guest with an account of its own gives one arena, and is told when a run reuses it."""
     guest = Guest(MACHINES["telum2"])
     executor = _executor(guest=guest)
-    sizes: list[int] = []
+    given, again = list[int](), list[int]()
+
+    def counted(size: int) -> Memory | None:
+        given.append(size)
+        return page_memory(size)
+
+    guest.allocate, guest.reserve = counted, again.append
+    for _ in range(3):
+        executor.run(_feeds(executor, 1))
+    assert (given, again) == ([6 * PAGE], [6 * PAGE] * 2)
+    assert run_buffers.kept_bytes() == 6 * PAGE
+
+
+def test_a_guest_that_refuses_the_arena_again_gives_tensors_one_by_one() -> None:
+    """What was kept is given up where its account has become too small, and nothing is refused."""
+    guest = Guest(MACHINES["telum2"])
+    executor = _executor(guest=guest)
+    expected = executor.run(_feeds(executor, 1))
+    sizes = list[int]()
+
+    def refuse(_size: int) -> None:
+        raise ConnectionRefusedError
 
     def counted(size: int) -> Memory | None:
         sizes.append(size)
         return page_memory(size)
 
-    guest.allocate = counted
-    for _ in range(2):
-        executor.run(_feeds(executor, 1))
-    assert sizes == [6 * PAGE] * (1 if is_small else 2)
-    assert run_buffers.kept_bytes() == (6 * PAGE if is_small else 0)
+    guest.allocate, guest.reserve = counted, refuse
+    assert _facts(executor.run(_feeds(executor, 1))) == _facts(expected)
+    assert len(sizes) > 1
+    assert max(sizes) < 6 * PAGE
+    assert run_buffers.kept_bytes() == 0
 
 
 @pytest.mark.parametrize("refuses", ["by None", "by an error"])

@@ -7,8 +7,8 @@ runs the plain way gets zeros. A prepared step writes each element of its tensor
 padding as it is: no function reads padding.
 
 The process keeps at most `MAX_KEPT_BYTES` of arenas; the least recently used program loses its own
-first. A guest that counts allocations has an arena back after the run, unless it is so small that
-the steps of the program take more.
+first. A guest that counts allocations is told when a kept arena is used again; where it refuses,
+the run goes without.
 """
 
 import threading
@@ -31,8 +31,6 @@ from nnpa_network.running.plain import Run, RunProgram
 
 MAX_KEPT_BYTES = 1 << 28
 """Bytes of all arenas that are kept."""
-MAX_UNCOUNTED_BYTES = 1 << 18
-"""Bytes of an arena that is kept although the guest counts."""
 
 PreparedStep: TypeAlias = Callable[[Run], bool]
 """Runs a step over the tensors it is bound to; False: nothing has been done."""
@@ -135,12 +133,18 @@ class Arenas:
 
     def take(self) -> Buffers | None:
         """Return the tensors of an earlier run, or new ones; None where there is no arena."""
-        return _kept.take(id(self)) or self._make()
+        buffers = _kept.take(id(self))
+        if buffers is None:
+            return self._make()
+        try:
+            self._guest.reserve(self.size)
+        except Exception:  # tensors one by one may fit, and else tell why not
+            return None
+        return buffers
 
     def put(self, buffers: Buffers) -> None:
         """Keep the tensors of a run that has ended well."""
-        if self._guest.allocate is page_memory or self.size <= MAX_UNCOUNTED_BYTES:
-            _kept.put(id(self), self.size, buffers)
+        _kept.put(id(self), self.size, buffers)
 
     def _make(self) -> Buffers | None:
         memory = self._memory()

@@ -104,7 +104,8 @@ class RemotePlan:
     def lent(self, guest: Guest, workers: Workers) -> "RemotePlan":
         """Return the plan over the storage of another guest, compiled in its owner's worker."""
         plan = copy(self)
-        plan.guest, plan._workers = replace(self.guest, allocate=guest.allocate), workers
+        plan.guest = replace(self.guest, allocate=guest.allocate, reserve=guest.reserve)
+        plan._workers = workers
         plan._executors, plan._lock, plan._turn = OrderedDict(), Lock(), Lock()
         plan._decoder = Decoder(self._decoder.constants)
         return plan

@@ -122,7 +122,7 @@ def _run_link(
         _store(registers[a], out if b == 0 else other, packed, places, real)
         return np.uint32(0)
     if operation == RELU:
-        _rectify(registers[a], target, numbers[b], count)
+        _rectify(registers[a], target, np.float32(numbers[b]), count)
         return np.uint32(0)
     if operation == SCALE:
         return _scale(registers[a], widths[b], widths[b + 1], target, count)

@@ -33,6 +33,9 @@ from nnpa_client.errors import TransportError
 from nnpa_client.options import session_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nnpa_client.faults import FaultRule
     from nnpa_client.trace import Recording
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -148,11 +151,12 @@ def run(
         raise click.UsageError(str(error)) from error
     if target is not None and not target.startswith("unix:"):
         raise click.UsageError(f"--server: {target!r}, expected unix:/path of a server here")
+    rules = reported(lambda: _rules(faults))
     with contextlib.ExitStack() as stack:
-        server = reported(lambda: _server(stack, target, with_faults=faults is not None))
+        server = reported(lambda: _server(stack, target, with_faults=bool(rules)))
         transport = GrpcTransport(server)
         stack.callback(transport.close)
-        session = reported(lambda: _open(stack, transport, machine, faults, trace))
+        session = reported(lambda: _open(stack, transport, machine, rules, trace))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-run-"))
         stats = Path(folder) / "stats"
         stats.touch()
@@ -188,6 +192,15 @@ def _prepare_container(
     return s390x.Setup(machine, s390x.find_library()), list(program)
 
 
+def _rules(faults: Path | None) -> "Sequence[FaultRule]":
+    """Read the fault rules of a file."""
+    if faults is None:
+        return ()
+    from nnpa_client.faults import read_rules  # seldom needed, and needs NumPy
+
+    return read_rules(faults)
+
+
 def _server(stack: contextlib.ExitStack, target: str | None, with_faults: bool) -> Endpoint:
     """Return where the server is; a private one ends with the stack."""
     if target is None:
@@ -201,7 +214,7 @@ def _open(
     stack: contextlib.ExitStack,
     transport: Transport,
     machine: str,
-    faults: Path | None,
+    rules: "Sequence[FaultRule]",
     trace: Path | None,
 ) -> Session:
     """Open the session that the program's instructions run in; it ends with the stack.
@@ -210,10 +223,7 @@ def _open(
     is half of what that imports.
     """
     options, _fields = session_options(transport, s390x.MACHINES[machine])
-    if faults is not None:
-        from nnpa_client.faults import read_rules  # seldom needed
-
-        options.fault_rules.extend(read_rules(faults))
+    options.fault_rules.extend(rules)
     if trace is not None:
         from nnpa_client.trace import Recording  # seldom needed, and needs NumPy
 

@@ -268,7 +268,8 @@ class Interceptor(ServerInterceptor):
         except StopIteration:
             raise no_message() from None
         except grpc.RpcError as error:
-            raise CallCancelled(grpc.StatusCode.CANCELLED) from error
+            error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
+            raise CallCancelled(grpc.StatusCode.CANCELLED) from None
         if self._draining:  # which waits for no message
             raise _draining()
         return self._named(call, request)
@@ -286,7 +287,8 @@ class Interceptor(ServerInterceptor):
             try:
                 request = next(requests, end)
             except grpc.RpcError as error:
-                raise self._cut_off(call) from error
+                error.__traceback__ = None  # gRPC keeps the error with the call: no cycle of frames
+                raise self._cut_off(call) from None
             with self._lock:
                 call.waiting = False
                 is_late = self._draining and call.converses and request is not end

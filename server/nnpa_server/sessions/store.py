@@ -211,6 +211,7 @@ class Session:
                 self.holdings.clear()
                 self.contents.clear()
                 self.stored_bytes = 0
+                self.guest.allocate = page_memory  # the guest keeps no session that has ended
             finally:
                 self.lock.release()
 

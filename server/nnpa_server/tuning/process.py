@@ -6,6 +6,7 @@ import gc
 import resource
 import sys
 from contextlib import suppress
+from functools import lru_cache
 
 from threadpoolctl import threadpool_limits
 
@@ -17,6 +18,7 @@ _MALLOC = ((-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20), (-4, 0), (-8, 1))
 _SWITCH_INTERVAL = 0.0005
 
 
+@lru_cache(maxsize=1)
 def glibc() -> ctypes.CDLL | None:
     """Return the C library where it is glibc, whose malloc has options, else None."""
     try:

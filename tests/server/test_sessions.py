@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: isolation, options, listings, limits of their number, and their end."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest
 from nnpa.zdnn.v1.trace_pb2_grpc import TraceServiceStub
 from nnpa_emulator import MACHINES, Guest
 from nnpa_server.config import Limits
-from nnpa_server.sessions.store import Counts, Store
+from nnpa_server.sessions.store import Counts, Session, Store
 
 from tests.server.conftest import LIMITS, Running
 from tests.server.process import PATIENCE, wait_until
@@ -299,6 +300,42 @@ def test_idle_streams_are_cancelled(start: Callable[..., Running]) -> None:
         next(stream)
     ended.set()
     assert "CANCELLED" in str(caught.value)
+
+
+def test_what_ended_waits_for_no_collector(running: Running) -> None:
+    """Neither a session that ended nor a stream that was cut off leaves a cycle of objects."""
+    gc.collect()
+    gc.disable()
+    try:
+        other, ended = running.client(), threading.Event()
+        other.run(*load(1, DATA))
+
+        def silent() -> Iterator[pb.ExecuteRequest]:
+            yield other.request()
+            ended.wait()
+
+        stream = other.stub.ExecuteStream(silent(), timeout=PATIENCE)
+        next(stream)
+        last_busy = running.server.interceptor.last_busy
+        wait_until(lambda: last_busy() < time.monotonic() - 0.05)
+        cut = time.monotonic()
+        stream.cancel()
+        ended.set()
+        wait_until(lambda: last_busy() > cut)
+        other.delete()
+        wait_until(lambda: not left_over())
+    finally:
+        gc.enable()
+
+
+def left_over() -> list[object]:
+    """Return sessions that ended, and errors of gRPC's server with the frames that met them."""
+    return [
+        each
+        for each in gc.get_objects()
+        if (type(each) is Session and each.closed)
+        or (type(each) is grpc.RpcError and each.__traceback__ is not None)
+    ]
 
 
 def test_a_long_list_of_a_stream_is_not_idle(start: Callable[..., Running]) -> None:

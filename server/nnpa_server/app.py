@@ -40,6 +40,7 @@ from nnpa_server.rpc.admission import MessageWaits
 from nnpa_server.rpc.interceptor import Interceptor
 from nnpa_server.rpc.lazy import Lazy
 from nnpa_server.rpc.listening import CannotListen, bind, listen, make_way, server_options
+from nnpa_server.rpc.methods import Conversation
 from nnpa_server.rpc.newcomers import Newcomers
 from nnpa_server.rpc.public_calls import MAX_MESSAGE, PublicCalls
 from nnpa_server.rpc.signals import Signals, end_in_time, end_now, wait_for_quiet
@@ -111,19 +112,6 @@ class Server:
         add_to(self._grpc, self.accelerator)
         instructions = InstructionService(self.store, objects is not None)
         instruction.add_to(self._grpc, instructions)
-        conversations = {
-            f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),
-            instruction.STREAM: instruction.conversation_of(instructions),
-        }
-        self.plain = PlainListener(
-            {
-                method: self.interceptor.around_conversation(method, conversation)
-                for method, conversation in conversations.items()
-            },
-            config.max_plain_sockets,
-            config.limits.max_message,
-            config.limits.idle_timeout,
-        )
         self.traces = self.accelerator.traces
         add_TraceServiceServicer_to_server(TraceService(self.traces), self._grpc)
         self.mli = mli.add_to(self._grpc, config.limits, config.max_session_calls)
@@ -137,6 +125,17 @@ class Server:
         )
         self.pools = network.make_pools(config.sandbox, config.shortcuts)
         self._offer_models()
+        conversations = {
+            f"/{SERVICE}/ExecuteStream": conversation_of(self.accelerator),
+            instruction.STREAM: instruction.conversation_of(instructions),
+            network.INFER: self._offer_networks(),
+        }
+        self.plain = PlainListener(
+            self.interceptor.around_conversations(conversations),
+            config.max_plain_sockets,
+            config.limits.max_message,
+            config.limits.idle_timeout,
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._grpc)
         if config.offers_reflection:
             reflection.enable_server_reflection(_REFLECTED, self._grpc)
@@ -159,12 +158,14 @@ class Server:
             (grpc.method_handlers_generic_handler(open_inference.SERVICE, handlers),)
         )
         self._inference_handlers = handlers
-        network.add_to(
+
+    def _offer_networks(self) -> Conversation:
+        return network.add_to(
             self._grpc,
             self.store,
             self.repository,
-            lambda: None if config.no_model_control else self.models.get().loader,
-            config.shortcuts,
+            lambda: None if self.config.no_model_control else self.models.get().loader,
+            self.config.shortcuts,
             self.pools,
         )
 

@@ -19,6 +19,7 @@ from nnpa_server.network.pools import Pools, make_pools
 from nnpa_server.open_inference.repository import Repository
 from nnpa_server.rpc import lazy
 from nnpa_server.rpc.lazy import Lazy
+from nnpa_server.rpc.methods import Conversation, one_by_one
 from nnpa_server.sessions.store import Store
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from nnpa_server.open_inference.sources import Options
 
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["NetworkService"]
+_INFER = _DESCRIPTOR.methods_by_name["InferNetwork"]
 SERVICE = _DESCRIPTOR.full_name
+INFER = f"/{SERVICE}/{_INFER.name}"
 
-__all__ = ["SERVICE", "Pools", "add_to", "compile_in", "make_pools", "make_service"]
+__all__ = ["INFER", "SERVICE", "Pools", "add_to", "compile_in", "make_pools", "make_service"]
 
 
 def compile_in(pools: Pools, shortcuts: frozenset[str]) -> "Compile":
@@ -78,7 +81,11 @@ def add_to(
     loader: Callable[[], "Loader | None"],
     shortcuts: frozenset[str] = frozenset(SHORTCUTS),
     pools: Pools | None = None,
-) -> None:
-    """Serve hosted networks; the service is constructed by the first call."""
+) -> Conversation:
+    """Serve hosted networks; the service is constructed by the first call.
+
+    Return InferNetwork as it is over plain sockets.
+    """
     service = Lazy(lambda: make_service(store, repository, loader(), shortcuts, pools))
     lazy.add_to(server, _DESCRIPTOR, service.get)
+    return one_by_one(_INFER, lazy.method_of(_INFER, service.get))

@@ -15,7 +15,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -196,13 +196,18 @@ class Interceptor(ServerInterceptor):
             streams_out=writes,
         )
 
-    def around_conversation(self, method: str, conversation: Conversation) -> Conversation:
-        """Return a conversation, wrapped."""
-        return Conversation(
-            self._answering_stream(conversation.behaviour, method, True),
-            reading(conversation.parse, self._max_message, self._metrics),
-            counting(conversation.serialize, self._metrics),
-        )
+    def around_conversations(
+        self, conversations: Mapping[str, Conversation]
+    ) -> dict[str, Conversation]:
+        """Return conversations by method, wrapped."""
+        return {
+            method: Conversation(
+                self._answering_stream(conversation.behaviour, method, True, converses=True),
+                reading(conversation.parse, self._max_message, self._metrics),
+                counting(conversation.serialize, self._metrics),
+            )
+            for method, conversation in conversations.items()
+        }
 
     def _answering_once(
         self, behaviour: Behaviour, method: str, reads: bool
@@ -227,14 +232,15 @@ class Interceptor(ServerInterceptor):
         return answer
 
     def _answering_stream(
-        self, behaviour: StreamBehaviour, method: str, reads: bool
+        self, behaviour: StreamBehaviour, method: str, reads: bool, converses: bool = False
     ) -> Callable[[object, CallContext], Generator[object]]:
         """Return what answers calls with a stream."""
         requests = self._reader(reads)
         name = method.rpartition("/")[2]
+        converses = converses or name in CONVERSATIONS
 
         def answer(request: object, context: CallContext) -> Generator[object]:
-            call = Call(name, context, True, converses=name in CONVERSATIONS)
+            call = Call(name, context, True, converses=converses)
             try:
                 self._enter(call)
                 responses = behaviour(requests(call, request), context)

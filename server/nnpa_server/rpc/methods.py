@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods as gRPC serves them: what answers a call, and the codecs of its messages."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import grpc
@@ -27,6 +27,19 @@ class Conversation(NamedTuple):
     behaviour: StreamBehaviour
     parse: Callable[[bytes | memoryview], object]
     serialize: Callable[..., Sequence[bytes | memoryview]]
+
+
+def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
+    """Return a unary method as a conversation: each message is a call of it."""
+    parse, serialize = codec_of(method)
+
+    def answer_each(requests: Iterator[object], context: object) -> Generator[object]:
+        for request in requests:
+            yield behaviour(request, context)
+
+    return Conversation(
+        answer_each, lambda raw: parse(bytes(raw)), lambda answer: (serialize(answer),)
+    )
 
 
 def make_handler(

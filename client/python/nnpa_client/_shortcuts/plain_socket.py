@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of operations over a server's plain socket: ExecuteStream without HTTP/2.
+"""Calls over a server's plain socket: ExecuteStream, and InferNetwork, without HTTP/2.
 
 Sources: protos/README.md, "Plain sockets"; gRPC, PROTOCOL-HTTP2.md, "Length-Prefixed-Message" and
 "Status-Message"; gRPC-Web, PROTOCOL-WEB.md, "Message framing".
@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, Generic, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
 import grpc
@@ -18,7 +18,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from nnpa.zdnn.v1.accelerator_pb2 import Session
 
-from nnpa_client._transport import Method, Request, Response
+from nnpa_client._transport import EXECUTE, Method, Received, Sent
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 _PREFIX = struct.Struct(">BI")
@@ -71,10 +71,10 @@ class PlainSocketError(grpc.RpcError, grpc.Call):
         return False
 
 
-class PlainStream:
-    """One call, each list of which is answered before the next; OSError where nobody listens."""
+class PlainStream(Generic[Sent, Received]):
+    """One call, each message of which is answered before the next; OSError where nobody listens."""
 
-    def __init__(self, path: str, metadata: Metadata, method: Method[Request, Response]) -> None:
+    def __init__(self, path: str, metadata: Metadata, method: Method[Sent, Received]) -> None:
         self._method = method
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -99,12 +99,12 @@ class PlainStream:
             return False
         return False
 
-    def ask(self, request: Request) -> Response:
-        """Return the answer of a list; raise what ends the call."""
+    def ask(self, request: Sent) -> Received:
+        """Return the answer of a message; raise what ends the call."""
         pieces, serialize = self._method.pieces, self._method.serialize
         try:
             self._send(0, [serialize(request)] if pieces is None else pieces(request))
-        except OSError:  # the answer says why; the server waits for no more of the list
+        except OSError:  # the answer says why; the server waits for no more of it
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
         try:
@@ -121,7 +121,7 @@ class PlainStream:
             raise PlainSocketError(grpc.StatusCode.INTERNAL, f"the answer: {error}") from error
 
     def close(self) -> None:
-        """End the call: in order if it has no list under way."""
+        """End the call: in order if it has nothing under way."""
         self._socket.close()
 
     cancel = close
@@ -165,12 +165,13 @@ class PlainSocketRoute:
         path = self._target.removeprefix("unix:").removeprefix("//")
         self._path = path + suffix if is_beside else ""
 
-    def begin(self, method: Method[Request, Response]) -> PlainStream | None:
+    def begin(self, method: Method[Sent, Received]) -> PlainStream[Sent, Received] | None:
         """Begin a stream; None where there is no plain socket, or nobody listens any more."""
         if not self._path:
             return None
+        lines = () if method.path == EXECUTE.path else ((":path", method.path),)
         try:
-            return PlainStream(self._path, self._metadata, method)
+            return PlainStream(self._path, (*self._metadata, *lines), method)
         except OSError:
             self._path = ""
             return None

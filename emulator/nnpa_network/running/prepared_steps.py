@@ -193,10 +193,10 @@ def _chain(
 ) -> PreparedStep:
     compute = prepare_chain(links, run.tensors, outputs, constants)
     written = [run.tensors[number] for number in outputs]
+    forget = widened.writing(*(tensor.sticks for tensor in written))
 
     def prepared(_run: Run) -> bool:
-        for tensor in written:
-            widened.written(tensor.buffer)
+        forget()
         if not compute():
             return False
         for tensor in written:
@@ -274,10 +274,11 @@ def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> Prepared
     buffer, is_image = tensor.sticks, _is_nchw(tensor)
     write = prepare_stickify(desc, buffer, saturate=saturate, nchw=is_image)
     write_turned = prepare_stickify(desc, buffer, saturate=saturate, nchw=False)
+    forget = widened.writing(buffer)
 
     def prepared(run: Run) -> bool:
         array = run.arrays[source]
-        widened.written(buffer)
+        forget()
         if array.dtype != _FP32:
             return False
         if is_image and not array.flags.c_contiguous:
@@ -345,10 +346,10 @@ def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bin
         tensors = {name: run.tensors[number] for name, number in names.items()}
         compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
         outputs = [(tensors[name], name in operation.marks) for name in written]
+        forget = widened.writing(*(tensor.sticks for tensor, _ in outputs))
 
         def prepared(_run: Run) -> bool:
-            for tensor, _ in outputs:
-                widened.written(tensor.buffer)
+            forget()
             if compute():
                 return False
             for tensor, marked in outputs:

@@ -28,7 +28,12 @@ from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import Machine, QueryResult
 from nnpa_emulator.ops.convolution import prepare_conv2d
 from nnpa_emulator.ops.normalization import prepare_layernorm, prepare_moments
-from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
+from nnpa_emulator.prepared import (
+    prepare_binary,
+    prepare_reshape,
+    prepare_stickify,
+    prepare_unstickify,
+)
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
@@ -256,6 +261,8 @@ def _bind(
         return partial(_into_sticks, step.arguments["ztensor"], data[0], step.verb == SATURATING)
     if step.verb == "transform_origtensor" and result is not None:
         return partial(_out_of_sticks, step, result, channels_last)
+    if step.verb == "reshape_ztensor":
+        return partial(_reshaped, step.arguments["src"], step.arguments["dest"])
     operation = FUNCTIONS[step.verb].operation
     return None if operation is None or result is not None else _operation(guest, step, operation)
 
@@ -295,10 +302,8 @@ def _out_of_sticks(
 ) -> PreparedStep:
     tensor = run.tensors[step.arguments["ztensor"]]
     target, shape = step.result, result.shape
-    desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
-    plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
-    plain = plain and pre.type == DataTypes.FP32 and pre.layout != DataLayouts.ZDNN_4DS
-    if not plain or _is_large(desc):
+    desc = tensor.transformed_desc
+    if not _is_plain(tensor) or tensor.pre_transformed_desc.type != DataTypes.FP32:
         return _never
     dtype = None if result.dtype == _FP32 else result.dtype
     turned = _is_nchw(tensor) and channels_last
@@ -316,6 +321,28 @@ def _out_of_sticks(
         return True
 
     return prepared
+
+
+def _reshaped(source: int, target: int, run: Run) -> PreparedStep:
+    src, dest = run.tensors[source], run.tensors[target]
+    if not all(map(_is_plain, (src, dest))) or src is dest:
+        return _never
+    reshape = prepare_reshape(src, dest, nchw=(_is_nchw(src), _is_nchw(dest)))
+    forget = widened.writing(dest.sticks)
+
+    def prepared(_run: Run) -> bool:
+        forget()
+        dest.is_transformed = clean = reshape()
+        return clean
+
+    return prepared
+
+
+def _is_plain(tensor: Ztensor) -> bool:
+    """Tell whether a tensor is a small one of DLFLOAT16, of which FP32 is made as it lies."""
+    desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
+    plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
+    return plain and pre.layout != DataLayouts.ZDNN_4DS and not _is_large(desc)
 
 
 def _is_large(desc: TensorDesc) -> bool:

@@ -261,7 +261,7 @@ def distances(random: Random) -> Case:
 
 def moments(random: Random) -> Case:
     """Arguments of `normalization.moments`."""
-    dims = sizes(random, (3, 3, 33, 129))
+    dims = sizes(random, (9, 3, 33, 129))
     buffer, pages = tensor(random, dims)
     bessel = int(flag(random) and dims[1:] != (1, 1, 1))
     return (buffer, dims, pages, bessel, np.zeros(2 * dims[0])), (4,)

@@ -20,6 +20,7 @@ from nnpa_emulator.prepared import (
     prepare_stickify,
     prepare_unstickify,
 )
+from nnpa_emulator.products import prepare_multiply
 from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
 from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep
@@ -36,6 +37,9 @@ FP32 = np.dtype(np.float32)
 PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {
     "conv2d": prepare_conv2d,
     "layernorm": prepare_layernorm,
+    "matmul_bcast_op": prepare_multiply,
+    "matmul_op": prepare_multiply,
+    "matmul_transpose_op": prepare_multiply,
     "moments": prepare_moments,
 }
 """What prepares an operation over its tensors, which share no memory, by verb."""

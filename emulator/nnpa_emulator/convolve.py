@@ -117,8 +117,8 @@ def _strips(work: _Work) -> Callable[[Singles], int]:
     out, slide = work.output.sticks.view(np.uint16), work.slide
     columns = _whole_sticks(WEIGHTS // math.prod(window[:3]))
     parts = [
-        (first, count, ("panels", window, first, count),
-         partial(_widen_panels, work.kernel, first, count))
+        (first, count, operands.repeated(kernel, ("panels", window, first, count),
+                                         partial(_widen_panels, work.kernel, first, count)))
         for first, count in _ranges(window[3], columns)
     ]  # fmt: skip
     tiles = [
@@ -130,8 +130,8 @@ def _strips(work: _Work) -> Callable[[Singles], int]:
 
     def sum_strips(bias: Singles) -> int:
         largest = 0
-        for first, count, key, widen in parts:
-            panels, _ = operands.dense(kernel, key, widen)
+        for first, count, widen in parts:
+            panels, _ = widen()
             for tile, size, under, lattice in tiles:
                 go_on()
                 source = scratch("windows", (size,), np.float32)

@@ -2,7 +2,7 @@
 """The seam of operands: dense values of sticks for sums of products.
 
 The plain function widens an operand in every call. A shortcut may take its place in `dense`, which
-every sum of products calls.
+every sum of products calls, and in `repeated`, for calls that are prepared.
 """
 
 from collections.abc import Callable, Hashable
@@ -26,3 +26,11 @@ def widen_now(_buffer: Buffer, _key: Hashable, widen: Widen) -> Values:
 
 
 dense: Callable[[Buffer, Hashable, Widen], Values] = widen_now
+
+
+def repeat(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Values]:
+    """Return what does `dense` often."""
+    return lambda: dense(buffer, key, widen)
+
+
+repeated: Callable[[Buffer, Hashable, Widen], Callable[[], Values]] = repeat

@@ -7,7 +7,8 @@ what `stick` looks up by a descriptor at each call is looked up once. The bits a
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from math import prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,12 @@ from nnpa_emulator.kernels import convert, elementwise, planar, sticks
 from nnpa_emulator.machine import Guest
 from nnpa_emulator.pipeline import FUNCTIONS, Call, Function, Outcome
 from nnpa_emulator.reference.elementwise import region_of
+from nnpa_emulator.scratch import scratch
 from nnpa_emulator.stick import INFINITY, OVERFLOW, Buffer, flat, geometry
-from nnpa_emulator.ztensor import Array, TensorDesc, stick_bytes
+from nnpa_emulator.ztensor import Array, TensorDesc, Ztensor, stick_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+_CELLS: np.dtype[Any] = np.dtype(np.uint16)
 _WORDS = np.dtype(np.uint32)
 _FLOATS = np.dtype(np.float32)
 
@@ -108,6 +111,29 @@ def prepare_unstickify(
         return None if largest == dlfloat.NINF else words.view(_FLOATS)
 
     return line
+
+
+def prepare_reshape(src: Ztensor, dest: Ztensor, *, nchw: tuple[bool, bool]) -> Callable[[], bool]:
+    """Return what does `reshape_ztensor` over DLFLOAT16 tensors, which share no memory.
+
+    It tells whether it did: not where dim1 changes and a NINF is met. Padding is left as it is.
+    `nchw` says of src and dest that their rows of FP32 have that order.
+    """
+    before, after = src.transformed_desc, dest.transformed_desc
+    if before.dim1 != after.dim1:
+        read = prepare_unstickify(before, src.sticks, nchw=nchw[0])
+        write = prepare_stickify(after, dest.sticks, saturate=False, nchw=nchw[1])
+        return lambda: (line := read()) is not None and write(line)
+    source, target = src.sticks.view(_CELLS), dest.sticks.view(_CELLS)
+    old, new, count = geometry(before), geometry(after), prod(before.dims)
+
+    def move_rows() -> bool:
+        line = scratch("rows", (count,), _CELLS)
+        sticks.unstickify_copy(source, line, old.dims, old.pages)
+        sticks.stickify_copy(line, target, new.dims, new.pages, True)
+        return True
+
+    return move_rows
 
 
 def prepare_binary(

@@ -10,7 +10,7 @@ dimension is cut, which exist in FP32 first. Weights are widened once.
 Source: zDNN API Reference 1.2.0, zdnn_matmul_op.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TypeAlias
@@ -230,15 +230,15 @@ def _store(sums: Array, bias: Array, output: Ztensor, block: Block, op_type: int
     return bool(met == NINF)
 
 
-def _panels(input_b: Ztensor, turned: bool) -> Array:
-    """Return the panels of a right operand that is used again, or nothing."""
+def _panels(input_b: Ztensor, turned: bool) -> Callable[[], operands.Values]:
+    """Return what gives the panels of a right operand that is used again, or nothing."""
     desc = input_b.transformed_desc
     stacks, rows, columns = desc.dim4, desc.dim2, desc.dim1
     if turned:
         rows, columns = columns, rows
     size = stacks * rows * padded(columns)
     if size > MAX_PANELS:
-        return NOTHING
+        return lambda: (NOTHING, False)
 
     def widen(kept: bool) -> tuple[Array, bool]:
         if not kept:
@@ -250,14 +250,14 @@ def _panels(input_b: Ztensor, turned: bool) -> Array:
             give_back(work)
         return panels, False
 
-    return operands.dense(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)[0]
+    return operands.repeated(input_b.sticks, ("panels", turned, stacks, rows, columns), widen)
 
 
-def _multiply_in_order(
+def _in_order(
     input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor,
     turned: tuple[bool, bool],
-) -> bool:  # fmt: skip
-    """Multiply in FP32 and in the order of the inner dimension, whatever the sizes."""
+) -> Callable[[], bool]:  # fmt: skip
+    """Return what multiplies in FP32 in the order of the inner dimension, whatever the sizes."""
     a, b, c = input_a.sticks, input_b.sticks, input_c.sticks
     desc_a, desc = input_a.transformed_desc, output.transformed_desc
     stacks = input_b.transformed_desc.dim4, input_c.transformed_desc.dim4, desc.dim4
@@ -266,19 +266,24 @@ def _multiply_in_order(
     relations = 0 if op_type == ADDITION else RELATIONS[op_type]
     target, share = output.sticks, np.may_share_memory
     shared = share(target, a) or share(target, b) or share(target, c)
-    results = np.empty_like(target) if shared else target
-    buffers = a, b, _panels(input_b, turned[1]), c, results
-    largest = 0
-    work = borrow(products.WORK)
-    try:
-        for part, size in _parts(buffers, shape, turned):
-            go_on()
-            largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
-    finally:
-        give_back(work)
-    if shared:
-        target[: stick_bytes(desc)] = results[: stick_bytes(desc)]
-    return bool(largest == NINF)
+    panels, written = _panels(input_b, turned[1]), stick_bytes(desc)
+
+    def compute() -> bool:
+        results = np.empty_like(target) if shared else target
+        buffers = a, b, panels()[0], c, results
+        largest = 0
+        work = borrow(products.WORK)
+        try:
+            for part, size in _parts(buffers, shape, turned):
+                go_on()
+                largest = max(largest, int(products.multiply(*part, size, turned, relations, work)))
+        finally:
+            give_back(work)
+        if shared:
+            target[:written] = results[:written]
+        return bool(largest == NINF)
+
+    return compute
 
 
 def _parts(
@@ -357,17 +362,41 @@ def multiply(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> bool:
-    """Multiply stacks of matrices block by block; tell whether a NINF was stored."""
+    """Multiply stacks of matrices; tell whether a NINF was stored."""
     turned = bool(transpose_a), bool(transpose_b)
     if guest.accumulate == "fp32":
-        return _multiply_in_order(input_a, input_b, input_c, op_type, output, turned)
+        return _in_order(input_a, input_b, input_c, op_type, output, turned)()
+    return _in_blocks(input_a, input_b, input_c, op_type, output, turned)
+
+
+def prepare_multiply(
+    guest: Guest,
+    input_a: Ztensor,
+    input_b: Ztensor,
+    input_c: Ztensor,
+    op_type: int,
+    output: Ztensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Callable[[], bool]:
+    """Return what does `multiply` over these tensors, once or often."""
+    given = input_a, input_b, input_c, op_type, output, (bool(transpose_a), bool(transpose_b))
+    compute = _in_order(*given)
+    return lambda: compute() if guest.accumulate == "fp32" else _in_blocks(*given)
+
+
+def _in_blocks(
+    input_a: Ztensor, input_b: Ztensor, input_c: Ztensor, op_type: int, output: Ztensor,
+    turned: tuple[bool, bool],
+) -> bool:  # fmt: skip
+    """Multiply in float64, block by block."""
     desc = output.transformed_desc
     rows, columns = desc.dim2, desc.dim1
-    inner = input_a.transformed_desc.dim2 if transpose_a else input_a.transformed_desc.dim1
+    inner = input_a.transformed_desc.dim2 if turned[0] else input_a.transformed_desc.dim1
     blocks, pieces = _cut(desc.dim4, rows, inner, columns)
     panels = (
-        Panel(input_a, DOUBLE, "input_a", transpose_a),
-        Panel(input_b, DOUBLE, "input_b", transpose_b, constant=True),
+        Panel(input_a, DOUBLE, "input_a", turned[0]),
+        Panel(input_b, DOUBLE, "input_b", turned[1], constant=True),
     )
     bias = Panel(input_c, DOUBLE, "input_c", constant=True)
     violated = False

@@ -8,7 +8,7 @@ larger than most, and as large in every call, is borrowed.
 
 import math
 import threading
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,18 @@ Element = TypeVar("Element", bound=np.generic)
 
 MAX_BYTES = 1 << 23
 """Bytes: larger blocks are allocated anew; what is done with them takes longer than their pages."""
+MAX_ARRAYS = 1024
+"""Arrays that are remembered per thread; what they are made of is there anyway."""
 LINE = 64
 """Bytes of a cache line."""
 
 
 class _Blocks(threading.local):
-    """The blocks of one thread by role."""
+    """The blocks of one thread by role, and arrays that were made of them, by what was asked."""
 
     def __init__(self) -> None:
         self.by_role: dict[str, npt.NDArray[np.uint8]] = {}
+        self.arrays: dict[object, npt.NDArray[Any]] = {}
 
 
 _blocks = _Blocks()
@@ -49,6 +52,14 @@ def scratch(
     role: str, shape: tuple[int, ...], dtype: type[Element] | np.dtype[Element]
 ) -> npt.NDArray[Element]:
     """Return an array of arbitrary contents, on a cache line, until the role is asked for again."""
+    array = _blocks.arrays.get((role, shape, dtype))
+    return _array(role, shape, dtype) if array is None else array
+
+
+def _array(
+    role: str, shape: tuple[int, ...], dtype: type[Element] | np.dtype[Element]
+) -> npt.NDArray[Element]:
+    """Make an array of a role's block, which may have to be a larger one."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if size > MAX_BYTES:
@@ -56,7 +67,11 @@ def scratch(
     block = _blocks.by_role.get(role)
     if block is None or block.size < size:
         block = _blocks.by_role[role] = _line(size)
-    return block[:size].view(kind).reshape(shape)
+        _blocks.arrays.clear()
+    if len(_blocks.arrays) == MAX_ARRAYS:
+        _blocks.arrays.clear()
+    array = _blocks.arrays[role, shape, dtype] = block[:size].view(kind).reshape(shape)
+    return array
 
 
 def borrow(count: int) -> npt.NDArray[np.float32]:

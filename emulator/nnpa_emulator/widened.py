@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of widened operands: a shortcut around the seam `operands.dense`.
+"""A cache of widened operands: a shortcut around the seams `operands.dense` and `repeated`.
 
 What is kept belongs to the memory behind a buffer, whoever looks at it and wherever a view of it
 begins: `written` forgets all of it. Memory that no array owns belongs to the buffer; whoever writes
@@ -13,7 +13,7 @@ freed buffers take theirs along.
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,6 +91,8 @@ class Kept:
 
     def forget(self, number: int) -> None:
         """Drop a memory, if it is known."""
+        if number not in self._memories:
+            return
         with self._lock:
             memory = self._memories.pop(number, None)
             if memory is not None:
@@ -102,13 +104,13 @@ _kept = Kept()
 
 def enable() -> None:
     """Keep operands from their second use on, in the whole process."""
-    operands.dense = recall
+    operands.dense, operands.repeated = recall, recall_often
     pipeline.answer = _answer
 
 
 def disable() -> None:
     """Keep nothing from now on, in the whole process: operands are widened in every call."""
-    operands.dense = operands.widen_now
+    operands.dense, operands.repeated = operands.widen_now, operands.repeat
     pipeline.answer = pipeline.answer_plainly
     _kept.clear()
 
@@ -125,16 +127,26 @@ def _answer(call: Call, entry: Function, arguments: Arguments) -> Outcome:
 
 def recall(buffer: Buffer, key: Hashable, widen: Widen) -> Values:
     """Return what `operands.widen_now` does, kept or widened now."""
+    return recall_often(buffer, key, widen)()
+
+
+def recall_often(buffer: Buffer, key: Hashable, widen: Widen) -> Callable[[], Values]:
+    """Return what does `recall` often; where the operand is kept is found once."""
     owner = _owner(buffer)
-    memory = _kept.latest(id(owner)) or _kept.start(owner)
-    whole = buffer.__array_interface__["data"][0], key
-    values = memory.blocks.get(whole)
-    if values is None:
+    number, whole = id(owner), (buffer.__array_interface__["data"][0], key)
+
+    def values() -> Values:
+        memory = _kept.latest(number) or _kept.start(owner)
+        known = memory.blocks.get(whole)
+        if known is not None:
+            return known
         seen = whole in memory.blocks
         memory.blocks.setdefault(whole, None)
-        values = widen(seen)
+        widened = widen(seen)
         if seen:
-            _kept.keep(memory, whole, values)
+            _kept.keep(memory, whole, widened)
+        return widened
+
     return values
 
 
@@ -142,6 +154,17 @@ def written(buffer: Buffer | None) -> None:
     """Forget what is kept of the memory behind a buffer: it has been written."""
     if buffer is not None and _kept:
         _kept.forget(id(_owner(buffer)))
+
+
+def writing(*buffers: Buffer) -> Callable[[], None]:
+    """Return what does `written` for all of them often."""
+    owners = {id(owner): owner for owner in map(_owner, buffers)}
+
+    def forget() -> None:
+        for number in owners:
+            _kept.forget(number)
+
+    return forget
 
 
 def _owner(buffer: Buffer) -> Array:

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from nnpa_emulator import dlfloat
+from nnpa_emulator.kernels import chains as chains  # called by networks alone, as the next one
 from nnpa_emulator.kernels import convert, elementwise, layers, products, tables
-from nnpa_emulator.kernels import host_operators as host_operators  # called by networks alone
+from nnpa_emulator.kernels import host_operators as host_operators
 from nnpa_emulator.reference import layers as reference
 from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 from nnpa_emulator.reference.convolution import Tile
@@ -260,7 +261,7 @@ def distances(random: Random) -> Case:
 
 def moments(random: Random) -> Case:
     """Arguments of `normalization.moments`."""
-    dims = sizes(random, (3, 3, 33, 129))
+    dims = sizes(random, (9, 3, 33, 129))
     buffer, pages = tensor(random, dims)
     bessel = int(flag(random) and dims[1:] != (1, 1, 1))
     return (buffer, dims, pages, bessel, np.zeros(2 * dims[0])), (4,)
@@ -663,7 +664,7 @@ def encode_fp64(random: Random) -> Case:
 
 def depthwise(random: Random) -> Case:
     """Images, windows that reach beyond them, and now and then a number that is none."""
-    n, height, width, channels = (int(random.integers(1, most)) for most in (3, 8, 8, 70))
+    n, height, width, channels = (int(random.integers(1, most)) for most in (3, 8, 8, 150))
     kernel = tuple(int(size) for size in random.integers(1, 6, 2))
     strides, dilations = ([int(size) for size in random.integers(1, 4, 2)] for _ in range(2))
     before = [int(size) for size in random.integers(0, 5, 2)]

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions prepared for one tensor give the bits of those that look everything up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnpa_emulator import DataFormats, DataLayouts, DataTypes, TensorDesc, prepared, stick
+from nnpa_emulator import (
+    DataFormats,
+    DataLayouts,
+    DataTypes,
+    Status,
+    TensorDesc,
+    prepared,
+    run,
+    stick,
+)
 from nnpa_emulator.dlfloat import Flags
 from nnpa_emulator.ztensor import getsize_ztensor
 
-from tests.emulator.operands import combine
+from tests.emulator.operands import Dims, blank, combine, guest, values
 
 pytestmark = pytest.mark.shortcut
 
@@ -76,3 +87,33 @@ def test_prepared_operations_agree(
             stick.stickify(values, desc, buffer)
         assert prepared_call() == combine(operation, a, b, wanted, desc)
         assert out.tobytes() == wanted.tobytes()
+
+
+RESHAPED = [
+    ((2, 1, 3, 5), (6, 1, 1, 5)), ((1, 1, 40, 70), (5, 4, 2, 70)), ((2, 1, 3, 4), (1, 1, 2, 12)),
+    ((1, 2, 3, 4), (1, 2, 3, 4)), ((1, 1, 1, 130), (13, 5, 2, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("nchw", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("ninf", [False, True])
+@pytest.mark.parametrize("dims", RESHAPED)
+def test_prepared_reshapes_agree(
+    dims: tuple[Dims, Dims], ninf: bool, nchw: tuple[bool, bool]
+) -> None:
+    """Rows that stay, and others by way of FP32, have the cells and the end of the function."""
+    rng = np.random.default_rng(1)
+    array = rng.normal(size=dims[0])
+    array[-1, -1, -1, -1] = np.nan if ninf else -0.0
+    src, plain, dest = values(array), blank(dims[1]), blank(dims[1])
+    for tensor, is_nchw in zip((src, plain, dest), (nchw[0], nchw[1], nchw[1]), strict=True):
+        if is_nchw:
+            pre = tensor.pre_transformed_desc
+            tensor.pre_transformed_desc = replace(pre, layout=DataLayouts.ZDNN_NCHW)
+    outcome = run(guest(), "reshape_ztensor", {"src": src, "dest": plain})
+    reshape = prepared.prepare_reshape(src, dest, nchw=nchw)
+    for _ in range(2):
+        assert reshape() == (outcome.status == Status.ZDNN_OK)
+    if outcome.status == Status.ZDNN_OK:
+        codes = (stick.read_cells(each.sticks, each.transformed_desc) for each in (plain, dest))
+        assert next(codes).tobytes() == next(codes).tobytes()

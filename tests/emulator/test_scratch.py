@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from nnpa_emulator.scratch import LINE, borrow, give_back, scratch
+from nnpa_emulator.scratch import LINE, MAX_ARRAYS, borrow, give_back, scratch
 
 COUNT = 1000
 
@@ -46,3 +46,18 @@ def test_roles_are_apart() -> None:
     one, two = scratch("one", (8,), np.float32), scratch("two", (8,), np.float32)
     assert not np.may_share_memory(one, two)
     assert scratch("one", (4,), np.float32).ctypes.data == one.ctypes.data
+
+
+def test_a_role_that_grows_has_all_of_its_arrays_in_the_larger_block() -> None:
+    """What was asked for before comes of the new block too, and as often as it is asked for."""
+    small = scratch("grown", (3,), np.float32)
+    assert scratch("grown", (3,), np.float32) is small
+    large = scratch("grown", (1 << 16,), np.float32)
+    again = scratch("grown", (3,), np.float32)
+    assert np.may_share_memory(large, again)
+    assert not np.may_share_memory(small, again)
+    bits = scratch("grown", (3,), np.uint32)
+    assert bits.dtype == np.uint32
+    assert np.may_share_memory(large, bits)
+    for count in range(1, 2 * MAX_ARRAYS):
+        assert scratch("grown", (count,), np.float32).shape == (count,)

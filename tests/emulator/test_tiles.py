@@ -50,19 +50,23 @@ def check(work: Callable[..., None], rows: int, width: int, columns: int, count:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("width", [64, 48])
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(64, 64), (64, 49), (48, 48), (64, 33), (48, 32), (48, 17), (64, 16), (48, 1)],
+)
 @pytest.mark.parametrize("rows", range(1, tiles.ROWS + 1))
-def test_tiles_of_this_host(rows: int, width: int, count: int) -> None:
-    """A tile of any number of rows has the sums in order over all columns of the panel."""
+def test_tiles_of_this_host(rows: int, width: int, columns: int, count: int) -> None:
+    """A tile of any number of rows has the sums in order over the columns that are asked for."""
     accumulate: Callable[..., None] = tiles.accumulate
 
     def work(*given: Any) -> None:
-        accumulate(*given[:-1], rows, given[-1])
+        accumulate(*given[:-2], columns, given[-2], rows, given[-1])
 
-    check(work, rows, width, width, count)
+    step = min(registers.STEP, 16) if columns <= 48 else registers.STEP
+    check(work, rows, width, -(-columns // step) * step, count)
 
 
-@pytest.mark.parametrize(("lanes", "vectors"), [(16, 4), (16, 3), (8, 2), (4, 4), (4, 2)])
+@pytest.mark.parametrize(("lanes", "vectors"), [(16, 4), (16, 3), (16, 1), (8, 2), (4, 4), (4, 2)])
 def test_tiles_of_other_hosts(lanes: int, vectors: int) -> None:
     """Tiles for registers of AVX-512, AVX, NEON and SSE have the same bits."""
     tile = registers.make_tile(tiles.ROWS, vectors, lanes)

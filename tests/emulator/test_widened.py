@@ -244,6 +244,19 @@ def test_ninf_of_kept_weights_is_reported_every_time() -> None:
     assert found[0][0][0][1][1] == 0x7FFF
 
 
+def test_repeated_operands_are_seen_when_written() -> None:
+    """What widens an operand often gives what it holds now, whoever says that it was written."""
+    one, other = weights(2), weights(3)
+    read = operands.repeated(one.sticks, "cells", lambda _: (one.sticks.copy(), False))
+    write = widened.writing(one.sticks, other.sticks)
+    for factor in (2.0, 5.0):
+        one.sticks[:] = weights(factor).sticks
+        write()
+        for _ in range(4):
+            assert read()[0].tolist() == weights(factor).sticks.tolist()
+    assert read()[0] is read()[0]
+
+
 def test_a_disabled_cache_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the cache products have the same bits, and nothing is kept of their operands."""
     monkeypatch.setattr(widened, "_kept", cache := widened.Kept())
@@ -261,10 +274,11 @@ def test_a_disabled_cache_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_plain_path_does_not_run_the_cache() -> None:
-    """With the cache disabled both seams hold their plain functions again."""
+    """With the cache disabled all seams hold their plain functions again."""
     widened.disable()
     try:
         assert operands.dense is operands.widen_now
+        assert operands.repeated is operands.repeat
         assert pipeline.answer is pipeline.answer_plainly
     finally:
         widened.enable()

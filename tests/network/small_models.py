@@ -114,3 +114,30 @@ def depthwise() -> ModelProto:
     }
     ends = [("x", np.float32, (2, 3, 9, 8))], [("y", np.float32, (2, 4, 5, 4))]
     return model(nodes, *ends, constants)
+
+
+def recurrent() -> ModelProto:
+    """Return a layer of two LSTMs, one from behind, of 5 steps, 2 rows, 3 features and 4 units."""
+    rng = np.random.default_rng(17)
+    shapes = {"w": (2, 16, 3), "r": (2, 16, 4), "b": (2, 32)}
+    weights = {
+        name: (rng.standard_normal(shape) / 2).astype(np.float32) for name, shape in shapes.items()
+    }
+    layer = helper.make_node(
+        "LSTM", ["x", *weights], ["y"], "layer", hidden_size=4, direction="bidirectional"
+    )
+    return model(
+        [layer], [("x", np.float32, (5, 2, 3))], [("y", np.float32, (5, 2, 2, 4))], weights
+    )
+
+
+def normalised() -> ModelProto:
+    """Return y = normalise(x @ WEIGHT) @ WEIGHT'; each row of 3 elements is normalised."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+        helper.make_node("LayerNormalization", ["product", "scale", "bias"], ["row"], "normalise"),
+        helper.make_node("MatMul", ["row", "v"], ["y"], "again"),
+    ]
+    constants = {"w": WEIGHT, "v": WEIGHT.T.copy(), "scale": 1 + BIAS, "bias": BIAS}
+    ends = [("x", np.float32, (2, 5, 4))], [("y", np.float32, (2, 5, 4))]
+    return model(nodes, *ends, constants)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.plan import ForeignExecutor
-from nnpa_network.program import Array, ArrayInfo, HostStep, Port, Program
+from nnpa_network.program import Array, ArrayInfo, DType, HostStep, Port, Program
 from nnpa_network.running.declared_steps import only_declared
 from nnpa_network.running.results import StepFailed
 from nnpa_network.shortcuts import SHORTCUTS
@@ -18,13 +18,11 @@ GUEST = find_machine("telum1")
 
 
 def _stepped(node: NodeProto, constants: dict[int, Array], declared: tuple[int, ...],
-             *shapes: tuple[int, ...]) -> Program:  # fmt: skip
+             *shapes: tuple[int, ...], dtype: DType = FLOATS) -> Program:  # fmt: skip
     """Return a program of one host step over inputs of shapes, then constants."""
     inputs = tuple(range(10, 10 + len(shapes)))
-    arrays = {
-        number: ArrayInfo(FLOATS, shape) for number, shape in zip(inputs, shapes, strict=True)
-    }
-    ports = tuple(Port(f"x{number}", FLOATS, arrays[number].shape) for number in inputs)
+    arrays = {number: ArrayInfo(dtype, shape) for number, shape in zip(inputs, shapes, strict=True)}
+    ports = tuple(Port(f"x{number}", dtype, arrays[number].shape) for number in inputs)
     step = HostStep(-1, node.SerializeToString(), (*inputs, *constants), (1,), 17)
     arrays |= {number: ArrayInfo(array.dtype, array.shape) for number, array in constants.items()}
     arrays[1] = ArrayInfo(FLOATS, declared)
@@ -38,13 +36,40 @@ def numbers(*integers: int) -> Array:
 
 
 make = helper.make_node
+
+
+def _depthwise(
+    *declared: int, size: int = 6, kernel: int = 3, dtype: DType = FLOATS, group: int = 4
+) -> Program:
+    weights = {2: np.ones((4, 1, kernel, kernel), dtype)}
+    node = make("Conv", ["x", "w"], ["y"], group=group, auto_pad="NOTSET")
+    return _stepped(node, weights, declared, (1, 4, size, size), dtype=dtype)
+
+
+def _gather(*declared: int, axis: int = 1) -> Program:
+    node = make("Gather", ["a", "i"], ["y"], axis=axis)
+    return _stepped(node, {2: numbers(0, -1, 1)}, declared, (4, 2))
+
+
 DECLARED = {
+    "convolution": _depthwise(1, 4, 4, 4),
+    "erf": _stepped(make("Erf", ["a"], ["y"]), {}, (3,), (3,)),
+    "gather": _gather(4, 3),
+    "gather from behind": _gather(4, 3, axis=-1),
+    "mean": _stepped(make("ReduceMean", ["a"], ["y"], keepdims=0), {}, (), (3,)),
+    "reshape": _stepped(make("Reshape", ["a", "s"], ["y"]), {2: numbers(0, -1)}, (2, 6), (2, 3, 2)),
     "add": _stepped(make("Add", ["a", "b"], ["y"]), {}, (3, 4), (3, 1), (4,)),
     "pad": _stepped(make("Pad", ["a", "p"], ["y"]), {2: numbers(1, 2)}, (6,), (3,)),
     "expand": _stepped(make("Expand", ["a", "s"], ["y"]), {2: numbers(5, 1)}, (5, 3), (3,)),
     "concat": _stepped(make("Concat", ["a", "b"], ["y"], axis=0), {}, (7,), (3,), (4,)),
 }
 LARGER = {
+    "gather": _gather(4, 3, axis=0),
+    "gather of no axis": _gather(4, 3, axis=2),
+    "convolution": _depthwise(1, 4, 3, 3),
+    "convolution of one group": _depthwise(1, 4, 4, 4, group=1),
+    "convolution in float64": _depthwise(1, 4, 4, 4, dtype=np.dtype(np.float64)),
+    "convolution without end": _depthwise(1, 4, 301, 301, size=600, kernel=300),
     "expand": _stepped(make("Expand", ["a", "s"], ["y"]), {2: numbers(9, 3)}, (5, 3), (3,)),
     "pad": _stepped(make("Pad", ["a", "p"], ["y"]), {2: numbers(1, 1 << 40)}, (6,), (3,)),
     "shape of a run": _stepped(make("Expand", ["a", "s"], ["y"]), {}, (3,), (3,), (1,)),

@@ -229,7 +229,7 @@ def test_wrong_inputs_are_refused_before_they_cross(workers: Workers) -> None:
 
 def test_a_failed_step_says_which(workers: Workers) -> None:
     """A node that fails fails the run by its name, and the worker goes on."""
-    node = helper.make_node("Gather", ["w", "at"], ["y"], "pick")
+    node = helper.make_node("GatherElements", ["w", "at"], ["y"], "pick")
     model = small_models.model(
         [node], [("at", np.int64, [1])], [("y", np.float32, [1])], {"w": np.ones(3, np.float32)}
     )

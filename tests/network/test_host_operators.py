@@ -123,6 +123,9 @@ MOVES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
     "concat rows": ("Concat", [IMAGE, IMAGE], {"axis": -2}),
     "expand": ("Expand", [IMAGE[:, :, :1, :1], _vector(2, 6, 5, 4)], {}),
     "expand a rank": ("Expand", [IMAGE[0, 0], _vector(3, 1, 1, 4)], {}),
+    "gather": ("Gather", [IMAGE, _vector(3, -1, 0, 3)], {"axis": 1}),
+    "gather rows": ("Gather", [IMAGE[0, 0], _vector(1, 0).reshape(2, 1)], {}),
+    "gather one": ("Gather", [IMAGE, np.array(-5, np.int64)], {"axis": -2}),
     "pad": ("Pad", [IMAGE, _vector(0, 1, 2, 0, 0, 0, 1, 3)], {}),
     "pad by a number": (
         "Pad",
@@ -130,6 +133,8 @@ MOVES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
         {},
     ),
     "crop": ("Pad", [IMAGE, _vector(0, 0, -1, 1, 0, -2, -1, 2)], {}),
+    "reshape": ("Reshape", [IMAGE, _vector(0, -1, 2)], {}),
+    "reshape to a size of none": ("Reshape", [IMAGE[:, :0], _vector(0, 3)], {"allowzero": 1}),
     "slice": ("Slice", [IMAGE, _vector(1), _vector(4), _vector(1)], {}),
     "slice from behind": (
         "Slice",

@@ -20,7 +20,15 @@ MODELS = {
     "div": binary("Div", ("n", 4)),
     **{
         name: getattr(small_models, name)().SerializeToString()
-        for name in ("dense", "two_ends", "image", "quantised", "depthwise")
+        for name in (
+            "dense",
+            "two_ends",
+            "image",
+            "quantised",
+            "depthwise",
+            "recurrent",
+            "normalised",
+        )
     },
 }
 SUBSETS = [

@@ -186,7 +186,8 @@ def _sum_line(
         for row in range(rows):
             accumulate(
                 sums, BEGIN, source, start + begin * step + row * line, step,
-                panels, panel[0] + row * run * panel[1], panel[1], run, end - begin, row == 0,
+                panels, panel[0] + row * run * panel[1], panel[1], bias.size, run, end - begin,
+                row == 0,
             )  # fmt: skip
         met = _store_strip(sums, panel[1], bias, out, cells[begin:end], offset, limits)
         largest = np.uint32(max(largest, met))

@@ -4,17 +4,21 @@
 Source: ONNX operators Conv, HardSigmoid and HardSwish; the order of sums is the reference's.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from nnpa_emulator.kernels.jit import implements, inlined
+from nnpa_emulator.kernels.jit import implements, inlined, kernel, kernel_in
 from nnpa_emulator.reference import host_operators as reference
 
 Singles = npt.NDArray[np.float32]
 Dims = tuple[int, int, int, int]
 Sizes = tuple[int, int]
 Window = tuple[int, int, int, int, int, int, int, int]
+Steps = npt.NDArray[np.int64]
 
+sum_window: Callable[..., None] = kernel_in("nnpa_emulator.kernels.lanes", "sum_window")
 ZERO, ONE = np.float32(0), np.float32(1)
 SIXTH, HALF = np.float32(1 / 6), np.float32(0.5)
 
@@ -25,29 +29,48 @@ def depthwise(
     window: Window,
 ) -> None:  # fmt: skip
     """Convolve every channel with its own kernel: all channels of a window side by side."""
-    height, width, down, across, above, left, apart, aside = window
-    images, lines, places, channels = dims
-    count = np.uintp(channels)
-    target = np.uintp(0)
-    for image in range(images):
+    _, _, down, across, above, left, _, _ = window
+    lines, places, channels = dims[1:]
+    steps = np.empty(2 * window[0] * window[1], np.int64)
+    count, at = 0, 0
+    for image in range(dims[0]):
         for o3 in range(sizes[0]):
+            rows, columns = _within(o3 * down - above, window[0], window[6], lines), (0, -1)
             for o2 in range(sizes[1]):
-                for i in range(count):
-                    out[target + i] = ZERO
-                for row in range(height):
-                    line = o3 * down - above + row * apart
-                    if 0 <= line < lines:
-                        for column in range(width):
-                            place = o2 * across - left + column * aside
-                            if 0 <= place < places:
-                                at = np.uintp(((image * lines + line) * places + place) * channels)
-                                weight = np.uintp((row * width + column) * channels)
-                                for i in range(count):
-                                    product = np.float32(source[at + i] * weights[weight + i])
-                                    out[target + i] = np.float32(out[target + i] + product)
-                for i in range(count):
-                    out[target + i] = np.float32(out[target + i] + bias[i])
-                target += count
+                span = _within(o2 * across - left, window[1], window[7], places)
+                if span != columns:
+                    columns = span
+                    count = _find(steps, rows, columns, window, places, channels)
+                line, place = image * lines + o3 * down - above, o2 * across - left
+                sum_window(
+                    source, (line * places + place) * channels, weights, steps, count, bias, out, at
+                )
+                at += channels
+
+
+@kernel
+def _within(start: int, count: int, step: int, size: int) -> Sizes:
+    """Return first and end of the steps from `start` that are inside of `size` elements."""
+    first, end = 0, count
+    while first < count and start + first * step < 0:
+        first += 1
+    while end > first and start + (end - 1) * step >= size:
+        end -= 1
+    return first, end
+
+
+@kernel
+def _find(
+    steps: Steps, rows: Sizes, columns: Sizes, window: Window, places: int, channels: int
+) -> int:
+    """Write where elements of a window and their weights are; return how many there are."""
+    count = 0
+    for row in range(rows[0], rows[1]):
+        for column in range(columns[0], columns[1]):
+            steps[2 * count] = (row * window[6] * places + column * window[7]) * channels
+            steps[2 * count + 1] = (row * window[1] + column) * channels
+            count += 1
+    return count
 
 
 @inlined

@@ -137,7 +137,7 @@ def fuse(
                 top, bottom = tile * count // tiles, (tile + 1) * count // tiles
                 accumulate(
                     work, LEFT, work, top * stride, stride, panels, unit * features * width, width,
-                    features, bottom - top, True,
+                    width, features, bottom - top, True,
                 )  # fmt: skip
                 for row in range(bottom - top):
                     item = np.uintp(LEFT + row * width)
@@ -333,7 +333,7 @@ def run_layer(
                 top, bottom = tile * batch // tiles, (tile + 1) * batch // tiles
                 accumulate(
                     work, 0, work, h + top * stride, stride, panels, unit * hidden * width, width,
-                    hidden, bottom - top, True,
+                    width, hidden, bottom - top, True,
                 )  # fmt: skip
                 bias = np.uintp(TILE + unit * width)
                 for row in range(bottom - top):

@@ -31,6 +31,10 @@ Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
 
 PAGE_CELLS = 2048
+LANES = 64
+SUMS = 4
+"""Sums that are made side by side: an addition waits for the one before it in its own sum."""
+ONE, TWO, THREE = (np.uintp(number * LANES) for number in (1, 2, 3))
 
 
 @inlined
@@ -105,23 +109,44 @@ def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Double
     The variance is summed about the mean, and what the mean is off is taken back: equal to the
     formula of the reference without its cancellation.
     """
-    lanes, squares = np.empty(64, np.float64), np.empty(64, np.float64)
+    lanes, squares = np.zeros(SUMS * LANES), np.zeros(SUMS * LANES)
     count = dims[1] * dims[2] * dims[3]
-    for e4 in range(dims[0]):
-        total, _ = _sums(codes, dims, pages, e4, 0.0, lanes, squares)
-        mean = total / count
-        off, spread = _sums(codes, dims, pages, e4, mean, lanes, squares)
-        results[2 * e4] = mean + off / count
-        results[2 * e4 + 1] = (spread - off * off / count) / (count - bessel)
+    for first in range(0, dims[0], SUMS):
+        images = min(SUMS, dims[0] - first)
+        for image in range(images):
+            _sum_lanes(codes, dims, pages, first + image, 0.0, image, lanes, squares)
+        a, b, c, d = _add_lanes(lanes)
+        means = (a / count, b / count, c / count, d / count)
+        for image in range(images):
+            _sum_lanes(codes, dims, pages, first + image, means[image], image, lanes, squares)
+        offs, spreads = _add_lanes(lanes), _add_lanes(squares)
+        for image in range(images):
+            off, spread, place = offs[image], spreads[image], 2 * (first + image)
+            results[place] = means[image] + off / count
+            results[place + 1] = (spread - off * off / count) / (count - bessel)
 
 
 @kernel
-def _sums(
-    codes: Codes, dims: Dims, pages: Pages, e4: int, about: float, lanes: Doubles, squares: Doubles
-) -> tuple[float, float]:
-    """Return the sums of the differences from `about` and of their squares, for one dim4."""
-    lanes[:] = 0.0
-    squares[:] = 0.0
+def _add_lanes(lanes: Doubles) -> tuple[float, float, float, float]:
+    """Return four sums, each of 64 lanes from the first on."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for i in range(np.uintp(LANES)):
+        a += lanes[i]
+        b += lanes[i + ONE]
+        c += lanes[i + TWO]
+        d += lanes[i + THREE]
+    return a, b, c, d
+
+
+@kernel
+def _sum_lanes(
+    codes: Codes, dims: Dims, pages: Pages, e4: int, about: float, number: int, lanes: Doubles,
+    squares: Doubles,
+) -> None:  # fmt: skip
+    """Sum the differences of one dim4 from `about`, and their squares, in lanes of a number."""
+    place = np.uintp(LANES * number)
+    lanes[place : place + ONE] = 0.0
+    squares[place : place + ONE] = 0.0
     for column in range((dims[3] + 63) // 64):
         real = min(64, dims[3] - 64 * column)
         for e3 in range(dims[1]):
@@ -129,13 +154,8 @@ def _sums(
                 at = np.uintp(_cell(pages, e4, column, e3, e2))
                 for i in range(np.uintp(real)):
                     gap = np.float64(decode(codes[at + i])) - about
-                    lanes[i] += gap
-                    squares[i] += gap * gap
-    first, second = 0.0, 0.0
-    for i in range(64):
-        first += lanes[i]
-        second += squares[i]
-    return first, second
+                    lanes[place + i] += gap
+                    squares[place + i] += gap * gap
 
 
 @implements(reference.standardise)

@@ -201,8 +201,8 @@ def _multiply_panel(
         top, bottom = tile * rows // tiles, (tile + 1) * rows // tiles
         at = SUMS if inner <= INNER else SUMS + top * PANEL
         accumulate(
-            work, at, work, top * stride, stride, panels, panel, PANEL, count, bottom - top,
-            first == 0,
+            work, at, work, top * stride, stride, panels, panel, PANEL, columns, count,
+            bottom - top, first == 0,
         )  # fmt: skip
         if first + count < inner:
             continue

@@ -206,70 +206,69 @@ def make_tile(rows: int, vectors: int, lanes: int = LANES) -> Callable[..., None
     return intrinsic_tile
 
 
-_tile_1, _tile_2, _tile_3, _tile_4, _tile_5, _tile_6 = (
-    make_tile(n + 1, VECTORS) for n in range(ROWS)
-)
-_NARROW = min(VECTORS, 48 // LANES)
-_narrow_1, _narrow_2, _narrow_3, _narrow_4, _narrow_5, _narrow_6 = (
-    make_tile(n + 1, _NARROW) for n in range(ROWS)
-)
+def _adding(vectors: int) -> Callable[..., None]:
+    """Return what adds the products of a tile of so many vectors; arguments as of `accumulate`."""
+    tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 = (
+        make_tile(n + 1, vectors) for n in range(ROWS)
+    )
+
+    @inlined
+    def add(
+        sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
+        width: int, count: int, rows: int, fresh: bool,
+    ) -> None:  # fmt: skip
+        if rows == 6:
+            tile_6(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        elif rows == 5:
+            tile_5(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        elif rows == 4:
+            tile_4(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        elif rows == 3:
+            tile_3(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        elif rows == 2:
+            tile_2(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        else:
+            tile_1(sums, at, left, start, stride, panels, panel, width, count, fresh)
+
+    return add
 
 
-@inlined
-def _add_full(
-    sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
-    width: int, count: int, rows: int, fresh: bool,
-) -> None:  # fmt: skip
-    """Add the products of a tile of `VECTORS` vectors."""
-    if rows == 6:
-        _tile_6(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 5:
-        _tile_5(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 4:
-        _tile_4(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 3:
-        _tile_3(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 2:
-        _tile_2(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    else:
-        _tile_1(sums, at, left, start, stride, panels, panel, width, count, fresh)
+_add_full = _adding(VECTORS)
+_add_one, _add_two, _add_three = (_adding(min(VECTORS, number)) for number in (1, 2, 3))
 
 
-@inlined
+@kernel
 def _add_narrow(
     sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
-    width: int, count: int, rows: int, fresh: bool,
+    width: int, columns: int, count: int, rows: int, fresh: bool,
 ) -> None:  # fmt: skip
     """Add the products of a tile of at most 48 columns."""
-    if rows == 6:
-        _narrow_6(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 5:
-        _narrow_5(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 4:
-        _narrow_4(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 3:
-        _narrow_3(sums, at, left, start, stride, panels, panel, width, count, fresh)
-    elif rows == 2:
-        _narrow_2(sums, at, left, start, stride, panels, panel, width, count, fresh)
+    if columns > 32:
+        _add_three(sums, at, left, start, stride, panels, panel, width, count, rows, fresh)
+    elif columns > 16:
+        _add_two(sums, at, left, start, stride, panels, panel, width, count, rows, fresh)
     else:
-        _narrow_1(sums, at, left, start, stride, panels, panel, width, count, fresh)
+        _add_one(sums, at, left, start, stride, panels, panel, width, count, rows, fresh)
 
 
 @kernel
 def accumulate(
     sums: Singles, at: int, left: Singles, start: int, stride: int, panels: Singles, panel: int,
-    width: int, count: int, rows: int, fresh: bool,
+    width: int, columns: int, count: int, rows: int, fresh: bool,
 ) -> None:  # fmt: skip
     """Add the products of `rows` rows of the left matrix with a panel of `width` columns.
 
     `sums` has its rows from index `at`, `width` apart; the left matrix begins at `start`, its rows
     `stride` apart; the panel begins at `panel` and has `count` rows. With `fresh` the sums so far
-    are zero, whatever is stored. `rows` is 1 to 6, `width` 64 or 48; nothing is checked.
+    are zero, whatever is stored. Sums of the first `columns` columns are made, and as many more as
+    fill registers. `rows` is 1 to 6, `width` 64 or 48; nothing is checked.
     """
-    if width < STEP:
-        _add_narrow(sums, at, left, start, stride, panels, panel, width, count, rows, fresh)
+    if STEP > 16 and columns <= 48:
+        _add_narrow(
+            sums, at, left, start, stride, panels, panel, width, columns, count, rows, fresh
+        )
         return
-    for first in range(0, width, STEP):
+    for first in range(0, columns, STEP):
         _add_full(
             sums, at + first, left, start, stride, panels, panel + first, width, count, rows, fresh
         )

@@ -234,11 +234,11 @@ def prepare_conv2d(
     sliding = _sliding(input, kernel, padding_type, (stride_height, stride_width))
     limits = _limits(int(clipping_value or 0)) if act_func == CONV2D_ACT_RELU else Limits()
     convolve = prepare(input, kernel, output, sliding, limits, fresh=fresh)
-    sticks, key = bias.sticks, ("bias", bias.transformed_desc.dims)
-    widen = partial(_widen, bias)
+    key = "bias", bias.transformed_desc.dims
+    widen = operands.repeated(bias.sticks, key, partial(_widen, bias))
 
     def compute() -> bool:
-        added, _ = operands.dense(sticks, key, widen)
+        added, _ = widen()
         return convolve(added, guest.accumulate == "fp64")
 
     return compute

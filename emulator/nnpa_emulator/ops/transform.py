@@ -244,11 +244,8 @@ def _require_readable(desc: TensorDesc, pre: TensorDesc) -> None:
 
 
 def _untransform(call: Call, ztensor: Ztensor) -> Outcome:
-    desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
-    bidirectional = pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 != 1
-    small = pre.layout != DataLayouts.ZDNN_NCHW and desc.dim1 <= 2
-    if bidirectional and not small:
-        desc = _both_directions(desc, pre)
+    pre, small = ztensor.pre_transformed_desc, _is_small(ztensor)
+    desc = desc_of_rows(ztensor)
     hardware = not small and runs_in_hardware(call, ztensor, desc.dims)
     engage(call, hardware)
     nchw = pre.layout == DataLayouts.ZDNN_NCHW
@@ -263,6 +260,18 @@ def _untransform(call: Call, ztensor: Ztensor) -> Outcome:
         status = Status.ZDNN_ELEMENT_RANGE_VIOLATION if hardware else Status.ZDNN_CONVERT_FAILURE
     flags = 0 if hardware else int(met.flags)
     return Outcome(status, violation=violation, fp_flags=flags, value=array)
+
+
+def _is_small(ztensor: Ztensor) -> bool:
+    nchw = ztensor.pre_transformed_desc.layout == DataLayouts.ZDNN_NCHW
+    return not nchw and ztensor.transformed_desc.dim1 <= 2
+
+
+def desc_of_rows(ztensor: Ztensor) -> TensorDesc:
+    """Describe sticks so that their rows are those of the array that is made of them."""
+    desc, pre = ztensor.transformed_desc, ztensor.pre_transformed_desc
+    bidirectional = pre.layout == DataLayouts.ZDNN_4DS and pre.dim3 != 1
+    return _both_directions(desc, pre) if bidirectional and not _is_small(ztensor) else desc
 
 
 def _both_directions(desc: TensorDesc, pre: TensorDesc) -> TensorDesc:

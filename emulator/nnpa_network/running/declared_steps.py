@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host steps whose outputs are as large as declared: they move, convert or combine elements.
 
-Lowering emits them around calls of the accelerator. Nodes of the model that no zDNN function
-computes are another matter: what they take is known only when they run.
+Lowering emits them around calls of the accelerator, and models have them between others. What other
+nodes take is known only when they run.
 Source: ONNX operator specifications.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import onnx
 
 from nnpa_network.program import ABSENT, Array, ArrayInfo, HostStep, Program
+from nnpa_network.running.host_operators import Operation, convolved
 
-Shapes: TypeAlias = Sequence[tuple[int, ...]]
-Constants: TypeAlias = Sequence[Array | None]
-IsDeclared: TypeAlias = Callable[[Shapes, Constants, tuple[int, ...]], bool]
-"""Tells from shapes and constants of a node's inputs whether its output is that large at most."""
+IsDeclared: TypeAlias = Callable[[Operation, tuple[int, ...]], bool]
+"""Tells whether an output of a node is that large at most."""
 _KINDS = "fiub"
+_FP32 = np.dtype(np.float32)
+_SIMPLE = frozenset((onnx.AttributeProto.INT, onnx.AttributeProto.INTS,
+                     onnx.AttributeProto.FLOAT, onnx.AttributeProto.STRING))  # fmt: skip
+_MAX_PRODUCTS = 1 << 28
+"""Products of a convolution on the host, which nothing ends before it is done."""
 
 
 def only_declared(program: Program) -> bool:
@@ -36,32 +40,37 @@ def only_declared(program: Program) -> bool:
 
 
 def _is_declared(program: Program, step: HostStep) -> bool:
-    if ABSENT in step.inputs or len(step.outputs) != 1:
+    if ABSENT in (*step.inputs, *step.outputs) or not step.outputs:
         return False
     infos = [_info(program, number) for number in (*step.inputs, *step.outputs)]
     if any(info is None or -1 in info.shape or info.dtype.kind not in _KINDS for info in infos):
         return False
+    node, count = _simple_node(step.onnx), len(step.inputs)
+    if node is None or len(node.input) != count or (rule := _RULES.get(node.op_type)) is None:
+        return False
+    if node.op_type == "Conv" and any(info is None or info.dtype != _FP32 for info in infos):
+        return False
     shapes = [info.shape for info in infos if info is not None]
-    rule = _RULES.get(_op_type(step.onnx))
+    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
     constants = [_array(program, number) for number in step.inputs]
+    operation = Operation(attributes, shapes[:count], constants, len(step.outputs))
     try:
-        return rule is not None and rule(shapes[:-1], constants, shapes[-1])
-    except (ValueError, IndexError):
+        return all(rule(operation, shape) for shape in shapes[count:])
+    except (ValueError, IndexError, TypeError):
         return False
 
 
-def _op_type(serialised: bytes) -> str:
-    """Return the operator of a node that has neither subgraphs nor tensors, else nothing."""
+def _simple_node(serialised: bytes) -> onnx.NodeProto | None:
+    """Return a node that has neither subgraphs nor tensors, None for any other."""
     try:
         node = onnx.NodeProto.FromString(serialised)
     except Exception:  # protobuf's DecodeError, whose package is not ours to import
-        return ""
-    simple = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
+        return None
     if node.domain not in ("", "ai.onnx") or any(
-        attribute.type not in simple for attribute in node.attribute
+        attribute.type not in _SIMPLE for attribute in node.attribute
     ):
-        return ""
-    return node.op_type
+        return None
+    return node
 
 
 def _info(program: Program, number: int) -> ArrayInfo | None:
@@ -76,48 +85,68 @@ def _array(program: Program, number: int) -> Array | None:
     return constant if isinstance(constant, np.ndarray) else None
 
 
-def _as_first(inputs: Shapes, _constants: Constants, output: tuple[int, ...]) -> bool:
-    return math.prod(output) == math.prod(inputs[0])
+def _as_first(operation: Operation, output: tuple[int, ...]) -> bool:
+    return math.prod(output) == math.prod(operation.shapes[0])
 
 
-def _within_first(inputs: Shapes, _constants: Constants, output: tuple[int, ...]) -> bool:
-    return math.prod(output) <= math.prod(inputs[0])
+def _within_first(operation: Operation, output: tuple[int, ...]) -> bool:
+    return math.prod(output) <= math.prod(operation.shapes[0])
 
 
-def _broadcast(inputs: Shapes, _constants: Constants, output: tuple[int, ...]) -> bool:
-    return np.broadcast_shapes(*inputs) == output
+def _broadcast(operation: Operation, output: tuple[int, ...]) -> bool:
+    return np.broadcast_shapes(*operation.shapes) == output
 
 
-def _joined(inputs: Shapes, _constants: Constants, output: tuple[int, ...]) -> bool:
-    return math.prod(output) == sum(map(math.prod, inputs))
+def _joined(operation: Operation, output: tuple[int, ...]) -> bool:
+    return math.prod(output) == sum(map(math.prod, operation.shapes))
 
 
-def _padded(inputs: Shapes, constants: Constants, output: tuple[int, ...]) -> bool:
+def _padded(operation: Operation, output: tuple[int, ...]) -> bool:
     """Check that ends are constant: `output` is the first input with so many elements more."""
-    ends = constants[1]
-    if len(inputs) > 3 or ends is None or ends.shape != (2 * len(inputs[0]),):
+    shape, ends = operation.shapes[0], operation.constants[1]
+    if len(operation.shapes) > 3 or ends is None or ends.shape != (2 * len(shape),):
         return False
     return output == tuple(
         size + int(before) + int(after)
-        for size, before, after in zip(
-            inputs[0], ends[: len(inputs[0])], ends[len(inputs[0]) :], strict=True
-        )
+        for size, before, after in zip(shape, ends[: len(shape)], ends[len(shape) :], strict=True)
     )
 
 
-def _expanded(inputs: Shapes, constants: Constants, output: tuple[int, ...]) -> bool:
-    target = constants[1]
+def _expanded(operation: Operation, output: tuple[int, ...]) -> bool:
+    target = operation.constants[1]
     if target is None or target.ndim != 1:
         return False
-    return np.broadcast_shapes(inputs[0], tuple(map(int, target))) == output
+    return np.broadcast_shapes(operation.shapes[0], tuple(map(int, target))) == output
 
 
+def _gathered(operation: Operation, output: tuple[int, ...]) -> bool:
+    shape, indices = operation.shapes
+    axis = range(len(shape))[operation.attributes.get("axis", 0)]
+    return output == (*shape[:axis], *indices, *shape[axis + 1 :])
+
+
+def _convolved(operation: Operation, output: tuple[int, ...]) -> bool:
+    """Check that an operator of our own computes it."""
+    sizes = convolved(operation)
+    if sizes is None:
+        return False
+    (height, width, *_), (count, lines, places, channels) = sizes
+    products = math.prod(output) * height * width
+    return output == (count, channels, lines, places) and products <= _MAX_PRODUCTS
+
+
+_ELEMENTWISE = (
+    "Cast", "Clip", "Cos", "Erf", "Floor", "HardSigmoid", "HardSwish", "Neg", "QuantizeLinear",
+    "Round", "Sin", "Sqrt", "Tanh",
+)  # fmt: skip
+_REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _RULES: Mapping[str, IsDeclared] = {
-    **dict.fromkeys(("Cast", "Clip", "Reshape", "Transpose", "Identity"), _as_first),
-    **dict.fromkeys(("Neg", "Sqrt", "Floor", "Round", "QuantizeLinear"), _as_first),
-    **dict.fromkeys(("Slice", "ReduceMin", "ReduceMax"), _within_first),
+    **dict.fromkeys((*_ELEMENTWISE, "Reshape", "Transpose", "Identity"), _as_first),
+    **dict.fromkeys((*_REDUCTIONS, "Slice", "Split"), _within_first),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Min", "Max", "Equal", "Where"), _broadcast),
     "Concat": _joined,
-    "Pad": _padded,
+    "Conv": _convolved,
     "Expand": _expanded,
+    "Gather": _gathered,
+    "Pad": _padded,
 }

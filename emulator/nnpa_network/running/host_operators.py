@@ -15,16 +15,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from nnpa_emulator.kernels import host_operators as kernels
+from nnpa_emulator.reference.host_operators import Window
 
 from nnpa_network.program import Array, DType
 from nnpa_network.running.host import HostError, Kernel
 
 Pair: TypeAlias = tuple[int, int]
+Dims: TypeAlias = tuple[int, int, int, int]
 
 _FP32 = np.dtype(np.float32)
 CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Permutations of images (N, C, H, W) into (N, H, W, C), and back."""
-MOVES = frozenset(("Concat", "Expand", "Pad", "Slice", "Split", "Transpose"))
+MOVES = frozenset(("Concat", "Expand", "Gather", "Pad", "Reshape", "Slice", "Split", "Transpose"))
 """Operators that only move elements, of any type."""
 
 
@@ -98,8 +100,8 @@ def _first(array: Array) -> Array:
 # Depthwise convolution.
 
 
-def _convolution(operation: Operation) -> Kernel | None:
-    """Convolve images of at least two channels, each with a kernel of its own."""
+def convolved(operation: Operation) -> tuple[Window, Dims] | None:
+    """Return the window of a depthwise convolution and its result (N, H, W, C); None for others."""
     attributes, (image, weights) = operation.attributes, operation.shapes[:2]
     groups = int(attributes.get("group", 1))
     if groups < 2 or len(image) != 4 or len(weights) != 4 or -1 in image:
@@ -118,8 +120,16 @@ def _convolution(operation: Operation) -> Kernel | None:
     declared = tuple(attributes.get("kernel_shape", kernel)) == kernel
     if not (depthwise and declared and min(counts) > 0 and min(*before, *after) >= 0):
         return None
-    window = (*kernel, *strides, *before, *dilations)
-    out = (image[0], counts[0], counts[1], groups)
+    return (*kernel, *strides, *before, *dilations), (image[0], counts[0], counts[1], groups)
+
+
+def _convolution(operation: Operation) -> Kernel | None:
+    """Convolve images of at least two channels, each with a kernel of its own."""
+    sizes = convolved(operation)
+    if sizes is None:
+        return None
+    (window, out), (image, weights) = sizes, operation.shapes[:2]
+    groups = image[1]
     arranged = [
         None if constant is None else _arranged(constant) for constant in operation.constants[1:]
     ]
@@ -219,6 +229,27 @@ def _expand(operation: Operation) -> Kernel | None:
     return _fitting(lambda arrays: [np.broadcast_to(arrays[0], whole)])
 
 
+def _reshape(operation: Operation) -> Kernel | None:
+    """Give elements a constant shape; 0 is the size of the axis, unless `allowzero` is set."""
+    target = operation.constants[1]
+    if target is None:
+        return None
+    dims, is_size = target.tolist(), operation.attributes.get("allowzero", 0)
+
+    def reshape(arrays: Sequence[Array]) -> list[Array]:
+        (array, _), sizes = arrays, dims
+        if 0 in dims and not is_size:
+            sizes = [size or array.shape[axis] for axis, size in enumerate(dims)]
+        return [array.reshape(sizes)]
+
+    return _fitting(reshape)
+
+
+def _gather(operation: Operation) -> Kernel:
+    axis = operation.attributes.get("axis", 0)
+    return _fitting(lambda arrays: [np.asarray(np.take(arrays[0], arrays[1], axis))])
+
+
 def _concat(operation: Operation) -> Kernel | None:
     axis = operation.attributes.get("axis")
     if axis is None:
@@ -288,9 +319,11 @@ _OPERATORS: Mapping[str, Prepare] = {
     "Concat": _concat,
     "Conv": _convolution,
     "Expand": _expand,
+    "Gather": _gather,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "Pad": _pad,
+    "Reshape": _reshape,
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

@@ -12,44 +12,24 @@ Images that are read by operators of our own and by transforms alone leave the s
 them, with their channels last in memory: see `host_operators`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
-from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from nnpa_emulator import FUNCTIONS, Guest, Ztensor, blocks, widened
-from nnpa_emulator.chains import BINARY, VERBS, Link, prepare_chain
+from nnpa_emulator import widened
+from nnpa_emulator.chains import VERBS, Link, prepare_chain
 from nnpa_emulator.dlfloat import MAX_VALUE, to_fp32
-from nnpa_emulator.instruction import Operation
 from nnpa_emulator.interruption import go_on
 from nnpa_emulator.machine import Machine, QueryResult
-from nnpa_emulator.ops.convolution import prepare_conv2d
-from nnpa_emulator.ops.normalization import prepare_layernorm, prepare_moments
-from nnpa_emulator.prepared import prepare_binary, prepare_stickify, prepare_unstickify
-from nnpa_emulator.ztensor import DataLayouts, DataTypes, TensorDesc
 
-from nnpa_network.program import AcceleratorStep, ArrayInfo, HostStep, writes
+from nnpa_network.program import AcceleratorStep, HostStep, writes
+from nnpa_network.running.bindings import FP32, SATURATING, Bind, bind_step, fields
 from nnpa_network.running.chains import Chain
-from nnpa_network.running.host_operators import CHANNELS_FIRST, CHANNELS_LAST
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_step
 from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
-
-Bind: TypeAlias = Callable[[Run], PreparedStep]
-"""Binds a step to its tensors in a run."""
-SATURATING = "transform_ztensor_with_saturation"
-_INTO_STICKS = ("transform_ztensor", SATURATING)
-_PLAIN_LAYOUTS = (DataLayouts.ZDNN_NHWC, DataLayouts.ZDNN_HWCK)
-_FP32 = np.dtype(np.float32)
-PREPARATIONS: Mapping[str, Callable[..., Callable[[], bool]]] = {
-    "conv2d": prepare_conv2d,
-    "layernorm": prepare_layernorm,
-    "moments": prepare_moments,
-}
-"""What prepares an operation over its tensors, which share no memory, by verb."""
 
 
 @dataclass(slots=True)
@@ -153,7 +133,7 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
             written = tuple(set(writes(step)) & loaded.templates.keys())
             result = loaded.program.arrays.get(step.result)
             last = step.result not in elsewhere
-            bind = _bind(loaded.guest, step, result, clip_step, channels_last=last)
+            bind = bind_step(loaded.guest, step, result, clip_step, channels_last=last)
             stages.append(_Stage(indices, step, bind, written, dead))
         clip = None
     return stages
@@ -176,16 +156,9 @@ def _link(loaded: LoadedProgram, step: AcceleratorStep) -> Link:
     if step.verb == "batchnorm":
         factors, added = (loaded.tensors[step.arguments[name]] for name in ("input_b", "input_c"))
         return replace(link, factors=factors, added=added)
-    if step.verb == "relu" and (clip := _fields(loaded.guest, step)["clipping_value"]):
+    if step.verb == "relu" and (clip := fields(loaded.guest, step)["clipping_value"]):
         return replace(link, limit=float(to_fp32(clip)))
     return link
-
-
-def _fields(guest: Guest, step: AcceleratorStep) -> dict[str, Any]:
-    """Return the function specific parameters of an operation's call, as its block has them."""
-    operation = FUNCTIONS[step.verb].operation
-    rules = {} if operation is None else operation.fields
-    return {name: rule(guest, step.arguments.get(name)) for name, rule in rules.items()}
 
 
 def _chain(
@@ -193,10 +166,10 @@ def _chain(
 ) -> PreparedStep:
     compute = prepare_chain(links, run.tensors, outputs, constants)
     written = [run.tensors[number] for number in outputs]
+    forget = widened.writing(*(tensor.sticks for tensor in written))
 
     def prepared(_run: Run) -> bool:
-        for tensor in written:
-            widened.written(tensor.buffer)
+        forget()
         if not compute():
             return False
         for tensor in written:
@@ -231,141 +204,8 @@ def _is_part_of_next(loaded: LoadedProgram, index: int, step: HostStep) -> bool:
 
 def _clips_to_range(loaded: LoadedProgram, step: HostStep) -> bool:
     """Return whether a step is Clip of FP32 to DLFLOAT16's range."""
-    if len(step.inputs) != 3 or any(dtype != _FP32 for dtype in loaded.dtypes(step.inputs)):
+    if len(step.inputs) != 3 or any(dtype != FP32 for dtype in loaded.dtypes(step.inputs)):
         return False
     ends = [np.ravel(loaded.arrays.get(number, 0)) for number in step.inputs[1:]]
     clips = [end.tolist() for end in ends] == [[-MAX_VALUE], [MAX_VALUE]]
     return clips and onnx.NodeProto.FromString(step.onnx).op_type == "Clip"
-
-
-def _bind(
-    guest: Guest,
-    step: AcceleratorStep,
-    result: ArrayInfo | None,
-    clip: HostStep | None,
-    *,
-    channels_last: bool,
-) -> Bind | None:
-    """Return what binds a step, None where it cannot be prepared.
-
-    `clip` is a step before it that clips as it saturates: its input is read instead, and
-    infinities do not come out clean. `channels_last` lets images lie so that come out of sticks.
-    """
-    if step.verb in _INTO_STICKS:
-        data: Sequence[int] = step.arguments["data"] if clip is None else clip.inputs
-        return partial(_into_sticks, step.arguments["ztensor"], data[0], step.verb == SATURATING)
-    if step.verb == "transform_origtensor" and result is not None:
-        return partial(_out_of_sticks, step, result, channels_last)
-    operation = FUNCTIONS[step.verb].operation
-    return None if operation is None or result is not None else _operation(guest, step, operation)
-
-
-def _never(_run: Run) -> bool:
-    """Run no step: its tensor is of a kind that only the emulator's function moves."""
-    return False
-
-
-def _into_sticks(target: int, source: int, saturate: bool, run: Run) -> PreparedStep:
-    tensor = run.tensors[target]
-    desc = tensor.transformed_desc
-    plain = desc.layout in _PLAIN_LAYOUTS and desc.type == DataTypes.ZDNN_DLFLOAT16
-    if not plain or _is_large(desc):
-        return _never
-    buffer, is_image = tensor.sticks, _is_nchw(tensor)
-    write = prepare_stickify(desc, buffer, saturate=saturate, nchw=is_image)
-    write_turned = prepare_stickify(desc, buffer, saturate=saturate, nchw=False)
-
-    def prepared(run: Run) -> bool:
-        array = run.arrays[source]
-        widened.written(buffer)
-        if array.dtype != _FP32:
-            return False
-        if is_image and not array.flags.c_contiguous:
-            tensor.is_transformed = clean = write_turned(array.transpose(CHANNELS_LAST))
-        else:
-            tensor.is_transformed = clean = write(array)
-        return clean
-
-    return prepared
-
-
-def _out_of_sticks(
-    step: AcceleratorStep, result: ArrayInfo, channels_last: bool, run: Run
-) -> PreparedStep:
-    tensor = run.tensors[step.arguments["ztensor"]]
-    target, shape = step.result, result.shape
-    desc, pre = tensor.transformed_desc, tensor.pre_transformed_desc
-    plain = desc.type == DataTypes.ZDNN_DLFLOAT16 and desc.layout == DataLayouts.ZDNN_NHWC
-    plain = plain and pre.type == DataTypes.FP32 and pre.layout != DataLayouts.ZDNN_4DS
-    if not plain or _is_large(desc):
-        return _never
-    dtype = None if result.dtype == _FP32 else result.dtype
-    turned = _is_nchw(tensor) and channels_last
-    if turned:
-        shape = tuple(shape[axis] for axis in CHANNELS_LAST)
-    read = prepare_unstickify(desc, tensor.sticks, nchw=_is_nchw(tensor) and not turned)
-
-    def prepared(run: Run) -> bool:
-        line = read()
-        if line is None:
-            return False
-        array = (line if dtype is None else line.astype(dtype)).reshape(shape)
-        run.arrays[target] = array.transpose(CHANNELS_FIRST) if turned else array
-        run.numeric.add(target)
-        return True
-
-    return prepared
-
-
-def _is_large(desc: TensorDesc) -> bool:
-    """Tell whether the emulator's functions cut a tensor, so that a run can end between blocks."""
-    return prod(desc.dims) > blocks.ELEMENTS
-
-
-def _is_nchw(tensor: Ztensor) -> bool:
-    return tensor.pre_transformed_desc.layout == DataLayouts.ZDNN_NCHW
-
-
-def _operation(guest: Guest, step: AcceleratorStep, operation: Operation) -> Bind:
-    """Bind an operation of the accelerator."""
-    names = {name: step.arguments[name] for name in operation.tensors}
-    written = FUNCTIONS[step.verb].written
-    arguments = {name: step.arguments[name] for name in step.arguments.keys() - names.keys()}
-    arguments |= _fields(guest, step)
-    if operation.takes_guest:
-        arguments["guest"] = guest
-
-    def repeat(**operands: Any) -> Callable[[], bool]:
-        return partial(operation.compute, **operands)
-
-    distinct = len({*names.values()}) == len(names)
-    prepare = PREPARATIONS.get(step.verb, repeat) if distinct else repeat
-
-    def bind(run: Run) -> PreparedStep:
-        tensors = {name: run.tensors[number] for name, number in names.items()}
-        compute = _binary(step.verb, tensors) or prepare(**tensors, **arguments)
-        outputs = [(tensors[name], name in operation.marks) for name in written]
-
-        def prepared(_run: Run) -> bool:
-            for tensor, _ in outputs:
-                widened.written(tensor.buffer)
-            if compute():
-                return False
-            for tensor, marked in outputs:
-                tensor.is_transformed = marked
-            return True
-
-        return prepared
-
-    return bind
-
-
-def _binary(verb: str, tensors: Mapping[str, Ztensor]) -> Callable[[], bool] | None:
-    """Return what computes an operation on two tensors, None for any other operation."""
-    number = BINARY.get(verb)
-    if number is None:
-        return None
-    a, b, out = tensors["input_a"], tensors["input_b"], tensors["output"]
-    if _is_large(out.transformed_desc):
-        return None
-    return prepare_binary(number, a.sticks, b.sticks, out.sticks, out.transformed_desc)

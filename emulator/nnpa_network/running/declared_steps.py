@@ -2,7 +2,7 @@
 """Host steps whose outputs are as large as declared: they move, convert or combine elements.
 
 Lowering emits them around calls of the accelerator, and models have them between others. What other
-nodes take is known only when they run.
+nodes take is known only when they run, or ONNX Runtime computes them for models only.
 Source: ONNX operator specifications.
 """
 
@@ -135,11 +135,11 @@ def _convolved(operation: Operation, output: tuple[int, ...]) -> bool:
     return output == (count, channels, lines, places) and products <= _MAX_PRODUCTS
 
 
+# What lowering adds, and operators of our own: nothing more is ONNX Runtime's outside of workers.
 _ELEMENTWISE = (
-    "Cast", "Clip", "Cos", "Erf", "Floor", "HardSigmoid", "HardSwish", "Neg", "QuantizeLinear",
-    "Round", "Sin", "Sqrt", "Tanh",
+    "Cast", "Clip", "Floor", "HardSigmoid", "HardSwish", "Neg", "QuantizeLinear", "Round", "Sqrt"
 )  # fmt: skip
-_REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+_REDUCTIONS = ("ReduceMax", "ReduceMin")
 _RULES: Mapping[str, IsDeclared] = {
     **dict.fromkeys((*_ELEMENTWISE, "Reshape", "Transpose", "Identity"), _as_first),
     **dict.fromkeys((*_REDUCTIONS, "Slice", "Split"), _within_first),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nnpa_client.datasets import Preprocessing, open_data, read_preprocessing
+from nnpa_client.datasets.opening import Data
 from nnpa_client.datasets.rows import array_rows, random_rows
 from nnpa_client.network.hosted import Port
 from PIL import Image
@@ -93,6 +94,11 @@ def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
     return write
 
 
+def missing(folder: Path) -> Path:
+    """Return a file that is not there."""
+    return folder / "none.npz"
+
+
 def parquet(**columns: object) -> Callable[[Path], Path]:
     """Return what writes a table into a folder."""
 
@@ -126,7 +132,7 @@ def parquet(**columns: object) -> Callable[[Path], Path]:
         (parquet(a=[1.0, None]), "data.parquet: row 1 of column a is empty"),
         (parquet(a=[[1.0], [1.0, 2.0]]), "column a has lists of several lengths"),
         (parquet(a=pa.array([], pa.float32())), "data.parquet: there is no row in it"),
-        (lambda folder: folder / "none.npz", "none.npz: there is no such file or folder"),
+        (missing, "none.npz: there is no such file or folder"),
     ],
 )  # fmt: skip
 def test_wrong_data_say_what_is_wrong(
@@ -198,9 +204,11 @@ def test_labels_from_everywhere(tmp_path: Path) -> None:
     pq.write_table(pa.table({"l": classes}), tmp_path / "l.parquet")
     table = {"y": classes, "x": ROWS.tolist()}
     pq.write_table(pa.table(table), tmp_path / "data.parquet")
-    cases = [(tmp_path / "data.npz", "y"), (tmp_path / "data.parquet", "y")]
-    cases += [(tmp_path / "data.npz", "y")]
-    cases += [({"x": ROWS}, tmp_path / f"l.{kind}") for kind in ("npy", "txt", "csv", "parquet")]  # type: ignore[list-item]
+    cases: list[tuple[Data, Path | str]] = [
+        (tmp_path / "data.npz", "y"),
+        (tmp_path / "data.parquet", "y"),
+        *(({"x": ROWS}, tmp_path / f"l.{kind}") for kind in ("npy", "txt", "csv", "parquet")),
+    ]
     for data, labels in cases:
         found = open_data(data, (X,), (Y,), labels).labels
         assert found is not None

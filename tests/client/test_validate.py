@@ -17,9 +17,10 @@ from nnpa_client.cli import main
 from onnx import helper
 from PIL import Image
 
-from tests.network.small_models import dense, dense_reference, image, model
+from tests.network.small_models import Value, dense, dense_reference, image, model
 
 Run: TypeAlias = Callable[..., Result]
+Ends: TypeAlias = tuple[list[Value], list[Value]]
 RNG = np.random.default_rng(4)
 X = RNG.standard_normal((300, 4)).astype(np.float32)
 Y = dense_reference(X).argmax(1)
@@ -91,7 +92,7 @@ def test_a_drop_above_the_limit_is_exit_code_1(validate: Run, tmp_path: Path) ->
         helper.make_node("Add", ["x", "big"], ["far"], "away"),
         helper.make_node("Sub", ["far", "big"], ["y"], "back"),
     ]
-    ends = [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])]
+    ends: Ends = [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])]
     file = tmp_path / "far.onnx"
     constants = {"big": np.full(4, 1000, np.float32)}
     file.write_bytes(model(nodes, *ends, constants).SerializeToString())
@@ -113,8 +114,8 @@ def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> Non
     """Images go through what the JSON says, an option overrides it, and the report prints both."""
     file = tmp_path / "relu.onnx"
     wide = helper.make_node("Relu", ["x"], ["y"], "act")
-    shape = ["N", 3, 4, 6]
-    ends = [("x", np.float32, shape)], [("y", np.float32, shape)]
+    shape: list[int | str] = ["N", 3, 4, 6]
+    ends: Ends = [("x", np.float32, shape)], [("y", np.float32, shape)]
     file.write_bytes(model([wide], *ends).SerializeToString())
     folder = tmp_path / "images"
     folder.mkdir()
@@ -164,7 +165,7 @@ def test_free_dims_and_values_that_nodes_refuse(validate: Run, tmp_path: Path) -
     """Dims that nothing settles, and an index beyond a table, are said in our words."""
     file = tmp_path / "lookup.onnx"
     node = helper.make_node("Gather", ["table", "x"], ["y"], "lookup")
-    ends = [("x", np.int64, ["N", "T"])], [("y", np.float32, ["N", "T", 2])]
+    ends: Ends = [("x", np.int64, ["N", "T"])], [("y", np.float32, ["N", "T", 2])]
     made = model([node], *ends, {"table": np.ones((3, 2), np.float32)})
     file.write_bytes(made.SerializeToString())
     unsettled = validate(file)
@@ -187,15 +188,18 @@ def test_free_dims_and_values_that_nodes_refuse(validate: Run, tmp_path: Path) -
 def test_accuracy_from_python(server_target: str, path: Path) -> None:
     """The object has a verdict, a table, HTML for notebooks, and a frame where pandas is."""
     told: list[tuple[int, int]] = []
-    result = nnpa_client.accuracy(
-        path, X, Y, target=server_target, batch=128, progress=lambda *rows: told.append(rows)
-    )
+
+    def progress(done: int, rows: int) -> None:
+        told.append((done, rows))
+
+    result = nnpa_client.accuracy(path, X, Y, target=server_target, batch=128, progress=progress)
     assert told == [(128, 300), (256, 300), (300, 300)]
     assert result.verdict.startswith("Keeps its accuracy")
     assert [row["run"] for row in result.table] == ["FP32", "telum1", "telum2", "telum2 int8"]
     assert result.drop == 0
     assert result.verdict in str(result)
-    assert result.verdict in result._repr_html_()
+    notebook: Any = result
+    assert result.verdict in notebook._repr_html_()
     assert result.html.startswith("<!DOCTYPE html>")
     with connect(server_target) as session:
         again = nnpa_client.accuracy(path, {"x": X}, samples=10, target=session, int8=False)
@@ -210,14 +214,15 @@ def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> N
     with connect(server_target) as session, session.load(path) as net:
         base: dict[str, Any] = {"session": net.handle.session.name, "network": net.handle.name}
         rows = net.named_arrays({"x": X[:4]})
-        for fields, message in (
+        cases: list[tuple[dict[str, Any], str]] = [
             ({"measurements": b"{}"}, "not what MeasureAccuracy returned"),
             ({"rows": rows, "batch_rows": 5000}, "batch_rows is 5000, must be at most 4096"),
             ({"rows": rows, "node_rows": 2000}, "node_rows is 2000, must be at most 1024"),
             ({"rows": rows, "max_drop": 2.0}, "max_drop is 2.0"),
             ({"rows": rows, "about": {"a": "b" * 1001}}, "about is 'a'"),
             ({"rows": rows * 2}, "rows[1].name"),
-        ):
+        ]
+        for fields, message in cases:
             request = pb.MeasureAccuracyRequest(**base, **fields)
             with pytest.raises(TransportError) as refused:
                 session.transport.unary(MEASURE_ACCURACY, request)
@@ -233,7 +238,7 @@ def test_analyze_says_why_first(server_target: str, tmp_path: Path) -> None:
         helper.make_node("Mul", ["s", "two"], ["y"], "double"),
     ]
     constants = {"one": np.ones(3, np.float32), "axis": np.array(1, np.int64)}
-    ends = [("x", np.float32, ["N", 3])], [("y", np.float32, ["N", 3])]
+    ends: Ends = [("x", np.float32, ["N", 3])], [("y", np.float32, ["N", 3])]
     file = tmp_path / "sums.onnx"
     file.write_bytes(model(nodes, *ends, constants).SerializeToString())
     result = CliRunner().invoke(main, ["network", "analyze", str(file), "--target", server_target])

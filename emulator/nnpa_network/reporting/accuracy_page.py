@@ -184,7 +184,7 @@ def _y(error: float) -> float:
 
 
 def _decades() -> list[tuple[float, str]]:
-    return [(_y(10.0**-power), f"1e-{power}") for power in range(0, 9, 2)]
+    return [(_y(10.0**-power), f"1e-{power}" if power else "1") for power in range(0, 9, 2)]
 
 
 def _chart(

@@ -140,7 +140,9 @@ class Tally:
         if not self.numbers:
             return math.nan
         spread = self._mean("b") - self._mean("wanted") ** 2
-        return 1.0 - _ratio(float(self._sum("square")), float(max(spread, 0) * self.numbers))
+        return 1.0 - _ratio(
+            float(self._sum("square")), float(max(spread, Fraction()) * self.numbers)
+        )
 
 
 def relative_error(tallies: Mapping[str, Tally]) -> float:

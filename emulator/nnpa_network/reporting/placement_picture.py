@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The graph of a network as boxes: where each part runs, as wide as its work.
 
-Nodes that follow one another on one device are one box; what was folded away is in none. A box lies
-below all boxes that it takes values from.
+In a large graph nodes that follow one another on one device are one box; what was folded away is in
+none. A box lies below all boxes that it takes values from.
 """
 
 import math
@@ -16,6 +16,7 @@ WIDTH, HEIGHT, GAP, ROOM = 1000, 24, 18, 12  # pixels: picture, box, between row
 _MIN_WIDTH, _MAX_WIDTH = 64, 420
 _LETTER = 6.4  # pixels, of the font's 11
 _SHOWN = 6
+_MAX_SINGLE = 40  # nodes that are a box each
 
 
 @dataclass(slots=True)
@@ -86,12 +87,13 @@ def _boxes(nodes: Sequence[NodeFacts]) -> list[Box]:
     made: dict[str, set[int]] = {}  # value to the boxes that it is from
     uses = Counter(name for node in nodes for name in set(node.inputs))
     boxes: list[Box] = []
+    join = sum(node.device != "folded" for node in nodes) > _MAX_SINGLE
     for node in nodes:
         sources = {box for name in node.inputs for box in made.get(name, ())}
         if node.device == "folded":
             made.update((name, sources) for name in node.outputs)
             continue
-        place = _extended(node, sources, boxes, uses)
+        place = _extended(node, sources, boxes, uses) if join else None
         if place is None:
             place = len(boxes)
             boxes.append(Box(node.device, [], sources))

@@ -36,7 +36,8 @@ def encode(record: object) -> object:
 
 def decode(kind: type[Record], content: object) -> Record:
     """Return a record of a type; raise `NotRecord`."""
-    record: Record = _decoder(kind)(content)
+    hashable: Any = kind
+    record: Record = _decoder(hashable)(content)
     return record
 
 

@@ -201,7 +201,7 @@ def _pixels(
         picture = picture.crop(_middle(picture.size, preprocessing.crop, path.name))
     pixels: Array = np.asarray(picture).reshape(picture.size[1], picture.size[0], channels)
     if np.dtype(port.dtype).kind == "f":
-        values = pixels.astype(np.float32) * np.float32(preprocessing.scale)
+        values: Array = pixels.astype(np.float32) * np.float32(preprocessing.scale)
         mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
         values = (values - np.array(mean, np.float32)) / np.array(std, np.float32)
         pixels = values.astype(port.dtype)

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from nnpa_client.datasets import Preprocessing, open_data, read_preprocessing
 from nnpa_client.datasets.opening import Data
 from nnpa_client.datasets.rows import array_rows, random_rows
 from nnpa_client.network.hosted import Port
-from PIL import Image
 
+Image = pytest.importorskip("PIL.Image")  # the extra `data`
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 X = Port("x", "float32", (-1, 4))
 Y = Port("y", "float32", (-1, 3))
 ONE = Port("image", "float32", (1, 3, 8, 6))

@@ -15,7 +15,6 @@ from nnpa_client import TransportError, connect
 from nnpa_client._methods import MEASURE_ACCURACY
 from nnpa_client.cli import main
 from onnx import helper
-from PIL import Image
 
 from tests.network.small_models import Value, dense, dense_reference, image, model
 
@@ -112,6 +111,7 @@ def test_a_drop_above_the_limit_is_exit_code_1(validate: Run, tmp_path: Path) ->
 
 def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> None:
     """Images go through what the JSON says, an option overrides it, and the report prints both."""
+    pillow = pytest.importorskip("PIL.Image")
     file = tmp_path / "relu.onnx"
     wide = helper.make_node("Relu", ["x"], ["y"], "act")
     shape: list[int | str] = ["N", 3, 4, 6]
@@ -120,7 +120,7 @@ def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> Non
     folder = tmp_path / "images"
     folder.mkdir()
     for number in range(5):
-        Image.new("RGB", (6, 4), (number, 2, 3)).save(folder / f"{number}.png")
+        pillow.new("RGB", (6, 4), (number, 2, 3)).save(folder / f"{number}.png")
     refused = validate(file, "--data", folder)
     assert refused.exit_code == 2
     assert "images need --layout and --scale" in refused.output

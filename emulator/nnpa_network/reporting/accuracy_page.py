@@ -2,7 +2,6 @@
 """An accuracy report as one HTML page: verdict, placement, charts, tables; loads nothing."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +11,7 @@ import jinja2
 from nnpa_network.reporting import placement_picture
 from nnpa_network.reporting.accuracy import NodeRow, Report, node_rows, title_of, verdict
 from nnpa_network.reporting.accuracy_text import side_by_side
-from nnpa_network.reporting.measurements import Run
+from nnpa_network.reporting.measurements import NOT_NUMERIC, Run
 from nnpa_network.reporting.metrics import (
     HIGHEST,
     LEAST_NORMAL,
@@ -143,7 +142,7 @@ def as_html(report: Report) -> str:
         percent=_percent,
         fixed=_fixed,
         max_classes=MAX_SHOWN_CLASSES,
-        max_float=sys.float_info.max,
+        not_numeric=NOT_NUMERIC,
     )
 
 

@@ -2,12 +2,11 @@
 """An accuracy report as text: the verdict, tables side by side, the worst rows, the nodes."""
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from nnpa_network.reporting.accuracy import Report, drop_of, node_rows, title_of, verdict
-from nnpa_network.reporting.measurements import Output, Run, WorstRow
+from nnpa_network.reporting.measurements import NOT_NUMERIC, Output, Run, WorstRow
 from nnpa_network.reporting.metrics import ULP_LABELS
 
 _MAX_ROWS = 10
@@ -117,7 +116,7 @@ def _worst(run: Run) -> Iterator[str]:
 
 def _worst_row(row: WorstRow) -> list[str]:
     answers = [row.answer, row.fp32, *([row.label] if row.label else [])]
-    error = "NaN" if row.error == sys.float_info.max else f"{row.error:.3g}"
+    error = "NaN" if row.error == NOT_NUMERIC else f"{row.error:.3g}"
     return [str(row.row), *(" ".join(map(str, part)) for part in answers), error]
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a dataset, and the answers that outputs are for each of them."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnpa_network.program import Array, ModelRefused, Port
-from nnpa_network.reporting.metrics import decisions
+from nnpa_network.reporting.measurements import NOT_NUMERIC
+from nnpa_network.reporting.metrics import BLOCK, decisions
 
 Classes = npt.NDArray[np.int64]
 
@@ -119,8 +119,15 @@ def find_answers(
 def row_errors(got: Array, expected: Array) -> npt.NDArray[np.float64]:
     """Return the relative error of each row; one that is no number is the largest there is."""
     rows = got.shape[0]
-    a, b = (array.reshape(rows, -1).astype(np.float64) for array in (got, expected))
+    a, b = got.reshape(rows, -1), expected.reshape(rows, -1)
+    size = max(1, BLOCK // max(a.shape[1], 1))
+    blocks = (slice(start, start + size) for start in range(0, rows, size))
+    return np.concatenate([_errors_of(a[part], b[part]) for part in blocks])
+
+
+def _errors_of(got: Array, expected: Array) -> npt.NDArray[np.float64]:
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
         error, norm = np.sqrt(((a - b) ** 2).sum(1)), np.sqrt((b**2).sum(1))
         relative = np.where(error == 0, 0.0, error / norm)
-    return np.where(np.isfinite(relative), relative, sys.float_info.max)
+    return np.where(np.isfinite(relative), relative, NOT_NUMERIC)

@@ -121,10 +121,11 @@ def judge_rows(
     run.changed += int(changed.sum())
     if classes is not None:
         run.labels.add_decisions(got, classes.reshape(-1))
-    errors = row_errors(got, expected)
+    errors, places = row_errors(got, expected), np.arange(answers.shape[1])
     for index in map(int, np.lexsort((np.arange(rows), -errors, ~changed))[:MAX_WORST]):
-        places = np.flatnonzero(answers[index] != right[index])
-        at = (places if places.size else np.arange(answers.shape[1]))[:_MAX_ANSWERS]
+        at = places[:_MAX_ANSWERS]
+        if changed[index] and answers.shape[1] > 1:
+            at = np.flatnonzero(answers[index] != right[index])[:_MAX_ANSWERS]
         run.worst.append(
             WorstRow(
                 first + index,

@@ -6,7 +6,6 @@ counted from 0; batch k begins at row k * batch_rows. A row is one along the fir
 input, or, where inputs have one axis more than the model's, a run of its own.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -169,7 +168,7 @@ class Measurer:
         return ModelRefused(f"{where} cannot run over {rows}, not in FP32 either: {_WHY}")
 
 
-_RUNTIME = f"ONNX Runtime {sys.modules['onnxruntime'].__version__}, NumPy {np.__version__}"
+_RUNTIME = f"ONNX Runtime {vars(host)['onnxruntime'].__version__}, NumPy {np.__version__}"
 _WHY = "values are not what it takes, such as an index beyond a table"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Error metrics of two arrays: exact sums over batches, and the figures computed from them.
 
-A batch gives one float64 per sum; sums of batches are added as fractions, which is exact. So the
-same batches give the same figures in any order, however they were spread.
+A block of elements gives one float64 per sum; sums of blocks and batches are added as fractions,
+which is exact. So the same batches give the same figures in any order, however they were spread.
 
 Sources: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM); ulps are
 those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.0, data types).
@@ -22,20 +22,22 @@ ULP_EDGES = (0.5, 1, 2, 4, 8, 16, 64)
 """Upper edges of the ulp histogram; below one half, both round to the same number."""
 ULP_LABELS = ("0", "<=1", "<=2", "<=4", "<=8", "<=16", "<=64", "more", "NaN")
 _FRACTION_BITS, _MIN_EXPONENT = 9, -31
+_EXPONENT = 0x7FF << 52  # of float64's bits: what is left is the power of two below
 MAX_CLASSES = 64
 """Most classes of which a confusion matrix is kept."""
 _HALF = 0.5
 _MAX_MAGNITUDE = 1e140  # squares of numbers up to it, and sums of them, are float64
 _TOP = 5
+BLOCK = 8192
+"""Elements that are summed at once: 64 KiB of float64 stay in a core's cache."""
 
 Doubles = npt.NDArray[np.float64]
 
 
 def ulps(got: Doubles, reference: Doubles) -> Doubles:
     """Return the distance in units of the last place of `reference` in DLFLOAT16."""
-    _, exponents = np.frexp(reference)
-    exponents = np.where(reference == 0, _MIN_EXPONENT, exponents - 1)
-    unit = np.ldexp(1.0, np.maximum(exponents, _MIN_EXPONENT) - _FRACTION_BITS)
+    powers = (np.ascontiguousarray(reference).view(np.int64) & _EXPONENT).view(np.float64)
+    unit = np.maximum(powers, 2.0**_MIN_EXPONENT) * 2.0**-_FRACTION_BITS
     return np.asarray(np.abs(got - reference) / unit, np.float64)
 
 
@@ -54,8 +56,14 @@ class Tally:
 
     def add(self, got: Array, reference: Array) -> None:
         """Count the elements of two arrays of one shape."""
-        a = np.asarray(got).astype(np.float64).reshape(-1)
-        b = np.asarray(reference).astype(np.float64).reshape(-1)
+        a, b = np.asarray(got).reshape(-1), np.asarray(reference).reshape(-1)
+        for start in range(0, a.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            self._add_block(a[part].astype(np.float64), b[part].astype(np.float64))
+        self.histogram[-1] = self.bad
+
+    def _add_block(self, a: Doubles, b: Doubles) -> None:
+        """Count elements that a core's cache holds."""
         size = a.size
         numbers = (np.abs(a) <= _MAX_MAGNITUDE) & (np.abs(b) <= _MAX_MAGNITUDE)
         if not numbers.all():
@@ -71,10 +79,11 @@ class Tally:
             ("b", b * b), ("ab", a * b), ("wanted", b),
         ):  # fmt: skip
             self.sums[name] = self.sums.get(name, Fraction()) + Fraction(float(values.sum()))
-        places = np.searchsorted(ULP_EDGES, ulps(a, b), side="left")
-        for place, number in enumerate(np.bincount(places, minlength=len(ULP_EDGES) + 1)):
-            self.histogram[place] += int(number)
-        self.histogram[-1] = self.bad
+        distance, below = ulps(a, b), 0
+        for place, edge in enumerate((*ULP_EDGES, math.inf)):
+            within = int(np.count_nonzero(distance <= edge))
+            self.histogram[place] += within - below
+            below = within
 
     def merge(self, other: "Tally") -> None:
         """Add what another tally counted, exactly."""
@@ -204,6 +213,9 @@ class Agreement:
         self.count += other.count
         if other.top >= 0:
             self.top = max(self.top, 0) + other.top
+        if not self.confusion or not other.confusion:
+            self.confusion = self.confusion or [list(row) for row in other.confusion]
+            return
         size = max(len(self.confusion), len(other.confusion))
         pairs = zip(_square(self.confusion, size), _square(other.confusion, size), strict=True)
         self.confusion = [
@@ -253,9 +265,11 @@ def decisions(array: Array) -> npt.NDArray[np.int64]:
     """
     if array.dtype.kind in "biu":
         return np.asarray(array).astype(np.int64)
-    values = np.nan_to_num(np.asarray(array).astype(np.float64), nan=-np.inf)
+    values = np.asarray(array)
     if values.ndim < 2 or values.shape[-1] == 1:
         return np.asarray(values > _HALF, np.int64)
+    if np.isnan(values).any():
+        values = np.where(np.isnan(values), -np.inf, values)
     return np.asarray(values.argmax(-1), np.int64)
 
 

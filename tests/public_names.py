@@ -48,7 +48,7 @@ MODULES = (
     "nnpa_client.zdnn",
 )
 # Classes that a public function makes: nobody calls their constructors.
-MADE_BY_FUNCTIONS = {"Connection", "Network", "Pipeline", "Session", "Ztensor"}
+MADE_BY_FUNCTIONS = {"Accuracy", "Connection", "Network", "Pipeline", "Session", "Ztensor"}
 # What the package's own modules ask of a ztensor.
 INTERNAL = {"finalizer", "freed_id", "guest", "held", "missing", "new_output", "quantization"}
 # The only modules that read the environment.

@@ -138,9 +138,8 @@ def test_validate(nnpa: Any, path: Path, tmp_path: Path) -> None:
     assert "COS" in told.output
     assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
     np.savez(tmp_path / "data.npz", x=np.stack([X, X * 2, X - 1]))
-    assert json.loads(nnpa("validate", path, "--json", "--data", tmp_path / "data.npz").output)[
-        "samples"
-    ] == 3  # fmt: skip
+    told = nnpa("validate", path, "--json", "--data", tmp_path / "data.npz")
+    assert json.loads(told.stdout)["samples"] == 3
     assert nnpa("validate", path, "--samples", 2, "--max-l2r", 1e-9).exit_code == 1
 
 

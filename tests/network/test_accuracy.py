@@ -9,8 +9,9 @@ import pytest
 from nnpa_emulator import Guest, find_machine
 from nnpa_network.importing.onnx_import import ImportOptions, import_onnx
 from nnpa_network.program import ModelRefused
-from nnpa_network.reporting.accuracy import as_json, as_text, measure
+from nnpa_network.reporting.accuracy import as_json, measure, node_rows
 from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally, ulps
 from nnpa_network.reporting.probe import probe
 
@@ -64,22 +65,21 @@ def test_agreement_counts_classes() -> None:
     agreement = Agreement()
     agreement.add(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([[0.3, 0.7], [0.4, 0.6]]))
     assert agreement.accuracy == 0.5
-    assert agreement.confusion is not None
-    assert agreement.confusion.tolist() == [[0, 0], [1, 1]]
+    assert agreement.confusion == [[0, 0], [1, 1]]
 
 
 def test_report_of_the_tagger() -> None:
     """Both machines with and without saturation, every node of the accelerator, three forms."""
     report = measure(real_models.tagger(), [real_models.words(4), real_models.words(4)])
-    runs = [(run.machine, run.saturate) for run in report.runs]
+    runs = [(run.machine, run.saturate) for run in report.measured.runs]
     assert runs == [("telum1", True), ("telum1", False), ("telum2", True), ("telum2", False)]
-    for run in report.runs:
-        (output,) = run.outputs
+    for run in report.measured.runs:
+        (output,) = run.outputs.values()
         assert output.tally.count == 2 * 24 * 4 * 9
         assert 0 < output.tally.rmse < 0.01
         assert output.agreement.accuracy > 0.97
         assert run.first is None
-        assert "LSTM" in {node.op_type for node in run.nodes}
+        assert "LSTM" in {row.node.op_type for row in node_rows(report, run)}
     content = json.loads(as_json(report))
     assert content["samples"] == 2
     assert set(content["runs"][0]["outputs"][0]["ulps"]) == set(ULP_LABELS)
@@ -93,15 +93,16 @@ def test_saturation_column() -> None:
     """
     feeds: dict[str, Array] = {"x": np.array([[1, 1, 0, 0]] * 2, np.float32)}
     report = measure(text_model(MASKED), [feeds], machines=("telum2",))
-    saturating, plain = report.runs
+    saturating, plain = report.measured.runs
     assert saturating.first is None
-    assert saturating.outputs[0].nans == 0
-    assert saturating.outputs[0].agreement.accuracy == 1
-    assert plain.outputs[0].nans > 0
+    assert saturating.outputs["y"].nans == 0
+    assert saturating.outputs["y"].agreement.accuracy == 1
+    assert plain.outputs["y"].nans > 0
     assert plain.first is not None
-    assert (plain.first.op_type, plain.first.verb) == ("Mul", "mul")
+    assert (plain.first.op_type, plain.first.function) == ("Mul", "mul")
     assert "[0, 0, 0, 0] is not numeric" in plain.first.elements[0]
     assert "first range violation at Mul_1" in as_text(report)
+    assert (saturating.rows, plain.rows) == (1, 1)
 
 
 class _Loads(HTMLParser):
@@ -115,7 +116,7 @@ class _Loads(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note links and open tags."""
         self.loaded.extend(value or "" for name, value in attrs if name in ("src", "href"))
-        if tag not in ("meta", "circle", "line", "rect", "polyline"):
+        if tag not in ("meta", "circle", "line", "rect", "polyline", "path"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -136,8 +137,8 @@ def test_page_is_self_contained() -> None:
     assert parser.open == []
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
-    assert page.count("<polyline") == 2
-    assert page.count("<rect") == 2 * len(ULP_LABELS)
+    assert page.count("<polyline") == 4  # two machines, in the whole run and alone
+    assert page.count('<rect class="m0"') == page.count('<rect class="m1"') == len(ULP_LABELS)
 
 
 def test_probe_finds_the_size() -> None:

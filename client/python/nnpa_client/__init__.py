@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nnpa_client import mli, network, zdnn
     from nnpa_client.connection import connect, list_machines
+    from nnpa_client.datasets import Preprocessing
     from nnpa_client.errors import (
         NetworkError,
         NnpaError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         ZdnnError,
         ZdnnWarning,
     )
+    from nnpa_client.evaluation import Accuracy, accuracy
     from nnpa_client.session import Pipeline, Session
     from nnpa_client.status import Status
     from nnpa_client.ztensor import Ztensor
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Accuracy",
     "MachineSpec",
     "NetworkError",
     "NnpaError",
     "Pipeline",
+    "Preprocessing",
     "ProgramCheck",
     "SanitizerWarning",
     "Session",
@@ -49,6 +53,7 @@ __all__ = [
     "ZdnnWarning",
     "Ztensor",
     "__version__",
+    "accuracy",
     "connect",
     "list_machines",
     "mli",
@@ -59,6 +64,8 @@ __all__ = [
 _HOMES = {
     "nnpa.zdnn.v1.accelerator_pb2": ("MachineSpec",),
     "nnpa_client.connection": ("connect", "list_machines"),
+    "nnpa_client.datasets": ("Preprocessing",),
+    "nnpa_client.evaluation": ("Accuracy", "accuracy"),
     "nnpa_client.errors": (
         "NetworkError",
         "NnpaError",

@@ -101,6 +101,20 @@ class OnnxModel:
         names = (name for port in self.inputs for name in port.symbols if name)
         return tuple(dict.fromkeys(names))
 
+    @property
+    def initializers(self) -> Mapping[str, Array]:
+        """The model's constants by name."""
+        return self._initializers
+
+    @property
+    def opsets(self) -> Mapping[str, int]:
+        """The versions of the domains of its nodes."""
+        return self._opsets
+
+    def placed(self, guest: Guest, options: ImportOptions) -> "OnnxModel":
+        """Return the model for another machine, or by other options; constants are shared."""
+        return replace(self, guest=guest, options=options, _executors=OrderedDict(), _lock=Lock())
+
     def specialise(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Program:
         """Return the program for concrete input shapes; left out, free dims are taken as 1.
 

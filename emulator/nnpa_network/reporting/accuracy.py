@@ -1,106 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network beside FP32 (ONNX Runtime): node by node, both machines, saturating or not.
-
-What DLFLOAT16 does to a model: error per node and output, the first node that leaves the range and
-the elements that caused it, and the validation figures of X-CUBE-AI.
-"""
+"""What DLFLOAT16 does to a model, said of its measurements: the verdict, and the report as JSON."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
-from nnpa_emulator import FUNCTIONS, Guest, find_machine
 from nnpa_emulator.machine import Memory, page_memory
 
-from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
-from nnpa_network.lowering.placement import title
-from nnpa_network.program import Array, ModelRefused, Program
-from nnpa_network.reporting.metrics import ULP_LABELS, Agreement, Tally
-from nnpa_network.running import host
-from nnpa_network.running.observed import NodeEvent
-from nnpa_network.running.results import Result, StepFailed, Violation
+from nnpa_network.importing.onnx_import import ImportOptions
+from nnpa_network.program import Array, ModelRefused
+from nnpa_network.reporting.measurements import Measurements, NodeFacts, Output, Run, Value
+from nnpa_network.reporting.measuring import MACHINES, Measurer, Settings
+from nnpa_network.reporting.metrics import (
+    LOWEST,
+    ULP_LABELS,
+    Agreement,
+    Exponents,
+    Tally,
+    relative_error,
+)
 
-MACHINES = ("telum1", "telum2")
-_MAX_ELEMENTS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAccuracy:
-    """One value of a node beside FP32: the node, where it ran, and the distance."""
-
-    index: int
-    node: str
-    op_type: str
-    device: str
-    value: str
-    tally: Tally
+TITLES = {"telum1": "Telum I", "telum2": "Telum II"}
+_NODE_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class OutputAccuracy:
-    """One output of the network beside FP32."""
+class Report:
+    """Measurements, and what they are of: lines of name and text that the caller knows.
 
-    name: str
-    tally: Tally
-    agreement: Agreement
-    nans: int
+    `max_drop` is what accuracy may lose, as a share, None where nobody says.
+    """
 
+    measured: Measurements
+    about: Mapping[str, str] = field(default_factory=dict[str, str])
+    max_drop: float | None = None
 
-@dataclass(frozen=True, slots=True)
-class FirstViolation:
-    """The first node with a range violation, and the elements that caused it, as sentences."""
+    @property
+    def whole(self) -> list[Run]:
+        """The runs over all rows: each machine, then INT8."""
+        runs = self.measured.runs
+        policy = runs[0].saturate
+        return [run for run in runs if run.saturate == policy or run.numbers == "int8"]
 
-    node: str
-    op_type: str
-    verb: str
-    elements: tuple[str, ...]
+    @property
+    def machines(self) -> list[Run]:
+        """The runs over all rows in DLFLOAT16."""
+        return [run for run in self.whole if run.numbers == "dlfloat16"]
 
-
-@dataclass(frozen=True, slots=True)
-class MachineAccuracy:
-    """A network on one machine under one policy; `violations` counts calls that had one."""
-
-    machine: str
-    saturate: bool
-    nodes: tuple[NodeAccuracy, ...]
-    outputs: tuple[OutputAccuracy, ...]
-    violations: int
-    first: FirstViolation | None
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyReport:
-    """All runs of one network over the same data, by which of PLACEMENTS."""
-
-    network: str
-    placement: str
-    samples: int
-    runs: tuple[MachineAccuracy, ...]
-
-
-@dataclass(slots=True)
-class _Comparison:
-    """The tallies of one run under construction."""
-
-    program: Program
-    nodes: dict[tuple[int, str], Tally] = field(default_factory=dict[tuple[int, str], Tally])
-
-    def observe(self, references: Mapping[str, Array]) -> Callable[[NodeEvent], None]:
-        """Return an observer that compares every value as soon as it is there."""
-
-        def compare(event: NodeEvent) -> None:
-            if event.phase == "before":
-                return
-            for name in self.program.nodes[event.node].outputs:
-                expected = references.get(name)
-                if expected is None or expected.dtype.kind != "f":
-                    continue
-                got = event.read(name)
-                if got is not None and got.shape == expected.shape:
-                    self.nodes.setdefault((event.node, name), Tally()).add(got, expected)
-
-        return compare
+    @property
+    def has_labels(self) -> bool:
+        """Whether rows had labels."""
+        return self.measured.labels.count > 0
 
 
 def measure(
@@ -109,152 +62,241 @@ def measure(
     machines: Sequence[str] = MACHINES,
     options: ImportOptions | None = None,
     allocate: Callable[[int], Memory | None] = page_memory,
-) -> AccuracyReport:
-    """Run a model over data on every machine, with and without saturation, beside FP32.
+) -> Report:
+    """Run a model over data on every machine, beside FP32, each entry of `data` a run of its own.
 
-    `data` are inputs by name, one mapping per run, all of one shape; `allocate` provides storage
-    for sticks, as for `Guest`. Raise `ModelRefused` where the model or the data cannot be used.
+    Raise `ModelRefused` where the model or the data cannot be used.
     """
     if not data:
         raise ModelRefused("there is no data to measure with")
-    try:
-        run = host.reference(model)
-        references = [run(feeds) for feeds in data]
-    except host.HostError as error:
-        raise ModelRefused(f"no reference: {error}") from error
-    runs: list[MachineAccuracy] = []
-    options, name = options or ImportOptions(), ""
-    for machine in machines:
-        for saturate in (True, False):
-            guest = Guest(find_machine(machine), allocate=allocate)
-            hosted = import_onnx(model, guest, replace(options, saturate=saturate))
-            runs.append(_measure(hosted, data, references, saturate))
-            name = hosted.name
-    return AccuracyReport(name, options.placement, len(data), tuple(runs))
+    settings = Settings(node_rows=_NODE_ROWS)
+    measurer = Measurer(model, machines, options, settings, allocate)
+    total: Measurements | None = None
+    for first in range(0, len(data), settings.batch_rows):
+        samples = data[first : first + settings.batch_rows]
+        measured = measurer.measure(first, _stacked(samples))
+        if total is None:
+            total = measured
+        else:
+            total.merge(measured)
+    assert total is not None
+    return Report(total)
 
 
-def _measure(
-    hosted: OnnxModel,
-    data: Sequence[Mapping[str, Array]],
-    references: Sequence[Mapping[str, Array]],
-    saturate: bool,
-) -> MachineAccuracy:
-    """Run all data on one machine under one policy."""
-    executor = hosted.executor({name: np.shape(array) for name, array in data[0].items()})
-    comparison = _Comparison(executor.program)
-    outputs = {port.name: (Tally(), Agreement()) for port in executor.program.outputs}
-    nans: dict[str, int] = {}
-    violations: list[Violation] = []
-    for feeds, expected in zip(data, references, strict=True):
-        try:
-            result = executor.run(feeds, comparison.observe(expected))
-        except StepFailed as failed:
-            raise ModelRefused(failed.reason, failed.node) from failed
-        violations.extend(result.violations)
-        _add_outputs(result, expected, outputs, nans)
-    return MachineAccuracy(
-        hosted.guest.machine.name,
-        saturate,
-        _nodes(comparison),
-        tuple(
-            OutputAccuracy(name, tally, agreement, nans.get(name, 0))
-            for name, (tally, agreement) in outputs.items()
-        ),
-        len(violations),
-        _first(executor.program, violations),
-    )
+def _stacked(samples: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name in samples[0]:
+        rows = [np.asarray(sample[name]) for sample in samples]
+        if len({(row.shape, row.dtype) for row in rows}) != 1:
+            raise ModelRefused(f"input {name}: samples are not all of one shape and type")
+        arrays[name] = np.stack(rows)
+    return arrays
 
 
-def _add_outputs(
-    result: Result,
-    expected: Mapping[str, Array],
-    outputs: Mapping[str, tuple[Tally, Agreement]],
-    nans: dict[str, int],
-) -> None:
-    for name, (tally, agreement) in outputs.items():
-        got = result.outputs[name]
-        nans[name] = nans.get(name, 0) + result.nans[name]
-        if name in expected and got.dtype.kind in "fiu" and got.shape == expected[name].shape:
-            tally.add(got, expected[name])
-            if got.size:
-                agreement.add(got, expected[name])
+def title_of(run: Run) -> str:
+    """Return what a run is called in a report."""
+    name = TITLES.get(run.machine, run.machine)
+    return f"INT8 on {name}" if run.numbers == "int8" else name
 
 
-def _nodes(comparison: _Comparison) -> tuple[NodeAccuracy, ...]:
-    nodes = comparison.program.nodes
-    return tuple(
-        NodeAccuracy(at, title(nodes[at]), nodes[at].op_type, nodes[at].device, value, tally)
-        for (at, value), tally in sorted(comparison.nodes.items())
-    )
+def drop_of(report: Report, run: Run) -> Fraction:
+    """Return what a run loses: accuracy by labels, else the share of rows whose answer turned."""
+    fp32 = report.measured.labels
+    if fp32.count:
+        return Fraction(fp32.same - run.labels.same, fp32.count)
+    return Fraction(run.changed, run.rows) if run.rows else Fraction()
 
 
-def _first(program: Program, violations: Sequence[Violation]) -> FirstViolation | None:
-    """Say of the first violation which elements it had."""
-    if not violations:
-        return None
-    violation = violations[0]
-    node = program.nodes[violation.node] if violation.node >= 0 else None
-    elements = tuple(
-        f"{operand.operand}{list(element.index)} is not numeric"
-        + _operand_values(violation.verb, operand.operand, element.operand_values)
-        for operand in (violation.violation.operands if violation.violation is not None else ())
-        for element in operand.elements
-    )[:_MAX_ELEMENTS]
-    return FirstViolation(
-        "(an output)" if node is None else title(node),
-        "" if node is None else node.op_type,
-        violation.verb,
-        elements,
-    )
+def verdict(report: Report) -> str:
+    """Return the sentence that answers: does the model keep its accuracy?"""
+    machines, rows = report.machines, report.measured.rows
+    drops = [drop_of(report, run) for run in machines]
+    worst, over = max(drops), f"over {_rows(rows)}"
+    points = f"{float(100 * abs(worst)):.2f} points"
+    if report.has_labels:
+        fp32 = report.measured.labels
+        each = _joined((title_of(run), f"{run.labels.accuracy:.2%}") for run in machines)
+        figures = f"{fp32.accuracy:.2%} in FP32, {each}, {over}"
+        if worst > 0:
+            text = f"Loses {points} of accuracy: {figures}"
+        else:
+            text = f"Keeps its accuracy: {figures}"
+    else:
+        each = _joined((title_of(run), f"{run.changed:,} ({run.changed / rows:.2%})")
+                       for run in machines)  # fmt: skip
+        if worst > 0:
+            text = f"Answers turn beside FP32, {over}: {each}"
+        else:
+            text = f"Every answer is that of FP32, {over}, on {_joined_names(machines)}"
+        text += f"; relative error {_worst_error(machines):.2g}"
+    if nans := max(sum(output.nans for output in run.outputs.values()) for run in machines):
+        text += f"; {nans:,} elements of outputs are NaN"
+    if report.max_drop is not None:
+        held = "within" if worst <= Fraction(report.max_drop) else "above"
+        text += f"; {held} the limit of {report.max_drop:.4g} ({report.max_drop:.2%})"
+    return f"{text}."
 
 
-def _operand_values(verb: str, operand: str, values: Sequence[float]) -> str:
-    """Describe the operand values behind a non-numeric result."""
-    if not values or operand not in FUNCTIONS[verb].written:
-        return ""
-    return f", from {', '.join(f'{number:g}' for number in values)}"
+def _joined(pairs: Iterator[tuple[str, str]]) -> str:
+    """Return figures by machine, equal ones together."""
+    names: dict[str, list[str]] = {}
+    for name, figure in pairs:
+        names.setdefault(figure, []).append(name)
+    return ", ".join(f"{figure} on {' and '.join(each)}" for figure, each in names.items())
 
 
-def as_json(report: AccuracyReport) -> str:
+def _joined_names(runs: Sequence[Run]) -> str:
+    return " and ".join(title_of(run) for run in runs)
+
+
+def _worst_error(runs: Sequence[Run]) -> float:
+    errors = (output.tally.l2r for run in runs for output in run.outputs.values())
+    return max((error for error in errors if not math.isnan(error)), default=0.0)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A value of a node in a report: the error that enters, and that the node adds alone (L2R)."""
+
+    node: NodeFacts
+    name: str
+    value: Value
+    entering: float
+    exponents: Exponents
+
+    @property
+    def beyond(self) -> float:
+        """Share of FP32's elements that DLFLOAT16 has no number for, too large or too small."""
+        count = self.exponents.count
+        return (self.exponents.beyond + self.exponents.lost) / count if count else math.nan
+
+
+def node_rows(report: Report, run: Run) -> list[NodeRow]:
+    """Return what was measured of nodes, in the order in which they run."""
+    makers = {name: node for node in run.nodes for name in node.outputs}
+    nodes = {node.index: node for node in run.nodes}
+    rows: list[NodeRow] = []
+    for name, value in sorted(run.values.items(), key=lambda item: (item[1].node, item[0])):
+        node = nodes.get(value.node)
+        if node is None or not value.tally.count:
+            continue
+        inputs = _measured(node.inputs, run.values, makers, set())
+        entering = relative_error({name: run.values[name].tally for name in inputs})
+        exponents = report.measured.exponents.get(name, Exponents())
+        rows.append(NodeRow(node, name, value, entering, exponents))
+    return rows
+
+
+def _measured(
+    names: Collection[str],
+    values: Mapping[str, Value],
+    makers: Mapping[str, NodeFacts],
+    seen: set[str],
+) -> set[str]:
+    """Return the values that were measured among inputs, or before them where nodes are fused."""
+    found: set[str] = set()
+    for name in names:
+        if name in values:
+            found.add(name)
+        elif name in makers and name not in seen:
+            seen.add(name)
+            found |= _measured(makers[name].inputs, values, makers, seen)
+    return found
+
+
+def as_json(report: Report) -> str:
     """Return the whole report as JSON; figures that are no numbers become null."""
-    runs = [
-        {
-            "machine": run.machine,
-            "saturate": run.saturate,
-            "violations": run.violations,
-            "first_violation": None
-            if run.first is None
-            else {
-                "node": run.first.node,
-                "op_type": run.first.op_type,
-                "function": run.first.verb,
-                "elements": list(run.first.elements),
-            },
-            "outputs": [_output_json(output) for output in run.outputs],
-            "nodes": [
-                {"node": node.node, "op_type": node.op_type, "device": node.device,
-                 "value": node.value, **figures(node.tally)}
-                for node in run.nodes
-            ],
-        }
-        for run in report.runs
-    ]  # fmt: skip
+    measured = report.measured
     content = {
-        "network": report.network,
-        "placement": report.placement,
-        "samples": report.samples,
-        "runs": runs,
-    }
+        "verdict": verdict(report),
+        "network": measured.network,
+        "placement": measured.placement,
+        "about": dict(report.about),
+        "runtimes": measured.runtimes,
+        "samples": measured.rows,
+        "batch_rows": measured.batch_rows,
+        "node_rows": measured.node_rows,
+        "max_drop": report.max_drop,
+        "fp32": _labels_json(measured.labels),
+        "exponents": {
+            name: {
+                "elements": part.count, "zeros": part.zeros, "beyond": part.beyond,
+                "lost": part.lost, "first": LOWEST, "histogram": part.histogram,
+            }
+            for name, part in sorted(measured.exponents.items())
+        },
+        "runs": [_run_json(report, run) for run in measured.runs],
+    }  # fmt: skip
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _output_json(output: OutputAccuracy) -> dict[str, object]:
-    confusion = output.agreement.confusion
+def _run_json(report: Report, run: Run) -> dict[str, object]:
+    first = run.first
+    names = {node.index: node.name for node in run.nodes}
     return {
-        "name": output.name,
+        "machine": run.machine,
+        "saturate": run.saturate,
+        "numbers": run.numbers,
+        "products": report.measured.products if run.numbers == "int8" else None,
+        "rows": run.rows,
+        "changed": run.changed,
+        "drop": float(drop_of(report, run)) if run in report.whole else None,
+        "labels": _labels_json(run.labels),
+        "violations": run.violations,
+        "first_violation": None
+        if first is None
+        else {
+            "row": first.row,
+            "node": first.node,
+            "op_type": first.op_type,
+            "function": first.function,
+            "elements": first.elements,
+        },
+        "outputs": [_output_json(name, output) for name, output in run.outputs.items()],
+        "nodes": [
+            {
+                "node": row.node.name,
+                "op_type": row.node.op_type,
+                "device": row.node.device,
+                "value": row.name,
+                "entering": number(row.entering),
+                "alone": number(row.value.alone.l2r),
+                "beyond": number(row.beyond),
+                **figures(row.value.tally),
+            }
+            for row in node_rows(report, run)
+        ],
+        "turned": [{"row": turn.row, "node": names.get(turn.node, "")} for turn in run.turns],
+        "worst": [
+            {
+                "row": row.row, "changed": row.changed, "error": row.error,
+                "fp32": row.fp32, "answer": row.answer, "label": row.label,
+            }
+            for row in run.worst
+        ],
+    }  # fmt: skip
+
+
+def _labels_json(labels: Agreement) -> dict[str, object] | None:
+    if not labels.count:
+        return None
+    return {
+        "accuracy": number(labels.accuracy),
+        "top5": number(labels.top_accuracy),
+        "confusion": labels.confusion or None,
+    }
+
+
+def _output_json(name: str, output: Output) -> dict[str, object]:
+    return {
+        "name": name,
         "nans": output.nans,
-        "acc": _number(output.agreement.accuracy),
-        "cm": None if confusion is None else confusion.tolist(),
+        "acc": number(output.agreement.accuracy),
+        "cm": output.agreement.confusion or None,
         **figures(output.tally),
     }
 
@@ -265,7 +307,7 @@ def figures(tally: Tally) -> dict[str, object]:
         "max": tally.largest, "mae": tally.mae, "rmse": tally.rmse, "l2r": tally.l2r,
         "mean": tally.mean, "std": tally.std, "nse": tally.nse, "cos": tally.cosine,
     }  # fmt: skip
-    numbers = {name: _number(value) for name, value in named.items()}
+    numbers = {name: number(value) for name, value in named.items()}
     return {
         "elements": tally.count,
         "not_numeric": tally.bad,
@@ -274,56 +316,6 @@ def figures(tally: Tally) -> dict[str, object]:
     }
 
 
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _output_row(run: MachineAccuracy, output: OutputAccuracy) -> tuple[str, ...]:
-    tally, saturates = output.tally, "yes" if run.saturate else "no"
-    errors = (tally.rmse, tally.mae, tally.l2r, tally.mean, tally.std)
-    return (
-        *(run.machine, saturates, output.name, f"{output.agreement.accuracy:.2%}"),
-        *(f"{error:.3g}" for error in errors),
-        *(f"{tally.nse:.5f}", f"{tally.cosine:.6f}", str(output.nans), str(run.violations)),
-    )
-
-
-def as_text(report: AccuracyReport) -> str:
-    """Return the report as tables: outputs of all runs, then the nodes of each machine."""
-    head_line = f"{report.network}, placement {report.placement}: {report.samples} runs"
-    lines = [f"{head_line} beside ONNX Runtime in FP32", ""]
-    head = ("machine", "saturate", "output", "ACC", "RMSE", "MAE", "L2R", "MEAN", "STD", "NSE",
-            "COS", "NaN", "violations")  # fmt: skip
-    rows = [_output_row(run, output) for run in report.runs for output in run.outputs]
-    lines.extend(_columns((head, *rows)))
-    for run in report.runs:
-        if run.first is not None:
-            policy = "saturating" if run.saturate else "not saturating"
-            first = f"{run.first.node} ({run.first.op_type}, {run.first.verb})"
-            lines += ["", f"{run.machine}, {policy}: first range violation at {first}"]
-            lines.extend(f"  {element}" for element in run.first.elements)
-    for run in report.runs:
-        if run.saturate:
-            lines += ["", f"{run.machine}, node by node"]
-            lines.extend(_columns(_node_rows(run)))
-    return "\n".join(lines) + "\n"
-
-
-def _node_rows(run: MachineAccuracy) -> list[tuple[str, ...]]:
-    head = ("node", "op", "device", "max", "mean", "cos", *(f"{x} ulp" for x in ULP_LABELS[:-1]),
-            "NaN")  # fmt: skip
-    rows = [
-        (node.node, node.op_type, node.device, f"{node.tally.largest:.3g}", f"{node.tally.mae:.3g}",
-         f"{node.tally.cosine:.6f}", *(str(number) for number in node.tally.histogram))
-        for node in run.nodes
-    ]  # fmt: skip
-    return [head, *rows]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+def number(value: float) -> float | None:
+    """Return a figure as JSON has it: null where it is none."""
+    return float(value) if math.isfinite(value) else None

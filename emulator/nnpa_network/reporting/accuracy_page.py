@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accuracy report as one HTML page: tables and plots, nothing loaded from outside."""
+"""An accuracy report as one HTML page: verdict, placement, charts, tables; loads nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,53 @@ from functools import lru_cache
 
 import jinja2
 
-from nnpa_network.reporting.accuracy import AccuracyReport, MachineAccuracy, OutputAccuracy
-from nnpa_network.reporting.metrics import ULP_LABELS
+from nnpa_network.reporting import placement_picture
+from nnpa_network.reporting.accuracy import NodeRow, Report, node_rows, title_of, verdict
+from nnpa_network.reporting.accuracy_text import side_by_side
+from nnpa_network.reporting.measurements import NOT_NUMERIC, Run
+from nnpa_network.reporting.metrics import (
+    HIGHEST,
+    LEAST_NORMAL,
+    LOWEST,
+    MOST_NORMAL,
+    ULP_LABELS,
+    Exponents,
+)
+from nnpa_network.reporting.placement_picture import Picture
 
-# Size of a plot in pixels, and the room left for its labels.
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 920, 260, 60, 12, 30
-COLOURS = {"telum1": "#0f62fe", "telum2": "#da1e28"}
-_OTHER = "#6f6f6f"
-_MIN_ERROR = 1e-7  # FP32 itself: below there is nothing to see
+# Size of a chart in pixels, and the room left for its labels.
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1000, 300, 52, 12, 110
+_MIN_ERROR = 1e-8  # below FP32's own there is nothing to see
+_DECADES = 9
+_MAX_NAMES, _MAX_STRIPS = 48, 64
 MAX_SHOWN_CLASSES = 16
+_CELL, _STRIP_LEFT = 8, 240  # pixels of a histogram of exponents: a cell, and names before it
+EXPLAINED: Mapping[str, str] = {
+    "enters": "relative error (L2R) of the values that the node takes, as the whole run gives them",
+    "adds alone": "relative error of its values when it takes those of FP32: what it adds itself",
+    "after": "relative error of its values in the whole run",
+    "max": "largest absolute difference from FP32",
+    "mean": "mean absolute difference from FP32",
+    "COS": "cosine of the angle between both; 1 is the same direction",
+    "beyond": "share of FP32's values that DLFLOAT16 has no number for: above 8.57e9, or so small "
+    "that they become 0",
+    "0 to 64": "how many values are at most so many units of DLFLOAT16's last place off",
+}
+OUTPUT_COLUMNS: Mapping[str, str] = {
+    "ACC": "share of answers that are those of FP32 (the largest of the last axis, an integer "
+    "itself, or whether a number is above one half)",
+    "RMSE, MAE": "root of the mean square error, mean absolute error",
+    "L2R": "norm of the error by the norm of FP32's values: the relative error",
+    "MEAN, STD": "mean and standard deviation of the error",
+    "NSE": "Nash-Sutcliffe efficiency; 1 is perfect",
+    "COS": "cosine of the angle between both",
+    "violations": "calls of the accelerator with a value that is no number of DLFLOAT16",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One node in a plot: where, and what to say of it."""
+    """One node in a chart: where, and what to say of it."""
 
     x: float
     y: float
@@ -30,10 +63,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a plot."""
+    """One line of a chart; `style` names its colour and width."""
 
     name: str
-    colour: str
+    style: str
     points: tuple[Point, ...]
 
     @property
@@ -50,8 +83,17 @@ class Bar:
     y: float
     width: float
     height: float
-    colour: str
+    style: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The exponents of a value: a shade for each, by its share."""
+
+    name: str
+    beyond: float
+    cells: tuple[tuple[float, float, str], ...]
 
 
 @lru_cache(maxsize=1)
@@ -67,24 +109,40 @@ def page_template() -> jinja2.Template:
     return environment.get_template("accuracy.html")
 
 
-def as_html(report: AccuracyReport) -> str:
+def as_html(report: Report) -> str:
     """Return the page; names of the model are escaped."""
-    shown = [run for run in report.runs if run.saturate]
+    runs = report.machines
+    rows = {run.machine: node_rows(report, run) for run in runs}
+    series, names = _chart(runs, rows)
     return page_template().render(
         report=report,
+        measured=report.measured,
+        verdict=verdict(report),
+        table=side_by_side(report),
+        pictures=_pictures(runs),
+        box_height=placement_picture.HEIGHT,
+        picture_width=placement_picture.WIDTH,
+        runs=report.measured.runs,
+        machines=runs,
+        title_of=title_of,
+        node_names={run.machine: {n.index: n.name for n in run.nodes} for run in runs},
+        rows=rows,
+        series=series,
+        names=names,
+        decades=_decades(),
+        bars=_bars(runs),
+        ticks=_ticks(),
+        size=(WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
+        strips=_strips(report),
+        strip_size=(_CELL, _STRIP_LEFT, LOWEST, HIGHEST, LEAST_NORMAL, MOST_NORMAL),
+        labels=ULP_LABELS,
+        explained=EXPLAINED,
+        output_columns=OUTPUT_COLUMNS,
         figure=_figure,
         percent=_percent,
         fixed=_fixed,
-        shown=shown,
-        labels=ULP_LABELS,
-        series=[_series(run, _positions(shown)) for run in shown],
-        decades=_decades(),
-        bars=_bars(shown),
-        tallest=_tallest(shown),
-        ticks=_ticks(),
-        size=(WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
-        colours={run.machine: COLOURS.get(run.machine, _OTHER) for run in shown},
-        confusions=[(run, output) for run in shown for output in run.outputs if _is_shown(output)],
+        max_classes=MAX_SHOWN_CLASSES,
+        not_numeric=NOT_NUMERIC,
     )
 
 
@@ -100,70 +158,126 @@ def _fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
-def _is_shown(output: OutputAccuracy) -> bool:
-    confusion = output.agreement.confusion
-    return confusion is not None and len(confusion) <= MAX_SHOWN_CLASSES
+def _pictures(runs: Sequence[Run]) -> list[tuple[str, Picture, dict[str, int]]]:
+    """Return a picture per placement, named by the machines that have it."""
+    groups: list[tuple[list[str], Run]] = []
+    for run in runs:
+        for names, other in groups:
+            if [n.device for n in other.nodes] == [n.device for n in run.nodes]:
+                names.append(title_of(run))
+                break
+        else:
+            groups.append(([title_of(run)], run))
+    pictures: list[tuple[str, Picture, dict[str, int]]] = []
+    for names, run in groups:
+        counts = {device: sum(node.device == device for node in run.nodes)
+                  for device in ("accelerator", "host", "folded")}  # fmt: skip
+        pictures.append((" and ".join(names), placement_picture.draw(run.nodes), counts))
+    return pictures
 
 
-def _height_of(error: float) -> float:
-    """Return where an error lies, from 1e-7 at the bottom to 1 on top, logarithmically."""
-    share = 1 - math.log10(min(max(error, _MIN_ERROR), 1.0)) / math.log10(_MIN_ERROR)
-    return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
+def _y(error: float) -> float:
+    """Return the place of an error on a logarithmic axis from 1 down."""
+    share = math.log10(min(max(error, _MIN_ERROR), 10.0) / 10.0) / -_DECADES
+    return TOP + share * (HEIGHT - TOP - BOTTOM)
 
 
 def _decades() -> list[tuple[float, str]]:
-    return [(_height_of(10.0**power), f"1e{power}") for power in range(-7, 1)]
+    return [(_y(10.0**-power), f"1e-{power}" if power else "1") for power in range(0, 9, 2)]
 
 
-def _positions(runs: Sequence[MachineAccuracy]) -> dict[str, int]:
-    """Return the place of every value along the network, the same on all machines."""
-    values = sorted({(node.index, node.value) for run in runs for node in run.nodes})
-    return {value: at for at, (_, value) in enumerate(values)}
+def _chart(
+    runs: Sequence[Run], rows: Mapping[str, Sequence[NodeRow]]
+) -> tuple[list[Series], list[tuple[float, str]]]:
+    """Return lines of errors after nodes and alone, and the nodes' names with their places.
+
+    The first machine's line is wide, the second's narrow: both show where they are equal.
+    """
+    keys = list(dict.fromkeys((row.node.index, row.name) for each in rows.values() for row in each))
+    keys.sort()
+    step = (WIDTH - LEFT - 20) / max(len(keys), 1)
+    places = {key: LEFT + step * (number + 0.5) for number, key in enumerate(keys)}
+    series: list[Series] = []
+    for number, run in enumerate(runs):
+        for kind in ("after", "alone"):
+            points = tuple(
+                Point(places[row.node.index, row.name], _y(error), _told(run, row, kind, error))
+                for row in rows[run.machine]
+                for error in [row.value.tally.l2r if kind == "after" else row.value.alone.l2r]
+                if math.isfinite(error)
+            )
+            name = f"{title_of(run)}, {'whole run' if kind == 'after' else 'node alone'}"
+            series.append(Series(name, f"{kind} m{number}", points))
+    titles = {(row.node.index, row.name): row.node.name for each in rows.values() for row in each}
+    every = max(1, -(-len(keys) // _MAX_NAMES))
+    names = [(places[key], _cut(titles[key], 18)) for key in keys[::every]]
+    return series, names
 
 
-def _series(run: MachineAccuracy, positions: Mapping[str, int]) -> Series:
-    """Return the relative error (L2R) of every node; what is not numeric lies on top."""
-    step = (WIDTH - LEFT - 10) / max(len(positions), 1)
-    points: list[Point] = []
-    for node in run.nodes:
-        index = positions[node.value]
-        error = node.tally.l2r if math.isfinite(node.tally.l2r) else 1.0
-        text = f"{run.machine} {node.node} ({node.op_type}, {node.device}): L2R {_figure(error)}"
-        points.append(Point(LEFT + (index + 0.5) * step, _height_of(error), text))
-    return Series(run.machine, COLOURS.get(run.machine, _OTHER), tuple(points))
+def _told(run: Run, row: NodeRow, kind: str, error: float) -> str:
+    what = "whole run" if kind == "after" else "alone"
+    return f"{row.node.name} ({row.node.op_type}) on {title_of(run)}, {what}: {error:.3g}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"\N{HORIZONTAL ELLIPSIS}{text[1 - most :]}"
+
+
+def _bars(runs: Sequence[Run]) -> list[Bar]:
+    """Return a histogram of ulps of all outputs, the machines side by side."""
+    bars: list[Bar] = []
+    slot = (WIDTH - LEFT) / len(ULP_LABELS)
+    width = slot * 0.8 / max(len(runs), 1)
+    shares = [_shares(run) for run in runs]
+    room = HEIGHT - TOP - BOTTOM
+    for number, run in enumerate(runs):
+        for place, label in enumerate(ULP_LABELS):
+            height = shares[number][place] * room
+            x = LEFT + slot * place + slot * 0.1 + width * number
+            text = f"{title_of(run)}: {shares[number][place]:.2%} at {label}"
+            bars.append(Bar(x, HEIGHT - BOTTOM - height, width, height, f"m{number}", text))
+    return bars
+
+
+def _shares(run: Run) -> list[float]:
+    counts = [
+        sum(output.tally.histogram[place] for output in run.outputs.values())
+        for place in range(len(ULP_LABELS))
+    ]
+    total = sum(counts) or 1
+    return [count / total for count in counts]
 
 
 def _ticks() -> list[tuple[float, str]]:
-    step = (WIDTH - LEFT - 10) / len(ULP_LABELS)
-    return [(LEFT + (at + 0.5) * step, label) for at, label in enumerate(ULP_LABELS)]
+    slot = (WIDTH - LEFT) / len(ULP_LABELS)
+    return [(LEFT + slot * (place + 0.5), label) for place, label in enumerate(ULP_LABELS)]
 
 
-def _counts(run: MachineAccuracy) -> list[int]:
-    """Return the ulp histogram of all outputs together."""
-    return [
-        sum(output.tally.histogram[at] for output in run.outputs) for at in range(len(ULP_LABELS))
-    ]
+def _strips(report: Report) -> list[Strip]:
+    """Return the exponents of values in the order of their nodes; those with most beyond first.
+
+    Only where there are too many of them the order is by what is beyond, and the rest is left out.
+    """
+    order: dict[str, int] = {}
+    for run in report.machines:
+        for node in run.nodes:
+            order.update((name, node.index) for name in node.outputs)
+    parts = sorted(report.measured.exponents.items(), key=lambda p: (order.get(p[0], -1), p[0]))
+    if len(parts) > _MAX_STRIPS:
+        chosen = sorted(parts, key=lambda part: -_beyond(part[1]))[:_MAX_STRIPS]
+        parts = [part for part in parts if part in chosen]
+    return [_strip(name, part) for name, part in parts]
 
 
-def _tallest(runs: Sequence[MachineAccuracy]) -> float:
-    """Return the largest share of a bucket, which fills the plot."""
-    shares = [count / max(sum(_counts(run)), 1) for run in runs for count in _counts(run)]
-    return max(shares, default=0.0) or 1.0
+def _beyond(part: Exponents) -> float:
+    return (part.beyond + part.lost) / part.count if part.count else 0.0
 
 
-def _bars(runs: Sequence[MachineAccuracy]) -> list[Bar]:
-    """Return one bar per machine and bucket of the ulp histogram."""
-    step = (WIDTH - LEFT - 10) / len(ULP_LABELS)
-    tallest = _tallest(runs)
-    width = 0.8 * step / max(len(runs), 1)
-    bars: list[Bar] = []
-    for place, run in enumerate(runs):
-        counts = _counts(run)
-        total = max(sum(counts), 1)
-        for at, count in enumerate(counts):
-            height = count / total / tallest * (HEIGHT - TOP - BOTTOM)
-            x = LEFT + at * step + 0.1 * step + place * width
-            text = f"{run.machine}: {count} of {total} at {ULP_LABELS[at]} ulp"
-            colour = COLOURS.get(run.machine, _OTHER)
-            bars.append(Bar(x, HEIGHT - BOTTOM - height, width, height, colour, text))
-    return bars
+def _strip(name: str, part: Exponents) -> Strip:
+    most = max(part.histogram) or 1
+    cells = tuple(
+        (_STRIP_LEFT + place * _CELL, round(0.15 + 0.85 * math.sqrt(count / most), 3),
+         f"{name}: 2^{LOWEST + place}: {count / part.count:.2%}")
+        for place, count in enumerate(part.histogram) if count
+    )  # fmt: skip
+    return Strip(_cut(name, 32), _beyond(part), cells)

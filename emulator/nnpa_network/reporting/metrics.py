@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error metrics of two arrays: running sums, and the figures computed from them.
+"""Error metrics of two arrays: exact sums over batches, and the figures computed from them.
+
+A block of elements gives one float64 per sum; sums of blocks and batches are added as fractions,
+which is exact. So the same batches give the same figures in any order, however they were spread.
 
 Sources: X-CUBE-AI 7.0, validation metrics (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS, CM); ulps are
 those of DLFLOAT16: 9 fraction bits, least exponent -31 (zDNN API Reference 1.2.0, data types).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -17,54 +22,84 @@ ULP_EDGES = (0.5, 1, 2, 4, 8, 16, 64)
 """Upper edges of the ulp histogram; below one half, both round to the same number."""
 ULP_LABELS = ("0", "<=1", "<=2", "<=4", "<=8", "<=16", "<=64", "more", "NaN")
 _FRACTION_BITS, _MIN_EXPONENT = 9, -31
+_EXPONENT = 0x7FF << 52  # of float64's bits: what is left is the power of two below
 MAX_CLASSES = 64
 """Most classes of which a confusion matrix is kept."""
 _HALF = 0.5
+_MAX_MAGNITUDE = 1e140  # squares of numbers up to it, and sums of them, are float64
+_TOP = 5
+BLOCK = 8192
+"""Elements that are summed at once: 64 KiB of float64 stay in a core's cache."""
 
 Doubles = npt.NDArray[np.float64]
 
 
 def ulps(got: Doubles, reference: Doubles) -> Doubles:
     """Return the distance in units of the last place of `reference` in DLFLOAT16."""
-    _, exponents = np.frexp(reference)
-    exponents = np.where(reference == 0, _MIN_EXPONENT, exponents - 1)
-    unit = np.ldexp(1.0, np.maximum(exponents, _MIN_EXPONENT) - _FRACTION_BITS)
+    powers = (np.ascontiguousarray(reference).view(np.int64) & _EXPONENT).view(np.float64)
+    unit = np.maximum(powers, 2.0**_MIN_EXPONENT) * 2.0**-_FRACTION_BITS
     return np.asarray(np.abs(got - reference) / unit, np.float64)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Running sums over elements; non-numeric ones are counted separately."""
+    """Sums over elements; non-numeric ones are counted separately.
+
+    A number beyond 1e140, whose square float64 cannot hold, counts as non-numeric.
+    """
 
     count: int = 0
     bad: int = 0
     largest: float = 0.0
-    sums: dict[str, float] = field(default_factory=dict[str, float])
+    sums: dict[str, Fraction] = field(default_factory=dict[str, Fraction])
     histogram: list[int] = field(default_factory=lambda: [0] * len(ULP_LABELS))
 
     def add(self, got: Array, reference: Array) -> None:
         """Count the elements of two arrays of one shape."""
-        a = np.asarray(got).astype(np.float64).reshape(-1)
-        b = np.asarray(reference).astype(np.float64).reshape(-1)
-        numbers = np.isfinite(a) & np.isfinite(b)
-        self.count += a.size
-        self.bad += int(a.size - numbers.sum())
-        a, b = a[numbers], b[numbers]
-        error = a - b
-        if error.size:
-            self.largest = max(self.largest, float(np.abs(error).max()))
-        for name, values in (
-            ("absolute", np.abs(error)), ("error", error), ("square", error * error), ("a", a * a),
-            ("b", b * b), ("ab", a * b), ("wanted", b),
-        ):  # fmt: skip
-            self.sums[name] = self.sums.get(name, 0.0) + float(values.sum())
-        places = np.searchsorted(ULP_EDGES, ulps(a, b), side="left")
-        for place, number in enumerate(np.bincount(places, minlength=len(ULP_EDGES) + 1)):
-            self.histogram[place] += int(number)
+        a, b = np.asarray(got).reshape(-1), np.asarray(reference).reshape(-1)
+        for start in range(0, a.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            self._add_block(a[part].astype(np.float64), b[part].astype(np.float64))
         self.histogram[-1] = self.bad
 
-    def _mean(self, name: str) -> float:
-        return self.sums.get(name, 0.0) / self.numbers if self.numbers else float("nan")
+    def _add_block(self, a: Doubles, b: Doubles) -> None:
+        """Count elements that a core's cache holds."""
+        size = a.size
+        numbers = (np.abs(a) <= _MAX_MAGNITUDE) & (np.abs(b) <= _MAX_MAGNITUDE)
+        if not numbers.all():
+            a, b = a[numbers], b[numbers]
+        self.count += size
+        self.bad += size - a.size
+        error = a - b
+        absolute = np.abs(error)
+        if error.size:
+            self.largest = max(self.largest, float(absolute.max()))
+        for name, values in (
+            ("absolute", absolute), ("error", error), ("square", error * error), ("a", a * a),
+            ("b", b * b), ("ab", a * b), ("wanted", b),
+        ):  # fmt: skip
+            self.sums[name] = self.sums.get(name, Fraction()) + Fraction(float(values.sum()))
+        distance, below = ulps(a, b), 0
+        for place, edge in enumerate((*ULP_EDGES, math.inf)):
+            within = int(np.count_nonzero(distance <= edge))
+            self.histogram[place] += within - below
+            below = within
+
+    def merge(self, other: "Tally") -> None:
+        """Add what another tally counted, exactly."""
+        self.count += other.count
+        self.bad += other.bad
+        self.largest = max(self.largest, other.largest)
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, Fraction()) + value
+        pairs = zip(self.histogram, other.histogram, strict=True)
+        self.histogram = [mine + theirs for mine, theirs in pairs]
+
+    def _sum(self, name: str) -> Fraction:
+        return self.sums.get(name, Fraction())
+
+    def _mean(self, name: str) -> Fraction:
+        return self._sum(name) / self.numbers
 
     @property
     def numbers(self) -> int:
@@ -74,79 +109,208 @@ class Tally:
     @property
     def mae(self) -> float:
         """Mean absolute error."""
-        return self._mean("absolute")
+        return float(self._mean("absolute")) if self.numbers else math.nan
 
     @property
     def rmse(self) -> float:
         """Root of the mean square error."""
-        return math.sqrt(self._mean("square"))
+        return math.sqrt(self._mean("square")) if self.numbers else math.nan
 
     @property
     def mean(self) -> float:
         """Mean of the error, hosted less reference."""
-        return self._mean("error")
+        return float(self._mean("error")) if self.numbers else math.nan
 
     @property
     def std(self) -> float:
         """Standard deviation of the error."""
-        return math.sqrt(max(self._mean("square") - self.mean**2, 0.0))
+        if not self.numbers:
+            return math.nan
+        return math.sqrt(max(self._mean("square") - self._mean("error") ** 2, Fraction()))
 
     @property
     def l2r(self) -> float:
         """Norm of the error by the norm of the reference."""
         if not self.numbers:
-            return float("nan")
-        return _ratio(self.sums.get("square", 0.0) ** 0.5, self.sums.get("b", 0.0) ** 0.5)
+            return math.nan
+        return _ratio(math.sqrt(self._sum("square")), math.sqrt(self._sum("b")))
 
     @property
     def cosine(self) -> float:
         """Cosine of the angle between both; 1 where both are zero."""
         if not self.numbers:
-            return float("nan")
-        root = (self.sums.get("a", 0.0) * self.sums.get("b", 0.0)) ** 0.5
-        return self.sums.get("ab", 0.0) / root if root else 1.0
+            return math.nan
+        root = math.sqrt(self._sum("a")) * math.sqrt(self._sum("b"))
+        return float(self._sum("ab")) / root if root else 1.0
 
     @property
     def nse(self) -> float:
         """Nash-Sutcliffe efficiency: 1 less square error by the spread of the reference."""
+        if not self.numbers:
+            return math.nan
         spread = self._mean("b") - self._mean("wanted") ** 2
-        return 1.0 - _ratio(self.sums.get("square", 0.0), max(spread, 0.0) * self.numbers)
+        return 1.0 - _ratio(
+            float(self._sum("square")), float(max(spread, Fraction()) * self.numbers)
+        )
+
+
+def relative_error(tallies: Mapping[str, Tally]) -> float:
+    """Return the norm of the error of several values by the norm of their references."""
+    square = sum((tally.sums.get("square", Fraction()) for tally in tallies.values()), Fraction())
+    norm = sum((tally.sums.get("b", Fraction()) for tally in tallies.values()), Fraction())
+    return _ratio(math.sqrt(square), math.sqrt(norm))
 
 
 def _ratio(above: float, below: float) -> float:
     if below:
         return above / below
-    return 0.0 if not above else float("inf")
+    return 0.0 if not above else math.inf
 
 
 @dataclass(slots=True)
 class Agreement:
-    """How often both choose the same class, and which class of the reference becomes which."""
+    """How often an answer is the expected one, and which expected class becomes which.
+
+    `confusion` has the expected class down; it is empty for more than MAX_CLASSES classes. `top`
+    counts expected classes among the five largest, where there are more than five, else it is -1.
+    """
 
     same: int = 0
     count: int = 0
-    confusion: npt.NDArray[np.int64] | None = None
+    confusion: list[list[int]] = field(default_factory=list[list[int]])
+    top: int = -1
 
     def add(self, got: Array, reference: Array) -> None:
-        """Count decisions: the largest of the last axis, or above one half where it has one."""
-        a, b = _decisions(got), _decisions(reference)
-        self.same += int((a == b).sum())
-        self.count += a.size
-        classes = max(got.shape[-1], 2) if got.ndim else 2
-        if classes <= MAX_CLASSES:
-            if self.confusion is None:
-                self.confusion = np.zeros((classes, classes), np.int64)
-            np.add.at(self.confusion, (b, a), 1)
+        """Count the decisions of two arrays: see `decisions`."""
+        self.add_decisions(got, decisions(reference).reshape(-1), with_top=False)
+
+    def add_decisions(
+        self, got: Array, expected: npt.NDArray[np.int64], *, with_top: bool = True
+    ) -> None:
+        """Count the decisions of an array beside classes."""
+        answers = decisions(got).reshape(-1)
+        self.same += int((answers == expected).sum())
+        self.count += answers.size
+        classes = classes_of(got)
+        if with_top and classes > _TOP:
+            self.top = max(self.top, 0) + _among_top(got, expected)
+        self._confuse(answers, expected, classes)
+
+    def _confuse(
+        self, answers: npt.NDArray[np.int64], expected: npt.NDArray[np.int64], classes: int
+    ) -> None:
+        both = np.concatenate([answers, expected])
+        if not both.size or both.min() < 0:
+            return
+        size = max(classes, int(both.max()) + 1)
+        if size <= MAX_CLASSES:
+            counts = np.bincount(expected * size + answers, minlength=size * size)
+            self.merge(Agreement(confusion=counts.reshape(size, size).tolist()))
+
+    def merge(self, other: "Agreement") -> None:
+        """Add what another counted."""
+        self.same += other.same
+        self.count += other.count
+        if other.top >= 0:
+            self.top = max(self.top, 0) + other.top
+        if not self.confusion or not other.confusion:
+            self.confusion = self.confusion or [list(row) for row in other.confusion]
+            return
+        size = max(len(self.confusion), len(other.confusion))
+        pairs = zip(_square(self.confusion, size), _square(other.confusion, size), strict=True)
+        self.confusion = [
+            [mine + theirs for mine, theirs in zip(*rows, strict=True)] for rows in pairs
+        ]
 
     @property
     def accuracy(self) -> float:
-        """Share of equal decisions."""
-        return self.same / self.count if self.count else float("nan")
+        """Share of expected answers."""
+        return self.same / self.count if self.count else math.nan
+
+    @property
+    def top_accuracy(self) -> float:
+        """Share of expected classes among the five largest."""
+        return self.top / self.count if self.count and self.top >= 0 else math.nan
 
 
-def _decisions(array: Array) -> npt.NDArray[np.int64]:
-    """Return a class per vector; NaN counts as least."""
-    values = np.nan_to_num(np.asarray(array).astype(np.float64), nan=-np.inf)
-    if values.ndim == 0 or values.shape[-1] == 1:
-        return (values.reshape(-1) > _HALF).astype(np.int64)
-    return np.asarray(values.argmax(-1).reshape(-1), np.int64)
+def _square(rows: list[list[int]], size: int) -> list[list[int]]:
+    """Return a square of a size that has these rows first, and zeros."""
+    wide = [[*row, *[0] * (size - len(row))] for row in rows]
+    return [*wide, *([0] * size for _ in range(size - len(wide)))]
+
+
+def _among_top(got: Array, expected: npt.NDArray[np.int64]) -> int:
+    """Count expected classes among the five largest; of equal ones the first is larger."""
+    values = np.nan_to_num(np.asarray(got).astype(np.float64), nan=-np.inf)
+    vectors = values.reshape(-1, values.shape[-1])
+    known = (expected >= 0) & (expected < vectors.shape[-1])
+    rows, classes = np.flatnonzero(known), expected[known]
+    own = vectors[rows, classes][:, None]
+    before = np.arange(vectors.shape[-1]) < classes[:, None]
+    larger = (vectors[rows] > own) | ((vectors[rows] == own) & before)
+    return int((larger.sum(1) < _TOP).sum())
+
+
+def classes_of(array: Array) -> int:
+    """Return how many classes an output chooses between, 0 where it does not say."""
+    if array.dtype.kind in "iu":
+        return 0
+    return max(array.shape[-1], 2) if array.ndim > 1 else 2
+
+
+def decisions(array: Array) -> npt.NDArray[np.int64]:
+    """Return classes: integers and truths are some; of floats the largest of the last axis.
+
+    A last axis of 1, or one axis only, is a class where it is above one half. NaN counts as least.
+    """
+    if array.dtype.kind in "biu":
+        return np.asarray(array).astype(np.int64)
+    values = np.asarray(array)
+    if values.ndim < 2 or values.shape[-1] == 1:
+        return np.asarray(values > _HALF, np.int64)
+    if np.isnan(values).any():
+        values = np.where(np.isnan(values), -np.inf, values)
+    return np.asarray(values.argmax(-1), np.int64)
+
+
+LOWEST, HIGHEST = -45, 40
+"""Ends of the histogram of exponents; what is beyond counts at the end."""
+LEAST_NORMAL, MOST_NORMAL = -31, 32
+"""Exponents of DLFLOAT16's numbers (zDNN API Reference 1.2.0, data types)."""
+_MAX_DLFLOAT16 = 8573157376.0  # 2^32 * (2 - 2^-9)
+
+
+@dataclass(slots=True)
+class Exponents:
+    """Magnitudes of numbers: how many are 2^e to 2^(e+1), from e = LOWEST on, and how many zero.
+
+    `beyond` is how many DLFLOAT16 has no number for; `lost` how many it takes for zero.
+    """
+
+    count: int = 0
+    zeros: int = 0
+    beyond: int = 0
+    lost: int = 0
+    histogram: list[int] = field(default_factory=lambda: [0] * (HIGHEST - LOWEST + 1))
+
+    def add(self, array: Array) -> None:
+        """Count the elements of an array."""
+        values = np.abs(np.asarray(array).astype(np.float64).reshape(-1))
+        self.count += values.size
+        self.beyond += int(np.count_nonzero(~(values <= _MAX_DLFLOAT16)))
+        some = values[np.isfinite(values) & (values > 0)]
+        self.zeros += int(np.count_nonzero(values == 0))
+        self.lost += int(np.count_nonzero(some < 2.0**-41))
+        exponents = np.clip(np.frexp(some)[1] - 1, LOWEST, HIGHEST) - LOWEST
+        counts = np.bincount(exponents, minlength=len(self.histogram))
+        pairs = zip(self.histogram, counts.tolist(), strict=True)
+        self.histogram = [mine + int(more) for mine, more in pairs]
+
+    def merge(self, other: "Exponents") -> None:
+        """Add what another counted."""
+        self.count += other.count
+        self.zeros += other.zeros
+        self.beyond += other.beyond
+        self.lost += other.lost
+        pairs = zip(self.histogram, other.histogram, strict=True)
+        self.histogram = [mine + theirs for mine, theirs in pairs]

@@ -15,7 +15,7 @@ from nnpa_emulator.machine import Memory, page_memory
 from nnpa_network.importing.onnx_import import ImportOptions, OnnxModel, import_onnx
 from nnpa_network.lowering.placement import title
 from nnpa_network.program import Array, ModelRefused, Port
-from nnpa_network.reporting.accuracy import MACHINES
+from nnpa_network.reporting.measuring import MACHINES
 from nnpa_network.running.results import StepFailed
 
 # Around the cells of a stick (64), the rows of a page (32), and two sticks.

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -11,19 +11,26 @@ from nnpa.network.v1 import network_pb2 as pb
 from nnpa_emulator import find_machine
 from nnpa_network.client_api.network import Network
 from nnpa_network.importing.onnx_plan import OnnxPlan
+from nnpa_network.importing.plan import signature_of
 from nnpa_network.program import Array, Port
-from nnpa_network.reporting.accuracy import MACHINES, as_json, as_text, measure
+from nnpa_network.reporting.accuracy import as_json, measure
 from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.accuracy_text import as_text
+from nnpa_network.reporting.measuring import MACHINES, MAX_BATCH_ROWS, Settings
 from nnpa_network.reporting.probe import EDGE_SIZES, probe
 
 from nnpa_server.errors import invalid
 from nnpa_server.network.compiling import option_facts
-from nnpa_server.network.memory import NetworkMemory
-from nnpa_server.network.messages import read_feeds, text_bytes
+from nnpa_server.network.hosting import Hosted
+from nnpa_server.network.memory import NetworkMemory, require_message
+from nnpa_server.network.messages import read_array, read_feeds, text_bytes
 from nnpa_server.network.remote_plan import RemotePlan
-from nnpa_server.network.running import ReportJob
+from nnpa_server.network.reports import BatchFacts
+from nnpa_server.network.running import BatchJob, ReportJob
 
 MAX_SAMPLES, MAX_SIZES = 1000, 32
+MAX_NODE_ROWS, MAX_ROWS = 1024, 1 << 48
+MAX_LINES, MAX_LINE = 32, 1000  # of `about`; source: nnpa/network/v1/network.proto
 _MADE_UP = 16
 
 
@@ -31,10 +38,12 @@ def measure_accuracy(
     request: pb.MeasureAccuracyRequest,
     plan: OnnxPlan | RemotePlan,
     network: Network,
-    memory: NetworkMemory,
+    hosted: Hosted,
 ) -> pb.MeasureAccuracyResponse:
     """Measure a network over a request's data; raise `ModelRefused`, `StepFailed`."""
-    machines = _machines(request.machines)
+    machines, memory = _machines(request.machines), hosted.memory
+    if request.rows or request.measurements:
+        return _measure_batch(request, plan, machines, hosted)
     samples = _samples(request, plan, network, memory)
     if isinstance(plan, RemotePlan):
         job = _job("measure", plan, machines, html=request.html)
@@ -47,6 +56,78 @@ def measure_accuracy(
         json=as_json(report),
         html=as_html(report) if request.html else "",
         text=as_text(report),
+    )
+
+
+def _measure_batch(
+    request: pb.MeasureAccuracyRequest,
+    plan: OnnxPlan | RemotePlan,
+    machines: Sequence[str],
+    hosted: Hosted,
+) -> pb.MeasureAccuracyResponse:
+    """Measure rows of a dataset, add earlier measurements, and report where it is asked for."""
+    hosted.memory.require(2 * request.ByteSize() + text_bytes(request.rows))
+    rows = _named(request.rows, "rows", plan) if request.rows else {}
+    labels = read_array(request.labels, "labels") if request.HasField("labels") else None
+    if labels is not None and labels.dtype.kind not in "biu":
+        raise invalid("labels.dtype", labels.dtype.name, "integers")
+    digest = plan.digest if isinstance(plan, RemotePlan) else signature_of(plan.data)
+    facts = _batch_facts(request, machines, digest)
+    if isinstance(plan, RemotePlan):
+        names = list(rows)
+        earlier = np.frombuffer(request.measurements, np.uint8)
+        arrays = [*rows.values(), *([] if labels is None else [labels]), earlier]
+        job = BatchJob(
+            verb="batch",
+            options=option_facts(plan.options),
+            inputs=names,
+            texts={},
+            labels=labels is not None,
+            facts=facts,
+        )
+        parts = [str(part) for part in plan.report(job, arrays)]
+    else:
+        parts = hosted.reports.answer(
+            facts, plan.data, plan.options, rows, labels, request.measurements,
+            hosted.memory.allocate,
+        )  # fmt: skip
+    require_message(sum(map(len, parts)))
+    measurements, as_json_text, text, html = parts
+    return pb.MeasureAccuracyResponse(
+        json=as_json_text, html=html, text=text, measurements=measurements.encode()
+    )
+
+
+def _batch_facts(
+    request: pb.MeasureAccuracyRequest, machines: Sequence[str], digest: str
+) -> BatchFacts:
+    """Return what is asked of a batch; refuse settings beyond the contract's limits."""
+    batch_rows = request.batch_rows or Settings().batch_rows
+    node_rows = request.node_rows if request.HasField("node_rows") else Settings().node_rows
+    for name, value, most in (
+        ("batch_rows", batch_rows, MAX_BATCH_ROWS),
+        ("node_rows", node_rows, MAX_NODE_ROWS),
+        ("first_row", request.first_row, MAX_ROWS),
+        ("about", len(request.about), MAX_LINES),
+    ):
+        if value > most:
+            raise invalid(name, value, f"at most {most}")
+    if long := [name for name, line in request.about.items() if len(name + line) > MAX_LINE]:
+        raise invalid("about", repr(long[0][:64]), f"at most {MAX_LINE} characters each")
+    max_drop = request.max_drop if request.HasField("max_drop") else None
+    if max_drop is not None and not 0 <= max_drop <= 1:
+        raise invalid("max_drop", max_drop, "a share, 0 to 1")
+    return BatchFacts(
+        key=digest,
+        machines=list(machines),
+        first=request.first_row,
+        batch_rows=batch_rows,
+        node_rows=node_rows,
+        int8=request.int8,
+        report=not request.only_measurements,
+        html=request.html,
+        about=dict(request.about),
+        max_drop=max_drop,
     )
 
 
@@ -106,7 +187,7 @@ def _samples(
     if request.samples:
         memory.require(sum(text_bytes(sample.inputs) for sample in request.samples))
         return [
-            _sample(sample, f"samples[{index}].inputs", plan)
+            _named(sample.inputs, f"samples[{index}].inputs", plan)
             for index, sample in enumerate(request.samples)
         ]
     rng = np.random.default_rng(request.seed)
@@ -120,9 +201,11 @@ def _samples(
     ]
 
 
-def _sample(sample: pb.Sample, path: str, plan: OnnxPlan | RemotePlan) -> Mapping[str, Array]:
-    """Return a sample's arrays by name; refuse one that is not of exactly the model's inputs."""
-    feeds, names = read_feeds(sample.inputs, path), {port.name for port in plan.inputs}
+def _named(
+    arrays: Iterable[pb.NamedArray], path: str, plan: OnnxPlan | RemotePlan
+) -> Mapping[str, Array]:
+    """Return arrays by name; refuse those that are not of exactly the model's inputs."""
+    feeds, names = read_feeds(arrays, path), {port.name for port in plan.inputs}
     if wrong := sorted(names ^ feeds.keys()):
         verb = "absent" if wrong[0] in names else "no input"
         raise invalid(

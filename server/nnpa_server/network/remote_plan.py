@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from threading import Lock
 
 import numpy as np
@@ -30,7 +31,7 @@ from nnpa_server.network.messages import read_shape
 from nnpa_server.network.pools import Pools
 from nnpa_server.network.program_codec import Decoder, NotProgram, decode_facts, pack, read_type
 from nnpa_server.network.programs import refusing_misfits
-from nnpa_server.network.running import ReportJob
+from nnpa_server.network.running import BatchJob, ReportJob
 from nnpa_server.network.worker_executor import program_loader
 from nnpa_server.network.workers import BROKEN, Workers, make_workers
 from nnpa_server.open_inference.sources import Options
@@ -171,7 +172,12 @@ class RemotePlan:
         job = Message(text, (np.frombuffer(self.data, np.uint8), *arrays))
         return self._workers.compile(job, self.options.max_bytes)
 
-    def report(self, job: ReportJob, samples: Sequence[Array] = ()) -> Sequence[object]:
+    @cached_property
+    def digest(self) -> str:
+        """The model's signature by its present weights."""
+        return signature_of(self.data)
+
+    def report(self, job: ReportJob | BatchJob, samples: Sequence[Array] = ()) -> Sequence[object]:
         """Return the parts of a report on the model; raise `ModelRefused`, CallRefused."""
         arrays, job["texts"] = pack(samples)
         model = np.frombuffer(self.data, np.uint8)

@@ -5,6 +5,7 @@
     run      runs a program once
     begin    begins a run that is observed; next goes on to an event, read reads a value there
     measure  compares a model with FP32; probe runs it over edge sizes
+    batch    measures rows of a dataset, or writes the report of what was measured
 
 A job is a line of JSON, which the server wrote, with arrays. An answer begins with a byte that says
 what it is; then comes JSON.
@@ -22,8 +23,9 @@ from nnpa_emulator.kernels.jit import compile_no_more
 from nnpa_network.importing.onnx_import import ImportOptions
 from nnpa_network.importing.plan import requiring_fit
 from nnpa_network.program import Array, ModelRefused
-from nnpa_network.reporting.accuracy import as_json, as_text, measure
+from nnpa_network.reporting.accuracy import as_json, measure
 from nnpa_network.reporting.accuracy_page import as_html, page_template
+from nnpa_network.reporting.accuracy_text import as_text
 from nnpa_network.reporting.probe import probe
 from nnpa_network.running.executor import Executor
 from nnpa_network.running.observed import NodeEvent
@@ -40,6 +42,7 @@ from nnpa_server.network.compiling import (
 )
 from nnpa_server.network.program_codec import Decoder, pack, unpack
 from nnpa_server.network.programs import refusing_misfits
+from nnpa_server.network.reports import BatchFacts, Reports, split_arrays
 from nnpa_server.network.result_codec import encode_result
 from nnpa_server.sandbox.frames import Message
 from nnpa_server.sandbox.worker import Handler
@@ -82,6 +85,17 @@ class ReportJob(TypedDict):
     html: bool
 
 
+class BatchJob(TypedDict):
+    """A batch of a dataset: the model, arrays of `inputs`, labels, and earlier measurements."""
+
+    verb: str
+    options: Options
+    inputs: list[str]
+    texts: dict[str, list[int]]
+    labels: bool
+    facts: BatchFacts
+
+
 @dataclass(slots=True)
 class _ObservedRun:
     """A run that waits at an event."""
@@ -96,6 +110,7 @@ class Runner:
     def __init__(self) -> None:
         self._executors: OrderedDict[str, Executor] = OrderedDict()
         self._observed: dict[str, _ObservedRun] = {}
+        self._reports = Reports()
 
     def __call__(self, message: Message) -> Message:
         """Return what was asked for, or why it is refused or failed."""
@@ -113,6 +128,8 @@ class Runner:
                     return _measure(job, message.arrays)
                 case "probe":
                     return _probe(job, message.arrays)
+                case "batch":
+                    return self._batch(job, message.arrays)
                 case _:
                     with requiring_fit():
                         return self._run(job, message.arrays)
@@ -121,6 +138,15 @@ class Runner:
         except StepFailed as failed:
             facts = (failed.node, failed.verb, int(failed.status), failed.reason)
             return Message(FAILED + json.dumps(facts).encode())
+
+    def _batch(self, job: BatchJob, arrays: Sequence[Array]) -> Message:
+        model, *contents = arrays
+        values = unpack(contents, job["texts"])
+        rows, labels, earlier = split_arrays(values, job["inputs"], with_labels=job["labels"])
+        options = ImportOptions(**job["options"])
+        data = model.tobytes()
+        parts = self._reports.answer(job["facts"], data, options, rows, labels, earlier)
+        return Message(DONE + json.dumps(parts).encode())
 
     def _load(self, job: ProgramJob, arrays: Sequence[Array]) -> Message:
         guest = make_guest(job["guest"])

@@ -283,7 +283,7 @@ class NetworkService(network_pb2_grpc.NetworkServiceServicer):
             network = hosted.find(request.network)
             plan = _with_model(request.network, network)
             with hosted.memory.running(context), refusing():
-                return measure_accuracy(request, plan, network, hosted.memory)
+                return measure_accuracy(request, plan, network, hosted)
 
     def ProbeNetwork(  # noqa: N802
         self, request: pb.ProbeNetworkRequest, context: Context

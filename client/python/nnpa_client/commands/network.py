@@ -4,54 +4,36 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
+from typing import Any, Unpack
 
 import click
 import numpy as np
 from nnpa.network.v1 import network_pb2 as pb
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nnpa_client._wire import Array
-from nnpa_client.commands.exit_codes import EXIT_CODES, NOT_AS_PROMISED, reported
-from nnpa_client.connection import connect
+from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_client.commands.hosting import (
+    EPILOG,
+    NEW_FILE,
+    Hosting,
+    hosting_options,
+    loaded,
+    options_of,
+    table_console,
+)
+from nnpa_client.commands.validate import validate
 from nnpa_client.network import analysis
-from nnpa_client.network.calls import Options
 from nnpa_client.network.hosted import Inference, Network, ProbeRun
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_PIPE_WIDTH = 140
 _C_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
-_NEW = click.Path(dir_okay=False, path_type=Path)
-_EPILOG = (
-    f"{EXIT_CODES} A model that cannot be hosted is refused: the message names the node and why."
-)
 
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-
-class Hosting(TypedDict):
-    """The options that say where and how a model is hosted, and what `generate` adds to them."""
-
-    target: str | None
-    machine: str
-    strict: bool
-    shapes: tuple[str, ...]
-    offload_integer: bool
-    placement: Literal["compiler", "all"]
-    overflow: Literal["saturate", "ninf"]
-    allocate_inputs: NotRequired[bool]
-    allocate_outputs: NotRequired[bool]
-    split_weights: NotRequired[bool]
-
-
-@click.group(epilog=_EPILOG)
+@click.group(epilog=EPILOG)
 def network() -> None:
     """Host an ONNX model: analyze it, run it, validate it, probe it, generate C for it.
 
@@ -59,78 +41,8 @@ def network() -> None:
     """
 
 
-def _hosting(command: Command) -> Command:
-    """Add the options that say where and how a model is hosted."""
-    options = (
-        click.argument("model", type=_FILE),
-        click.option("--target", help="Server: host:port or unix:/path. Default: a private one."),
-        click.option("--machine", default="telum2", show_default=True, help="Machine, or alias."),
-        click.option("--strict", is_flag=True, help="Refuse a model with a node on the host."),
-        click.option(
-            "--offload-integer",
-            is_flag=True,
-            help="Integer products on the accelerator, where they are not exact.",
-        ),
-        click.option(
-            "--placement",
-            type=click.Choice(("compiler", "all")),
-            default="compiler",
-            show_default=True,
-            help="What goes to the accelerator: what the compiler for the machine places, or what "
-            "zDNN can express beyond it, too.",
-        ),
-        click.option(
-            "--overflow",
-            type=click.Choice(("saturate", "ninf")),
-            default="saturate",
-            show_default=True,
-            help="What values beyond DLFLOAT16 become.",
-        ),
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            metavar="NAME=D,D,..",
-            help="Shape of an input with free dims; without it they are 1, or 32 where 1 does not "
-            "fit. Repeatable.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def _loaded(model: Path, hosting: Hosting, c_name: str = "network") -> Generator[Network]:
-    with (
-        connect(hosting["target"], hosting["machine"]) as session,
-        session.load(model, c_name=c_name, options=_options(hosting)) as net,
-    ):
-        yield net
-
-
-def _options(hosting: Hosting) -> Options:
-    return Options(
-        strict_placement=hosting["strict"],
-        shapes=dict(map(_shape, hosting["shapes"])),
-        offload_integer=hosting["offload_integer"],
-        placement=hosting["placement"],
-        overflow=hosting["overflow"],
-        allocate_inputs=hosting.get("allocate_inputs", False),
-        allocate_outputs=hosting.get("allocate_outputs", False),
-        split_weights=hosting.get("split_weights", False),
-    )
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, dims = text.rpartition("=")
-    if not equals or not all(dim.isdecimal() for dim in dims.split(",")):
-        raise ValueError(f"--shape: {text!r}, expected NAME=D,D,..")
-    return name, tuple(map(int, dims.split(",")))
-
-
-@network.command(epilog=_EPILOG)
-@_hosting
+@network.command(epilog=EPILOG)
+@hosting_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     """Report sizes, multiply-accumulates, layers, and what runs where.
@@ -140,7 +52,7 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     """
 
     def ask() -> tuple[pb.NetworkReport, Network]:
-        with _loaded(model, hosting) as net:
+        with loaded(model, hosting) as net:
             return net.report(), net
 
     report, net = reported(ask)
@@ -155,14 +67,10 @@ def analyze(model: Path, as_json: bool, **hosting: Unpack[Hosting]) -> None:
     }
     for line in analysis.header(report, model.name, types):
         click.echo(line)
-    console = _console()
+    console = table_console()
+    console.print(analysis.reasons(report))
     console.print(analysis.layers(report))
     console.print(analysis.histogram(report))
-
-
-def _console() -> Console:
-    """Return the console for tables: as wide as the terminal, wider for a file or pipe."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
@@ -178,8 +86,11 @@ def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
     return feeds
 
 
-@network.command("run", epilog=_EPILOG)
-@_hosting
+network.add_command(validate)
+
+
+@network.command("run", epilog=EPILOG)
+@hosting_options
 @click.option(
     "--input",
     "inputs",
@@ -188,7 +99,7 @@ def _arrays(pairs: tuple[str, ...], net: Network) -> dict[str, Array]:
     metavar="[NAME=]FILE",
     help="A .npy array for an input, or a .npz with arrays by name. Repeatable.",
 )
-@click.option("--output", type=_NEW, help="Write the outputs to this .npz file.")
+@click.option("--output", type=NEW_FILE, help="Write the outputs to this .npz file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as JSON.")
 def run_model(
     model: Path,
@@ -200,7 +111,7 @@ def run_model(
     """Run a model once over arrays from files, and tell what the accelerator did."""
 
     def ask() -> Inference:
-        with _loaded(model, hosting) as net:
+        with loaded(model, hosting) as net:
             return net.infer(**_arrays(inputs, net))
 
     result = reported(ask)
@@ -229,67 +140,8 @@ def _summary(array: Array) -> str:
     return f"{array.dtype.name}{list(array.shape)}, {least:.6g} to {most:.6g}"
 
 
-def _samples(path: Path, net: Network) -> list[pb.Sample]:
-    """Read a .npz whose arrays have the samples as an additional first axis."""
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    counts = {len(array) for array in arrays.values()}
-    if len(counts) != 1:
-        raise ValueError(f"{path.name}: {sorted(counts)} samples, expected as many of each input")
-    return [
-        pb.Sample(inputs=net.named_arrays({name: array[at] for name, array in arrays.items()}))
-        for at in range(counts.pop())
-    ]
-
-
-@network.command(epilog=_EPILOG)
-@_hosting
-@click.option("--data", type=_FILE, help=".npz: inputs by name, samples along the first axis.")
-@click.option("--samples", default=16, show_default=True, help="Without --data: how many to make.")
-@click.option("--seed", default=0, show_default=True, help="Without --data: seed of made-up data.")
-@click.option("--html", type=_NEW, help="Write one self-contained page with plots.")
-@click.option("--json", "as_json", is_flag=True, help="Print the measurements as JSON.")
-@click.option(
-    "--max-l2r",
-    type=float,
-    help="Exit code 1 if the relative L2 error of any output, saturating, is above this.",
-)
-def validate(
-    model: Path,
-    data: Path | None,
-    samples: int,
-    seed: int,
-    html: Path | None,
-    as_json: bool,
-    max_l2r: float | None,
-    **hosting: Unpack[Hosting],
-) -> None:
-    """Measure a model on Telum I and II beside FP32, node by node.
-
-    Figures are those of X-CUBE-AI's validate (ACC, RMSE, MAE, L2R, MEAN, STD, NSE, COS), with and
-    without saturation, and the first node that leaves the range of numbers with the elements that
-    caused it.
-    """
-
-    def ask() -> pb.MeasureAccuracyResponse:
-        with _loaded(model, hosting) as net:
-            recorded = [] if data is None else _samples(data, net)
-            return net.measure_accuracy(recorded, made_up=samples, seed=seed, html=html is not None)
-
-    answer = reported(ask)
-    if html is not None:
-        html.write_text(answer.html, encoding="utf-8")
-    click.echo(answer.json if as_json else answer.text, nl=False)
-    runs = [entry for entry in json.loads(answer.json)["runs"] if entry["saturate"]]
-    l2r_errors = (output["l2r"] or 0.0 for run in runs for output in run["outputs"])
-    worst = max(l2r_errors, default=0.0)
-    if max_l2r is not None and worst > max_l2r:
-        click.echo(f"L2R is {worst:.3g}, must be at most {max_l2r:g}.", err=True)
-        sys.exit(NOT_AS_PROMISED)
-
-
-@network.command(epilog=_EPILOG)
-@_hosting
+@network.command(epilog=EPILOG)
+@hosting_options
 @click.option(
     "--size", "sizes", type=click.IntRange(1), multiple=True, help="Size of free dims. Repeatable."
 )
@@ -305,14 +157,14 @@ def probe(
     """
 
     def ask() -> list[ProbeRun]:
-        with _loaded(model, hosting) as net:
+        with loaded(model, hosting) as net:
             return net.probe(sizes)
 
     rows = reported(ask)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
-        _console().print(_probe_table(rows, hosting["placement"]))
+        table_console().print(_probe_table(rows, hosting["placement"]))
     bad = [row for row in rows if row["inputs"] == "zeros" and row["nans"]]
     if check and bad:
         click.echo(f"{len(bad)} runs over zeros give NaN.", err=True)
@@ -331,8 +183,8 @@ def _probe_table(rows: list[ProbeRun], placement: str) -> Table:
     return table
 
 
-@network.command(epilog=_EPILOG)
-@_hosting
+@network.command(epilog=EPILOG)
+@hosting_options
 @click.option("--name", default="network", show_default=True, help="C name of the network.")
 @click.option(
     "--output",
@@ -356,8 +208,8 @@ def generate(model: Path, name: str, output: Path, **hosting: Unpack[Hosting]) -
     def ask() -> dict[str, str]:
         if not _C_NAME.fullmatch(name):
             raise ValueError(f"--name: {name!r}, expected a lower-case C identifier, at most 64")
-        with _loaded(model, hosting, name) as net:
-            return generated(net, model.read_bytes(), model.name, _options(hosting))
+        with loaded(model, hosting, name) as net:
+            return generated(net, model.read_bytes(), model.name, options_of(hosting))
 
     files = reported(ask)
     output.mkdir(parents=True, exist_ok=True)

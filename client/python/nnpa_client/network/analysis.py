@@ -95,8 +95,34 @@ def placement(report: pb.NetworkReport) -> str:
     return _PLACEMENTS.get(report.placement, "unknown")
 
 
+def reasons(report: pb.NetworkReport) -> Table:
+    """Return the table of what keeps nodes on the host, by reason, the most work first."""
+    table = Table(box=box.SIMPLE, title="Nodes by device and reason", title_justify="left")
+    for heading in ("device", "nodes", "macc", "operators", "why"):
+        table.add_column(heading, justify="right" if heading in ("nodes", "macc") else "left")
+    groups: dict[tuple[str, str], list[Node]] = {}
+    for node in report.nodes:
+        reason = node.reason if node.device == "host" else ""
+        groups.setdefault((node.device, reason), []).append(node)
+    order = list(_DEVICES)
+
+    def place(item: tuple[tuple[str, str], list[Node]]) -> tuple[int, int, int, str]:
+        (device, reason), nodes = item
+        rank = order.index(device) if device in order else len(order)
+        return rank, -sum(node.macc for node in nodes), -len(nodes), reason
+
+    for (device, reason), nodes in sorted(groups.items(), key=place):
+        macc = sum(node.macc for node in nodes)
+        operators = ", ".join(sorted({node.op_type for node in nodes}))
+        table.add_row(device, str(len(nodes)), f"{macc:,}" if macc else "", operators, reason)
+    return table
+
+
 def layers(report: pb.NetworkReport) -> Table:
-    """Return the table of layers: id, layer, shape, params, macc, device, functions or reason."""
+    """Return the table of layers: id, layer, shape, params, macc, device, functions or reason.
+
+    What was folded at import has no row.
+    """
     table = Table(box=box.SIMPLE, title="Layers", title_justify="left")
     table.add_column("id", justify="right")
     for heading in ("layer (type)", "oshape", "param/size", "macc", "connected to", "device"):
@@ -104,6 +130,8 @@ def layers(report: pb.NetworkReport) -> Table:
     table.add_column("zDNN functions, or why not")
     producers = {name: node for node in report.nodes for name in node.outputs}
     for node in report.nodes:
+        if node.device == "folded":
+            continue
         sources = [producers[name] for name in node.inputs if name in producers]
         table.add_row(
             str(node.index),

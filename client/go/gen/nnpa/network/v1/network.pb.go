@@ -2951,7 +2951,32 @@ type MeasureAccuracyRequest struct {
 	Html bool `protobuf:"varint,6,opt,name=html,proto3" json:"html,omitempty"`
 	// How many samples to make up, 1..1000: floats of a standard normal distribution, integers and
 	// truths 0 or 1, free dims 1 unless the network was created with shapes. Default 0: 16.
-	MadeUp        uint32 `protobuf:"varint,7,opt,name=made_up,json=madeUp,proto3" json:"made_up,omitempty"`
+	MadeUp uint32 `protobuf:"varint,7,opt,name=made_up,json=madeUp,proto3" json:"made_up,omitempty"`
+	// A batch of a dataset in place of samples: one array per input with rows along its first axis,
+	// either the input's own, so that the rows run together, or one more, so that each row is a run.
+	Rows []*NamedArray `protobuf:"bytes,8,rep,name=rows,proto3" json:"rows,omitempty"`
+	// Integers, as many for each row as some output has answers: what the answers should be. An answer
+	// is the largest of an output's last axis, an integer itself, or whether a number is above 0.5.
+	Labels *NamedArray `protobuf:"bytes,9,opt,name=labels,proto3" json:"labels,omitempty"`
+	// Number of the first of the rows, a multiple of batch_rows. Default 0.
+	FirstRow uint64 `protobuf:"varint,10,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
+	// Rows of a batch, 1..4096; only the last one of a dataset has less. Default 0: 256.
+	BatchRows uint32 `protobuf:"varint,11,opt,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
+	// How many of the dataset's first rows are measured node by node, 0..1024. Default 16.
+	NodeRows *uint32 `protobuf:"varint,12,opt,name=node_rows,json=nodeRows,proto3,oneof" json:"node_rows,omitempty"`
+	// Measure as well what becomes of the model on telum2 with products by constant matrices in INT8.
+	Int8 bool `protobuf:"varint,13,opt,name=int8,proto3" json:"int8,omitempty"`
+	// What a response said of batches before, with the same network, machines and settings; this
+	// batch is added. Without rows: the report is of these.
+	Measurements []byte `protobuf:"bytes,14,opt,name=measurements,proto3" json:"measurements,omitempty"`
+	// Return measurements alone, no report.
+	OnlyMeasurements bool `protobuf:"varint,15,opt,name=only_measurements,json=onlyMeasurements,proto3" json:"only_measurements,omitempty"`
+	// Lines for the report that only the caller knows, such as the data's name; at most 32, of 1000
+	// characters each.
+	About map[string]string `protobuf:"bytes,16,rep,name=about,proto3" json:"about,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the report's first line says of a loss: how much accuracy, or without labels how many
+	// answers, may be lost, as a share. Absent: nothing.
+	MaxDrop       *float64 `protobuf:"fixed64,17,opt,name=max_drop,json=maxDrop,proto3,oneof" json:"max_drop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3035,6 +3060,76 @@ func (x *MeasureAccuracyRequest) GetMadeUp() uint32 {
 	return 0
 }
 
+func (x *MeasureAccuracyRequest) GetRows() []*NamedArray {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *MeasureAccuracyRequest) GetLabels() *NamedArray {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *MeasureAccuracyRequest) GetFirstRow() uint64 {
+	if x != nil {
+		return x.FirstRow
+	}
+	return 0
+}
+
+func (x *MeasureAccuracyRequest) GetBatchRows() uint32 {
+	if x != nil {
+		return x.BatchRows
+	}
+	return 0
+}
+
+func (x *MeasureAccuracyRequest) GetNodeRows() uint32 {
+	if x != nil && x.NodeRows != nil {
+		return *x.NodeRows
+	}
+	return 0
+}
+
+func (x *MeasureAccuracyRequest) GetInt8() bool {
+	if x != nil {
+		return x.Int8
+	}
+	return false
+}
+
+func (x *MeasureAccuracyRequest) GetMeasurements() []byte {
+	if x != nil {
+		return x.Measurements
+	}
+	return nil
+}
+
+func (x *MeasureAccuracyRequest) GetOnlyMeasurements() bool {
+	if x != nil {
+		return x.OnlyMeasurements
+	}
+	return false
+}
+
+func (x *MeasureAccuracyRequest) GetAbout() map[string]string {
+	if x != nil {
+		return x.About
+	}
+	return nil
+}
+
+func (x *MeasureAccuracyRequest) GetMaxDrop() float64 {
+	if x != nil && x.MaxDrop != nil {
+		return *x.MaxDrop
+	}
+	return 0
+}
+
 // Inputs of one run.
 type Sample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3089,7 +3184,10 @@ type MeasureAccuracyResponse struct {
 	// One self-contained page, empty unless asked for.
 	Html string `protobuf:"bytes,2,opt,name=html,proto3" json:"html,omitempty"`
 	// A table for people.
-	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// What was measured, with earlier measurements of the request; sums are exact, so that the same
+	// batches give the same bytes in any order. Empty where samples were measured.
+	Measurements  []byte `protobuf:"bytes,4,opt,name=measurements,proto3" json:"measurements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3143,6 +3241,13 @@ func (x *MeasureAccuracyResponse) GetText() string {
 		return x.Text
 	}
 	return ""
+}
+
+func (x *MeasureAccuracyResponse) GetMeasurements() []byte {
+	if x != nil {
+		return x.Measurements
+	}
+	return nil
 }
 
 // Request of ProbeNetwork.
@@ -3983,7 +4088,7 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\"b\n" +
 	"\x16DestroyNetworkResponse\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12.\n" +
-	"\x05error\x18\x02 \x01(\v2\x18.nnpa.network.v1.AiErrorR\x05error\"\xdc\x01\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.nnpa.network.v1.AiErrorR\x05error\"\xc4\x05\n" +
 	"\x16MeasureAccuracyRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x121\n" +
@@ -3991,13 +4096,33 @@ const file_nnpa_network_v1_network_proto_rawDesc = "" +
 	"\x04seed\x18\x04 \x01(\x04R\x04seed\x12\x1a\n" +
 	"\bmachines\x18\x05 \x03(\tR\bmachines\x12\x12\n" +
 	"\x04html\x18\x06 \x01(\bR\x04html\x12\x17\n" +
-	"\amade_up\x18\a \x01(\rR\x06madeUp\"=\n" +
+	"\amade_up\x18\a \x01(\rR\x06madeUp\x12/\n" +
+	"\x04rows\x18\b \x03(\v2\x1b.nnpa.network.v1.NamedArrayR\x04rows\x123\n" +
+	"\x06labels\x18\t \x01(\v2\x1b.nnpa.network.v1.NamedArrayR\x06labels\x12\x1b\n" +
+	"\tfirst_row\x18\n" +
+	" \x01(\x04R\bfirstRow\x12\x1d\n" +
+	"\n" +
+	"batch_rows\x18\v \x01(\rR\tbatchRows\x12 \n" +
+	"\tnode_rows\x18\f \x01(\rH\x00R\bnodeRows\x88\x01\x01\x12\x12\n" +
+	"\x04int8\x18\r \x01(\bR\x04int8\x12\"\n" +
+	"\fmeasurements\x18\x0e \x01(\fR\fmeasurements\x12+\n" +
+	"\x11only_measurements\x18\x0f \x01(\bR\x10onlyMeasurements\x12H\n" +
+	"\x05about\x18\x10 \x03(\v22.nnpa.network.v1.MeasureAccuracyRequest.AboutEntryR\x05about\x12\x1e\n" +
+	"\bmax_drop\x18\x11 \x01(\x01H\x01R\amaxDrop\x88\x01\x01\x1a8\n" +
+	"\n" +
+	"AboutEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
+	"\n" +
+	"_node_rowsB\v\n" +
+	"\t_max_drop\"=\n" +
 	"\x06Sample\x123\n" +
-	"\x06inputs\x18\x01 \x03(\v2\x1b.nnpa.network.v1.NamedArrayR\x06inputs\"U\n" +
+	"\x06inputs\x18\x01 \x03(\v2\x1b.nnpa.network.v1.NamedArrayR\x06inputs\"y\n" +
 	"\x17MeasureAccuracyResponse\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\tR\x04json\x12\x12\n" +
 	"\x04html\x18\x02 \x01(\tR\x04html\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"{\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\"\n" +
+	"\fmeasurements\x18\x04 \x01(\fR\fmeasurements\"{\n" +
 	"\x13ProbeNetworkRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x14\n" +
@@ -4112,7 +4237,7 @@ func file_nnpa_network_v1_network_proto_rawDescGZIP() []byte {
 }
 
 var file_nnpa_network_v1_network_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_nnpa_network_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_nnpa_network_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_nnpa_network_v1_network_proto_goTypes = []any{
 	(Overflow)(0),                   // 0: nnpa.network.v1.Overflow
 	(State)(0),                      // 1: nnpa.network.v1.State
@@ -4164,10 +4289,11 @@ var file_nnpa_network_v1_network_proto_goTypes = []any{
 	(*Version)(nil),                 // 47: nnpa.network.v1.Version
 	nil,                             // 48: nnpa.network.v1.InferNetworkResponse.NansEntry
 	nil,                             // 49: nnpa.network.v1.InferNetworkResponse.CallsEntry
-	(Placement)(0),                  // 50: nnpa.network.v1.Placement
-	(*Port)(nil),                    // 51: nnpa.network.v1.Port
-	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
-	(*Node)(nil),                    // 53: nnpa.network.v1.Node
+	nil,                             // 50: nnpa.network.v1.MeasureAccuracyRequest.AboutEntry
+	(Placement)(0),                  // 51: nnpa.network.v1.Placement
+	(*Port)(nil),                    // 52: nnpa.network.v1.Port
+	(*timestamppb.Timestamp)(nil),   // 53: google.protobuf.Timestamp
+	(*Node)(nil),                    // 54: nnpa.network.v1.Node
 }
 var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	5,  // 0: nnpa.network.v1.CreateNetworkRequest.header:type_name -> nnpa.network.v1.CreateNetworkHeader
@@ -4176,14 +4302,14 @@ var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	0,  // 3: nnpa.network.v1.CreateOptions.overflow:type_name -> nnpa.network.v1.Overflow
 	7,  // 4: nnpa.network.v1.CreateOptions.formats:type_name -> nnpa.network.v1.TensorFormat
 	42, // 5: nnpa.network.v1.CreateOptions.shapes:type_name -> nnpa.network.v1.InputShape
-	50, // 6: nnpa.network.v1.CreateOptions.placement:type_name -> nnpa.network.v1.Placement
+	51, // 6: nnpa.network.v1.CreateOptions.placement:type_name -> nnpa.network.v1.Placement
 	46, // 7: nnpa.network.v1.TensorFormat.meta_info:type_name -> nnpa.network.v1.MetaInfo
 	44, // 8: nnpa.network.v1.CreateNetworkResponse.error:type_name -> nnpa.network.v1.AiError
 	9,  // 9: nnpa.network.v1.CreateNetworkResponse.network:type_name -> nnpa.network.v1.Network
 	1,  // 10: nnpa.network.v1.Network.state:type_name -> nnpa.network.v1.State
-	51, // 11: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
-	51, // 12: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
-	52, // 13: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
+	52, // 11: nnpa.network.v1.Network.inputs:type_name -> nnpa.network.v1.Port
+	52, // 12: nnpa.network.v1.Network.outputs:type_name -> nnpa.network.v1.Port
+	53, // 13: nnpa.network.v1.Network.create_time:type_name -> google.protobuf.Timestamp
 	11, // 14: nnpa.network.v1.InitNetworkRequest.params:type_name -> nnpa.network.v1.NetworkParams
 	45, // 15: nnpa.network.v1.NetworkParams.params:type_name -> nnpa.network.v1.Buffer
 	45, // 16: nnpa.network.v1.NetworkParams.activations:type_name -> nnpa.network.v1.Buffer
@@ -4207,9 +4333,9 @@ var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	45, // 34: nnpa.network.v1.NetworkReport.outputs:type_name -> nnpa.network.v1.Buffer
 	45, // 35: nnpa.network.v1.NetworkReport.activations:type_name -> nnpa.network.v1.Buffer
 	45, // 36: nnpa.network.v1.NetworkReport.params:type_name -> nnpa.network.v1.Buffer
-	53, // 37: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
+	54, // 37: nnpa.network.v1.NetworkReport.nodes:type_name -> nnpa.network.v1.Node
 	24, // 38: nnpa.network.v1.NetworkReport.weights:type_name -> nnpa.network.v1.WeightTensor
-	50, // 39: nnpa.network.v1.NetworkReport.placement:type_name -> nnpa.network.v1.Placement
+	51, // 39: nnpa.network.v1.NetworkReport.placement:type_name -> nnpa.network.v1.Placement
 	27, // 40: nnpa.network.v1.GetNodeInfoResponse.node:type_name -> nnpa.network.v1.ObserverNode
 	30, // 41: nnpa.network.v1.ObserveNetworkResponse.registered:type_name -> nnpa.network.v1.Registered
 	31, // 42: nnpa.network.v1.ObserveNetworkResponse.event:type_name -> nnpa.network.v1.ObserverEvent
@@ -4218,42 +4344,45 @@ var file_nnpa_network_v1_network_proto_depIdxs = []int32{
 	9,  // 45: nnpa.network.v1.ListNetworksResponse.networks:type_name -> nnpa.network.v1.Network
 	44, // 46: nnpa.network.v1.DestroyNetworkResponse.error:type_name -> nnpa.network.v1.AiError
 	37, // 47: nnpa.network.v1.MeasureAccuracyRequest.samples:type_name -> nnpa.network.v1.Sample
-	16, // 48: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
-	42, // 49: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
-	2,  // 50: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
-	3,  // 51: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
-	46, // 52: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
-	4,  // 53: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
-	10, // 54: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
-	13, // 55: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
-	17, // 56: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
-	19, // 57: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
-	21, // 58: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
-	25, // 59: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
-	28, // 60: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
-	32, // 61: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
-	34, // 62: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
-	36, // 63: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
-	39, // 64: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
-	41, // 65: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
-	8,  // 66: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
-	12, // 67: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
-	14, // 68: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
-	18, // 69: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
-	20, // 70: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
-	22, // 71: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
-	26, // 72: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
-	29, // 73: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
-	33, // 74: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
-	35, // 75: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
-	38, // 76: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
-	40, // 77: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
-	43, // 78: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
-	66, // [66:79] is the sub-list for method output_type
-	53, // [53:66] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	16, // 48: nnpa.network.v1.MeasureAccuracyRequest.rows:type_name -> nnpa.network.v1.NamedArray
+	16, // 49: nnpa.network.v1.MeasureAccuracyRequest.labels:type_name -> nnpa.network.v1.NamedArray
+	50, // 50: nnpa.network.v1.MeasureAccuracyRequest.about:type_name -> nnpa.network.v1.MeasureAccuracyRequest.AboutEntry
+	16, // 51: nnpa.network.v1.Sample.inputs:type_name -> nnpa.network.v1.NamedArray
+	42, // 52: nnpa.network.v1.ExportProgramRequest.shapes:type_name -> nnpa.network.v1.InputShape
+	2,  // 53: nnpa.network.v1.AiError.type:type_name -> nnpa.network.v1.AiErrorType
+	3,  // 54: nnpa.network.v1.AiError.code:type_name -> nnpa.network.v1.AiErrorCode
+	46, // 55: nnpa.network.v1.Buffer.meta_info:type_name -> nnpa.network.v1.MetaInfo
+	4,  // 56: nnpa.network.v1.NetworkService.CreateNetwork:input_type -> nnpa.network.v1.CreateNetworkRequest
+	10, // 57: nnpa.network.v1.NetworkService.InitNetwork:input_type -> nnpa.network.v1.InitNetworkRequest
+	13, // 58: nnpa.network.v1.NetworkService.RunNetwork:input_type -> nnpa.network.v1.RunNetworkRequest
+	17, // 59: nnpa.network.v1.NetworkService.InferNetwork:input_type -> nnpa.network.v1.InferNetworkRequest
+	19, // 60: nnpa.network.v1.NetworkService.GetNetworkError:input_type -> nnpa.network.v1.GetNetworkErrorRequest
+	21, // 61: nnpa.network.v1.NetworkService.GetNetworkInfo:input_type -> nnpa.network.v1.GetNetworkInfoRequest
+	25, // 62: nnpa.network.v1.NetworkService.GetNodeInfo:input_type -> nnpa.network.v1.GetNodeInfoRequest
+	28, // 63: nnpa.network.v1.NetworkService.ObserveNetwork:input_type -> nnpa.network.v1.ObserveNetworkRequest
+	32, // 64: nnpa.network.v1.NetworkService.ListNetworks:input_type -> nnpa.network.v1.ListNetworksRequest
+	34, // 65: nnpa.network.v1.NetworkService.DestroyNetwork:input_type -> nnpa.network.v1.DestroyNetworkRequest
+	36, // 66: nnpa.network.v1.NetworkService.MeasureAccuracy:input_type -> nnpa.network.v1.MeasureAccuracyRequest
+	39, // 67: nnpa.network.v1.NetworkService.ProbeNetwork:input_type -> nnpa.network.v1.ProbeNetworkRequest
+	41, // 68: nnpa.network.v1.NetworkService.ExportProgram:input_type -> nnpa.network.v1.ExportProgramRequest
+	8,  // 69: nnpa.network.v1.NetworkService.CreateNetwork:output_type -> nnpa.network.v1.CreateNetworkResponse
+	12, // 70: nnpa.network.v1.NetworkService.InitNetwork:output_type -> nnpa.network.v1.InitNetworkResponse
+	14, // 71: nnpa.network.v1.NetworkService.RunNetwork:output_type -> nnpa.network.v1.RunNetworkResponse
+	18, // 72: nnpa.network.v1.NetworkService.InferNetwork:output_type -> nnpa.network.v1.InferNetworkResponse
+	20, // 73: nnpa.network.v1.NetworkService.GetNetworkError:output_type -> nnpa.network.v1.GetNetworkErrorResponse
+	22, // 74: nnpa.network.v1.NetworkService.GetNetworkInfo:output_type -> nnpa.network.v1.GetNetworkInfoResponse
+	26, // 75: nnpa.network.v1.NetworkService.GetNodeInfo:output_type -> nnpa.network.v1.GetNodeInfoResponse
+	29, // 76: nnpa.network.v1.NetworkService.ObserveNetwork:output_type -> nnpa.network.v1.ObserveNetworkResponse
+	33, // 77: nnpa.network.v1.NetworkService.ListNetworks:output_type -> nnpa.network.v1.ListNetworksResponse
+	35, // 78: nnpa.network.v1.NetworkService.DestroyNetwork:output_type -> nnpa.network.v1.DestroyNetworkResponse
+	38, // 79: nnpa.network.v1.NetworkService.MeasureAccuracy:output_type -> nnpa.network.v1.MeasureAccuracyResponse
+	40, // 80: nnpa.network.v1.NetworkService.ProbeNetwork:output_type -> nnpa.network.v1.ProbeNetworkResponse
+	43, // 81: nnpa.network.v1.NetworkService.ExportProgram:output_type -> nnpa.network.v1.ExportProgramResponse
+	69, // [69:82] is the sub-list for method output_type
+	56, // [56:69] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_nnpa_network_v1_network_proto_init() }
@@ -4276,6 +4405,7 @@ func file_nnpa_network_v1_network_proto_init() {
 		(*ObserveNetworkResponse_Registered)(nil),
 		(*ObserveNetworkResponse_Event)(nil),
 	}
+	file_nnpa_network_v1_network_proto_msgTypes[32].OneofWrappers = []any{}
 	file_nnpa_network_v1_network_proto_msgTypes[39].OneofWrappers = []any{
 		(*ExportProgramResponse_TotalBytes)(nil),
 		(*ExportProgramResponse_Chunk)(nil),
@@ -4287,7 +4417,7 @@ func file_nnpa_network_v1_network_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nnpa_network_v1_network_proto_rawDesc), len(file_nnpa_network_v1_network_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -160,6 +160,7 @@ type NetworkServiceClient interface {
 	// * NOT_FOUND / NETWORK_NOT_FOUND.
 	// * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
 	// * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+	// * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
 	// * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
 	MeasureAccuracy(ctx context.Context, in *MeasureAccuracyRequest, opts ...grpc.CallOption) (*MeasureAccuracyResponse, error)
 	// Runs a model at edge sizes over degenerate inputs on Telum I and II and says where it gives NaN,
@@ -451,6 +452,7 @@ type NetworkServiceServer interface {
 	// * NOT_FOUND / NETWORK_NOT_FOUND.
 	// * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
 	// * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+	// * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
 	// * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
 	MeasureAccuracy(context.Context, *MeasureAccuracyRequest) (*MeasureAccuracyResponse, error)
 	// Runs a model at edge sizes over degenerate inputs on Telum I and II and says where it gives NaN,

@@ -1556,6 +1556,26 @@ class MeasureAccuracyRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class AboutEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
@@ -1563,6 +1583,16 @@ class MeasureAccuracyRequest(_message.Message):
     MACHINES_FIELD_NUMBER: _builtins.int
     HTML_FIELD_NUMBER: _builtins.int
     MADE_UP_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_FIELD_NUMBER: _builtins.int
+    BATCH_ROWS_FIELD_NUMBER: _builtins.int
+    NODE_ROWS_FIELD_NUMBER: _builtins.int
+    INT8_FIELD_NUMBER: _builtins.int
+    MEASUREMENTS_FIELD_NUMBER: _builtins.int
+    ONLY_MEASUREMENTS_FIELD_NUMBER: _builtins.int
+    ABOUT_FIELD_NUMBER: _builtins.int
+    MAX_DROP_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """"sessions/{session}"."""
     network: _builtins.str
@@ -1575,6 +1605,24 @@ class MeasureAccuracyRequest(_message.Message):
     """How many samples to make up, 1..1000: floats of a standard normal distribution, integers and
     truths 0 or 1, free dims 1 unless the network was created with shapes. Default 0: 16.
     """
+    first_row: _builtins.int
+    """Number of the first of the rows, a multiple of batch_rows. Default 0."""
+    batch_rows: _builtins.int
+    """Rows of a batch, 1..4096; only the last one of a dataset has less. Default 0: 256."""
+    node_rows: _builtins.int
+    """How many of the dataset's first rows are measured node by node, 0..1024. Default 16."""
+    int8: _builtins.bool
+    """Measure as well what becomes of the model on telum2 with products by constant matrices in INT8."""
+    measurements: _builtins.bytes
+    """What a response said of batches before, with the same network, machines and settings; this
+    batch is added. Without rows: the report is of these.
+    """
+    only_measurements: _builtins.bool
+    """Return measurements alone, no report."""
+    max_drop: _builtins.float
+    """What the report's first line says of a loss: how much accuracy, or without labels how many
+    answers, may be lost, as a share. Absent: nothing.
+    """
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sample]:
         """Data: each holds one array per input, all of one shape. None: data are made up by `seed`."""
@@ -1582,6 +1630,24 @@ class MeasureAccuracyRequest(_message.Message):
     @_builtins.property
     def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Machines to measure, for example "telum1". None: telum1 and telum2."""
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedArray]:
+        """A batch of a dataset in place of samples: one array per input with rows along its first axis,
+        either the input's own, so that the rows run together, or one more, so that each row is a run.
+        """
+
+    @_builtins.property
+    def labels(self) -> Global___NamedArray:
+        """Integers, as many for each row as some output has answers: what the answers should be. An answer
+        is the largest of an output's last axis, an integer itself, or whether a number is above 0.5.
+        """
+
+    @_builtins.property
+    def about(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Lines for the report that only the caller knows, such as the data's name; at most 32, of 1000
+        characters each.
+        """
 
     def __init__(
         self,
@@ -1593,12 +1659,29 @@ class MeasureAccuracyRequest(_message.Message):
         machines: _abc.Iterable[_builtins.str] | None = ...,
         html: _builtins.bool = ...,
         made_up: _builtins.int = ...,
+        rows: _abc.Iterable[Global___NamedArray] | None = ...,
+        labels: Global___NamedArray | None = ...,
+        first_row: _builtins.int = ...,
+        batch_rows: _builtins.int = ...,
+        node_rows: _builtins.int | None = ...,
+        int8: _builtins.bool = ...,
+        measurements: _builtins.bytes = ...,
+        only_measurements: _builtins.bool = ...,
+        about: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        max_drop: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_drop", b"_max_drop", "_node_rows", b"_node_rows", "labels", b"labels", "max_drop", b"max_drop", "node_rows", b"node_rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "machines", b"machines", "made_up", b"made_up", "network", b"network", "samples", b"samples", "seed", b"seed", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_drop", b"_max_drop", "_node_rows", b"_node_rows", "about", b"about", "batch_rows", b"batch_rows", "first_row", b"first_row", "html", b"html", "int8", b"int8", "labels", b"labels", "machines", b"machines", "made_up", b"made_up", "max_drop", b"max_drop", "measurements", b"measurements", "network", b"network", "node_rows", b"node_rows", "only_measurements", b"only_measurements", "rows", b"rows", "samples", b"samples", "seed", b"seed", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_drop: _TypeAlias = _typing.Literal["max_drop"]  # noqa: Y015
+    _WhichOneofArgType__max_drop: _TypeAlias = _typing.Literal["_max_drop", b"_max_drop"]  # noqa: Y015
+    _WhichOneofReturnType__node_rows: _TypeAlias = _typing.Literal["node_rows"]  # noqa: Y015
+    _WhichOneofArgType__node_rows: _TypeAlias = _typing.Literal["_node_rows", b"_node_rows"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_drop) -> _WhichOneofReturnType__max_drop | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_rows) -> _WhichOneofReturnType__node_rows | None: ...
 
 Global___MeasureAccuracyRequest: _TypeAlias = MeasureAccuracyRequest  # noqa: Y015
 
@@ -1635,22 +1718,28 @@ class MeasureAccuracyResponse(_message.Message):
     JSON_FIELD_NUMBER: _builtins.int
     HTML_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    MEASUREMENTS_FIELD_NUMBER: _builtins.int
     json: _builtins.str
     """The measurements, one JSON object; its keys are those that `nnpa network validate --json` prints."""
     html: _builtins.str
     """One self-contained page, empty unless asked for."""
     text: _builtins.str
     """A table for people."""
+    measurements: _builtins.bytes
+    """What was measured, with earlier measurements of the request; sums are exact, so that the same
+    batches give the same bytes in any order. Empty where samples were measured.
+    """
     def __init__(
         self,
         *,
         json: _builtins.str = ...,
         html: _builtins.str = ...,
         text: _builtins.str = ...,
+        measurements: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "json", b"json", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["html", b"html", "json", b"json", "measurements", b"measurements", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

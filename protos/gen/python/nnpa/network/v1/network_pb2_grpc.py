@@ -279,6 +279,7 @@ class NetworkServiceServicer(object):
         * NOT_FOUND / NETWORK_NOT_FOUND.
         * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
         * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+        * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
         * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -163,6 +163,7 @@ class NetworkServiceStub:
     * NOT_FOUND / NETWORK_NOT_FOUND.
     * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
     * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+    * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
     * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
     """
     ProbeNetwork: _grpc.UnaryUnaryMultiCallable[_network_pb2.ProbeNetworkRequest, _network_pb2.ProbeNetworkResponse]
@@ -306,6 +307,7 @@ class NetworkServiceAsyncStub(NetworkServiceStub):
     * NOT_FOUND / NETWORK_NOT_FOUND.
     * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
     * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+    * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
     * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
     """
     ProbeNetwork: _aio.UnaryUnaryMultiCallable[_network_pb2.ProbeNetworkRequest, _network_pb2.ProbeNetworkResponse]  # type: ignore[assignment]
@@ -512,6 +514,7 @@ class NetworkServiceServicer(metaclass=_abc_1.ABCMeta):
         * NOT_FOUND / NETWORK_NOT_FOUND.
         * FAILED_PRECONDITION / NETWORK_NOT_READY: it was not made from ONNX: there is no reference.
         * INVALID_ARGUMENT / FIELD_INVALID: as InferNetwork.
+        * INVALID_ARGUMENT / MODEL_INVALID: a node that cannot run over the values of some rows.
         * ABORTED / NETWORK_FAILED; INVALID_ARGUMENT / MESSAGE_TOO_LARGE.
         """
 

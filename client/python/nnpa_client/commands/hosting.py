@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `nnpa network` that say where and how a model is hosted."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NotRequired, TypedDict, TypeVar
+
+import click
+from rich.console import Console
+
+from nnpa_client.commands.exit_codes import EXIT_CODES
+from nnpa_client.connection import connect
+from nnpa_client.network.calls import Options
+from nnpa_client.network.hosted import Network
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_PIPE_WIDTH = 140
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+EPILOG = (
+    f"{EXIT_CODES} A model that cannot be hosted is refused: the message names the node and why."
+)
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class Hosting(TypedDict):
+    """The options that say where and how a model is hosted, and what `generate` adds to them."""
+
+    target: str | None
+    machine: str
+    strict: bool
+    shapes: tuple[str, ...]
+    offload_integer: bool
+    placement: Literal["compiler", "all"]
+    overflow: Literal["saturate", "ninf"]
+    allocate_inputs: NotRequired[bool]
+    allocate_outputs: NotRequired[bool]
+    split_weights: NotRequired[bool]
+
+
+def hosting_options(command: Command) -> Command:
+    """Add the options that say where and how a model is hosted."""
+    options = (
+        click.argument("model", type=FILE),
+        click.option("--target", help="Server: host:port or unix:/path. Default: a private one."),
+        click.option("--machine", default="telum2", show_default=True, help="Machine, or alias."),
+        click.option("--strict", is_flag=True, help="Refuse a model with a node on the host."),
+        click.option(
+            "--offload-integer",
+            is_flag=True,
+            help="Integer products on the accelerator, where they are not exact.",
+        ),
+        click.option(
+            "--placement",
+            type=click.Choice(("compiler", "all")),
+            default="compiler",
+            show_default=True,
+            help="What goes to the accelerator: what the compiler for the machine places, or what "
+            "zDNN can express beyond it, too.",
+        ),
+        click.option(
+            "--overflow",
+            type=click.Choice(("saturate", "ninf")),
+            default="saturate",
+            show_default=True,
+            help="What values beyond DLFLOAT16 become.",
+        ),
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="NAME=D,D,..",
+            help="Shape of an input with free dims; without it they are 1, or 32 where 1 does not "
+            "fit. Repeatable.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def loaded(model: Path, hosting: Hosting, c_name: str = "network") -> Generator[Network]:
+    """Load a model as options say, for the time of a block."""
+    with (
+        connect(hosting["target"], hosting["machine"]) as session,
+        session.load(model, c_name=c_name, options=options_of(hosting)) as net,
+    ):
+        yield net
+
+
+def options_of(hosting: Hosting) -> Options:
+    """Return how to compile a model."""
+    return Options(
+        strict_placement=hosting["strict"],
+        shapes=dict(map(_shape, hosting["shapes"])),
+        offload_integer=hosting["offload_integer"],
+        placement=hosting["placement"],
+        overflow=hosting["overflow"],
+        allocate_inputs=hosting.get("allocate_inputs", False),
+        allocate_outputs=hosting.get("allocate_outputs", False),
+        split_weights=hosting.get("split_weights", False),
+    )
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, dims = text.rpartition("=")
+    if not equals or not all(dim.isdecimal() for dim in dims.split(",")):
+        raise ValueError(f"--shape: {text!r}, expected NAME=D,D,..")
+    return name, tuple(map(int, dims.split(",")))
+
+
+def table_console() -> Console:
+    """Return the console for tables: as wide as the terminal, wider for a file or pipe."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network validate`: does a model keep its accuracy, over a whole dataset?"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nnpa_client.commands.exit_codes import NOT_AS_PROMISED, reported
+from nnpa_client.commands.hosting import (
+    EPILOG,
+    NEW_FILE,
+    Command,
+    Hosting,
+    hosting_options,
+    loaded,
+    options_of,
+)
+from nnpa_client.datasets import Dataset, Preprocessing, open_data, read_preprocessing
+from nnpa_client.datasets.images import parse_preprocessing
+from nnpa_client.datasets.rows import random_rows
+from nnpa_client.evaluation import Accuracy, Measuring, evaluate, facts
+from nnpa_client.network.hosted import Network
+
+_MADE_UP = 16
+_QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal
+
+
+class Measured(TypedDict):
+    """The options of `validate` beside those of hosting."""
+
+    data: Path | None
+    labels: str | None
+    samples: int | None
+    seed: int
+    batch: int | None
+    node_rows: int
+    int8: bool
+    html: Path | None
+    worst: Path | None
+    as_json: bool
+    max_l2r: float | None
+    max_drop: float | None
+    resize: str | None
+    crop: str | None
+    mean: str | None
+    std: str | None
+    layout: str | None
+    scale: float | None
+
+
+def _share(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Return a share of 0 to 1 from 0.5% or 0.005."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        message = f"{text!r}, expected a share such as 0.5% or 0.005"
+        raise click.BadParameter(message, param=parameter)
+    return share
+
+
+def _measured(command: Command) -> Command:
+    """Add the options that say over what to measure, and what to write."""
+    options = (
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path),
+            help=".npz, .npy, .csv, .parquet or a folder of images: rows for the inputs, with or "
+            "without a batch axis. Default: made-up rows.",
+        ),
+        click.option(
+            "--labels",
+            help="What the answers should be: a file of whole numbers, the name of an array or "
+            'column of the data, or "folders" for images in a folder per class.',
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(1),
+            help="At most so many rows. Default: all of --data, 16 made-up ones.",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of made-up rows."),
+        click.option(
+            "--batch", type=click.IntRange(1, 4096), help="Rows of a batch. Default: by their size."
+        ),
+        click.option(
+            "--node-rows",
+            type=click.IntRange(0, 1024),
+            default=16,
+            show_default=True,
+            help="How many of the first rows are measured node by node.",
+        ),
+        click.option(
+            "--int8/--no-int8",
+            default=True,
+            show_default=True,
+            help="Measure products by constant matrices in INT8 as well, as a what-if.",
+        ),
+        click.option("--html", type=NEW_FILE, help="Write one self-contained page with plots."),
+        click.option("--worst", type=NEW_FILE, help="Write the worst rows to this .npz."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option(
+            "--max-l2r",
+            type=float,
+            help="Exit code 1 if the relative L2 error of any output is above this.",
+        ),
+        click.option(
+            "--max-drop",
+            callback=_share,
+            metavar="SHARE",
+            help="Exit code 1 if a machine loses more accuracy, or without labels changes more "
+            "answers: 0.5% or 0.005.",
+        ),
+        click.option("--resize", metavar="S|H,W", help="Images: shorter side, or both."),
+        click.option("--crop", metavar="S|H,W", help="Images: what stays in the middle."),
+        click.option("--mean", metavar="M,..", help="Images: subtracted, by channel."),
+        click.option("--std", metavar="S,..", help="Images: then divided by, by channel."),
+        click.option("--layout", metavar="NCHW|NHWC", help="Images: where channels are."),
+        click.option("--scale", type=float, help="Images: what pixels of 0 to 255 are times."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Options(Hosting, Measured):
+    """All options of `validate`."""
+
+
+@click.command(epilog=EPILOG)
+@hosting_options
+@_measured
+def validate(model: Path, **options: Unpack[_Options]) -> None:
+    """Measure a model on Telum I and II beside FP32 and INT8, over a whole dataset.
+
+    The first line is the answer. With labels: accuracy, top-5 and confusion; without: answers that
+    are not those of FP32. Figures of outputs are those of X-CUBE-AI's validate (ACC, RMSE, MAE,
+    L2R, MEAN, STD, NSE, COS). The first rows are measured node by node: the error that enters a
+    node, and the one that it adds alone.
+
+    How images become an input is read from the JSON beside the model (model.json with resize, crop,
+    mean, std, layout, scale) where no option says it, and is printed; nothing is guessed.
+    """
+    result = reported(lambda: _measure(model, options))
+    html = options["html"]
+    if html is not None:
+        html.write_text(result.html, encoding="utf-8")
+    if options["as_json"]:
+        click.echo(json.dumps(result.report, indent=2))
+    else:
+        click.echo(result.text, nl=False)
+    errors = [row["l2r"] or 0.0 for row in result.table if not row["run"].endswith("int8")]
+    worst, most = max(errors, default=0.0), options["max_l2r"]
+    failed = most is not None and worst > most
+    if failed:
+        click.echo(f"L2R is {worst:.3g}, must be at most {most:g}.", err=True)
+    limit = options["max_drop"]
+    if limit is not None and result.drop > limit:
+        click.echo(f"The drop is {result.drop:.3%}, must be at most {limit:.3%}.", err=True)
+        failed = True
+    if failed:
+        sys.exit(NOT_AS_PROMISED)
+
+
+def _measure(model: Path, options: _Options) -> Accuracy:
+    choice = Measuring(
+        batch=options["batch"],
+        node_rows=options["node_rows"],
+        int8=options["int8"],
+        max_drop=options["max_drop"],
+        html=options["html"] is not None,
+    )
+    preprocessing = _preprocessing(model, options)
+    with loaded(model, options) as net:
+        dataset = _dataset(net, options, preprocessing)
+        target = options["target"]
+        about = {"model": model.name, **facts(here=target is None or target.startswith("unix:"))}
+        with _progress() as told:
+            result = evaluate(net, dataset, choice, about, told)
+    if options["worst"] is not None:
+        _save_worst(options["worst"], dataset, result)
+    return result
+
+
+def _dataset(net: Network, options: _Options, preprocessing: Preprocessing) -> Dataset:
+    shapes = dict(options_of(options).shapes or {})
+    data, samples = options["data"], options["samples"]
+    if data is None:
+        if options["labels"] is not None:
+            raise ValueError("--labels are of rows: give --data, too")
+        return random_rows(samples or _MADE_UP, options["seed"], shapes, net.inputs, net.outputs)
+    dataset = open_data(data, net.inputs, net.outputs, options["labels"], preprocessing, shapes)
+    return dataset.first(samples)
+
+
+def _preprocessing(model: Path, options: _Options) -> Preprocessing:
+    """Return what options say, and what they leave open by the JSON beside the model."""
+    if options["data"] is None or not options["data"].is_dir():
+        return Preprocessing()
+    lists = {
+        name: text.split(",")
+        for name, text in (
+            ("resize", options["resize"]), ("crop", options["crop"]),
+            ("mean", options["mean"]), ("std", options["std"]),
+        )
+        if text is not None
+    }  # fmt: skip
+    single = {"layout": options["layout"], "scale": options["scale"]}
+    given = parse_preprocessing({**single, **lists}, "options of images")
+    return given.over(read_preprocessing(model))
+
+
+def _save_worst(path: Path, dataset: Dataset, result: Accuracy) -> None:
+    """Write the worst rows: inputs by name, `row`, and `label` where there are labels."""
+    rows = result.worst
+    parts = [dataset.read(row, row + 1) for row in rows]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
+    }
+    arrays["row"] = np.array(rows, np.int64)
+    if dataset.labels is not None:
+        arrays["label"] = dataset.labels[rows]
+    np.savez(path, **arrays)
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[int, int], None]]:
+    """Show rows done and time left on the standard error: a bar, or a line now and then."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines()
+        return
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda done, rows: bar.update(task, completed=done, total=rows)
+
+
+class _Lines:
+    """Writes a line of progress every ten seconds."""
+
+    def __init__(self) -> None:
+        self._began = self._told = time.monotonic()
+
+    def __call__(self, done: int, rows: int) -> None:
+        """Say how far it is, unless a line came just now."""
+        now = time.monotonic()
+        if now - self._told < _QUIET_SECONDS or done == rows:
+            return
+        self._told = now
+        left = (now - self._began) / done * (rows - done)
+        click.echo(f"{done:,} of {rows:,} rows, {left:,.0f} s left", err=True)

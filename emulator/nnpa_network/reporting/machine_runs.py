@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One machine over batches of rows, beside what FP32 gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from nnpa_emulator import FUNCTIONS
+
+from nnpa_network.importing.onnx_import import OnnxModel
+from nnpa_network.lowering.placement import title
+from nnpa_network.program import Array, ModelRefused, Program
+from nnpa_network.reporting.batches import Batch, Classes, as_numbers, is_numeric, row_errors
+from nnpa_network.reporting.interpreter import Interpreter
+from nnpa_network.reporting.measurements import (
+    MAX_WORST,
+    NodeFacts,
+    Output,
+    Run,
+    Turn,
+    Violation,
+    WorstRow,
+)
+from nnpa_network.reporting.metrics import decisions
+from nnpa_network.reporting.node_runs import NodeRuns
+from nnpa_network.running.executor import Executor
+from nnpa_network.running.results import Result, StepFailed
+
+_MAX_ELEMENTS = 8
+_MAX_TURNS = 4  # rows of a batch whose turning is looked at
+_MAX_ANSWERS = 4  # of a row that are listed
+
+
+@dataclass(slots=True)
+class MachineRuns:
+    """A model on a machine, under a policy.
+
+    `whole` says whether it runs over all rows; else it runs over those that are measured node by
+    node only.
+    """
+
+    model: OnnxModel
+    numbers: str
+    whole: bool
+    _node_runs: tuple[Executor, NodeRuns] | None = field(default=None, repr=False)
+
+    def start(self) -> Run:
+        """Return the measurements of no rows."""
+        return Run(self.model.guest.machine.name, self.model.options.saturate, self.numbers, [])
+
+    def executor(self, feeds: Mapping[str, Array]) -> Executor:
+        """Return what runs inputs; raise `ModelRefused` for shapes that the model does not take."""
+        return self.model.executor({name: np.shape(array) for name, array in feeds.items()})
+
+    def run_rows(self, run: Run, batch: Batch, expected: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a batch, compare its outputs, and return them."""
+        results: list[Mapping[str, Array]] = []
+        for number, feeds in enumerate(batch.runs()):
+            executor = self.executor(feeds)
+            try:
+                result = executor.run(feeds)
+            except StepFailed as failed:
+                raise ModelRefused(failed.reason, failed.node) from failed
+            _note(run, result, executor.program, batch.first + number)
+            results.append(result.outputs)
+        run.nodes = node_facts(self.executor(batch.row(0)).program)
+        outputs = batch.outputs(results)
+        run.rows += batch.rows
+        _compare(run, outputs, expected)
+        return outputs
+
+    def run_nodes(
+        self, run: Run, feeds: Mapping[str, Array], references: Mapping[str, Array], row: int
+    ) -> None:
+        """Measure a row node by node."""
+        runs = self._observed(feeds)
+        try:
+            result, _values = runs.beside(feeds, references, run.values)
+            if self.whole:
+                runs.alone(feeds, references, run.values)
+        except StepFailed as failed:
+            raise ModelRefused(failed.reason, failed.node) from failed
+        if not self.whole:
+            program = self.executor(feeds).program
+            _note(run, result, program, row)
+            run.nodes, run.rows = node_facts(program), run.rows + 1
+            numeric = {n: as_numbers(a) for n, a in result.outputs.items() if is_numeric(a)}
+            _compare(run, numeric, {n: as_numbers(a) for n, a in references.items()})
+
+    def find_turns(
+        self, run: Run, batch: Batch, primary: str, references: "Mapping[int, Mapping[str, Array]]"
+    ) -> None:
+        """Find the nodes at which the answers of rows turned, whose FP32 values are given."""
+        interpreter = Interpreter(self.model)
+        for row, reference in references.items():
+            feeds = batch.row(row - batch.first)
+            expected = decisions(reference[primary]).tolist()
+
+            def turned(values: Mapping[str, Array], expected: object = expected) -> bool:
+                return bool(decisions(values[primary]).tolist() != expected)
+
+            _result, hosted = self._observed(feeds).beside(feeds, {}, {})
+            node = interpreter.turning_node(hosted, {**feeds, **reference}, turned)
+            if node is not None:
+                run.turns.append(Turn(row, node))
+
+    def _observed(self, feeds: Mapping[str, Array]) -> NodeRuns:
+        executor = self.executor(feeds)
+        if self._node_runs is None or self._node_runs[0] is not executor:
+            self._node_runs = executor, NodeRuns(executor)
+        return self._node_runs[1]
+
+
+def judge_rows(
+    run: Run, first: int, got: Array, expected: Array, classes: Classes | None
+) -> list[int]:
+    """Count the answers of rows and list the worst; return the first rows whose answer turned."""
+    rows = got.shape[0]
+    answers, right = (decisions(array).reshape(rows, -1) for array in (got, expected))
+    changed = (answers != right).any(1)
+    run.changed += int(changed.sum())
+    if classes is not None:
+        run.labels.add_decisions(got, classes.reshape(-1))
+    errors, places = row_errors(got, expected), np.arange(answers.shape[1])
+    for index in map(int, np.lexsort((np.arange(rows), -errors, ~changed))[:MAX_WORST]):
+        at = places[:_MAX_ANSWERS]
+        if changed[index] and answers.shape[1] > 1:
+            at = np.flatnonzero(answers[index] != right[index])[:_MAX_ANSWERS]
+        run.worst.append(
+            WorstRow(
+                first + index,
+                bool(changed[index]),
+                float(errors[index]),
+                right[index][at].tolist(),
+                answers[index][at].tolist(),
+                [] if classes is None else classes[index].reshape(-1)[at].tolist(),
+            )
+        )
+    return [first + int(index) for index in np.flatnonzero(changed)[:_MAX_TURNS]]
+
+
+def node_facts(program: Program) -> list[NodeFacts]:
+    """Return where the nodes of a program went."""
+    return [
+        NodeFacts(
+            node.index,
+            title(node),
+            node.op_type,
+            node.device,
+            list(node.functions),
+            node.reason,
+            node.macc,
+            list(node.inputs),
+            list(node.outputs),
+        )
+        for node in program.nodes
+    ]
+
+
+def _compare(run: Run, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for name, array in got.items():
+        output, reference = run.outputs.setdefault(name, Output()), expected.get(name)
+        if array.dtype.kind == "f":
+            output.nans += int(np.count_nonzero(np.isnan(array)))
+        if reference is not None and reference.shape == array.shape:
+            output.tally.add(array, reference)
+            if array.size:
+                output.agreement.add(array, reference)
+
+
+def _note(run: Run, result: Result, program: Program, row: int) -> None:
+    """Count the range violations of a run, and keep the first of all."""
+    run.violations += len(result.violations)
+    if result.violations and run.first is None:
+        run.first = _first(program, result, row)
+
+
+def _first(program: Program, result: Result, row: int) -> Violation:
+    """Say of the first violation which elements it had."""
+    violation = result.violations[0]
+    node = program.nodes[violation.node] if violation.node >= 0 else None
+    elements = [
+        f"{operand.operand}{list(element.index)} is not numeric"
+        + _operand_values(violation.verb, operand.operand, element.operand_values)
+        for operand in (violation.violation.operands if violation.violation is not None else ())
+        for element in operand.elements
+    ][:_MAX_ELEMENTS]
+    name, kind = ("(an output)", "") if node is None else (title(node), node.op_type)
+    return Violation(row, name, kind, violation.verb, elements)
+
+
+def _operand_values(verb: str, operand: str, values: Sequence[float]) -> str:
+    """Describe the operand values behind a non-numeric result."""
+    if not values or operand not in FUNCTIONS[verb].written:
+        return ""
+    return f", from {', '.join(f'{number:g}' for number in values)}"

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records as JSON: dataclasses, lists, texts, numbers, and exact sums as fractions.
+
+What is read was written by a stranger: every type is checked, and sizes of numbers are bounded.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from functools import cache
+from math import isfinite
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+_MAX_DIGITS = 2048  # of a fraction's text: sums of float64 have at most 2,098 bits
+_MAX_INTEGER = 1 << 62
+Record = TypeVar("Record")
+
+
+class NotRecord(ValueError):
+    """JSON that is not the record that it is read as."""
+
+
+def encode(record: object) -> object:
+    """Return a record as what JSON can hold."""
+    if isinstance(record, Fraction):
+        return f"{record.numerator:x}/{record.denominator:x}"
+    if isinstance(record, list | tuple):
+        return [encode(element) for element in record]
+    if isinstance(record, dict):
+        return {key: encode(element) for key, element in record.items()}
+    if is_dataclass(record):
+        return {part.name: encode(getattr(record, part.name)) for part in fields(record)}
+    return record
+
+
+def decode(kind: type[Record], content: object) -> Record:
+    """Return a record of a type; raise `NotRecord`."""
+    hashable: Any = kind
+    record: Record = _decoder(hashable)(content)
+    return record
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[object], Any]:
+    """Return what reads a type; types come from this package."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        inner = _decoder(arguments[0])
+        return lambda content: None if content is None else inner(content)
+    if origin is list:
+        return _list_reader(_decoder(arguments[0]))
+    if origin is dict:
+        return _dict_reader(_decoder(arguments[1]))
+    if is_dataclass(kind):
+        return _reader(kind)
+    return _SCALARS[kind]
+
+
+def _list_reader(inner: Callable[[object], Any]) -> Callable[[object], Any]:
+    def read(content: object) -> Any:
+        elements: list[object] = _require(list, content)
+        return [inner(element) for element in elements]
+
+    return read
+
+
+def _dict_reader(inner: Callable[[object], Any]) -> Callable[[object], Any]:
+    def read(content: object) -> Any:
+        entries: dict[str, object] = _require(dict, content)
+        return {key: inner(element) for key, element in entries.items()}
+
+    return read
+
+
+def _reader(kind: Any) -> Callable[[object], Any]:
+    parts = {name: _decoder(hint) for name, hint in get_type_hints(kind).items()}
+
+    def read(content: object) -> Any:
+        entries = _require(dict, content)
+        if entries.keys() != parts.keys():
+            raise NotRecord(f"not the keys of {kind.__name__}")
+        return kind(**{name: part(entries[name]) for name, part in parts.items()})
+
+    return read
+
+
+def _require(kind: type[Record], content: object) -> Record:
+    if type(content) is not kind:
+        raise NotRecord(f"a {type(content).__name__} in place of a {kind.__name__}")
+    return content
+
+
+def _integer(content: object) -> int:
+    number = _require(int, content)
+    if abs(number) > _MAX_INTEGER:
+        raise NotRecord("an integer that is too large")
+    return number
+
+
+def _float(content: object) -> float:
+    number = float(content) if type(content) is int else _require(float, content)
+    if not isfinite(number):
+        raise NotRecord("a number that is not finite")
+    return number
+
+
+def _fraction(content: object) -> Fraction:
+    text = _require(str, content)
+    if len(text) > _MAX_DIGITS:
+        raise NotRecord("a fraction that is too long")
+    above, _slash, below = text.partition("/")
+    try:
+        return Fraction(int(above, 16), int(below, 16))
+    except (ValueError, ZeroDivisionError) as error:
+        raise NotRecord("no fraction") from error
+
+
+_SCALARS: dict[Any, Callable[[object], Any]] = {
+    int: _integer,
+    float: _float,
+    bool: lambda content: _require(bool, content),
+    str: lambda content: _require(str, content),
+    Fraction: _fraction,
+}

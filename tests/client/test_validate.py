@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nnpa network validate` and `nnpa_client.accuracy` over a server: report, files, exit codes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import nnpa_client
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from nnpa.network.v1 import network_pb2 as pb
+from nnpa_client import TransportError, connect
+from nnpa_client._methods import MEASURE_ACCURACY
+from nnpa_client.cli import main
+from onnx import helper
+
+from tests.network.small_models import Value, dense, dense_reference, image, model
+
+Run: TypeAlias = Callable[..., Result]
+Ends: TypeAlias = tuple[list[Value], list[Value]]
+RNG = np.random.default_rng(4)
+X = RNG.standard_normal((300, 4)).astype(np.float32)
+Y = dense_reference(X).argmax(1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of the dense model."""
+    file = tmp_path / "dense.onnx"
+    file.write_bytes(dense().SerializeToString())
+    return file
+
+
+@pytest.fixture
+def validate(server_target: str) -> Run:
+    """A function that runs `nnpa network validate` against the tests' server."""
+
+    def run(*arguments: object) -> Result:
+        words = ["network", "validate", *map(str, arguments), "--target", server_target]
+        return CliRunner().invoke(main, words)
+
+    return run
+
+
+def test_a_dataset_with_labels(validate: Run, path: Path, tmp_path: Path) -> None:
+    """More rows than a batch, labels in the same file, figures side by side, the worst saved."""
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    page, worst = tmp_path / "page.html", tmp_path / "worst.npz"
+    result = validate(
+        path, "--data", tmp_path / "data.npz", "--labels", "y", "--html", page, "--worst", worst,
+        "--max-drop", "0.5%", "--batch", 128,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("Keeps its accuracy: 100.00% in FP32, 100.00% on Telum I and Telum II")
+    assert first.endswith("over 300 rows; within the limit of 0.005 (0.50%).")
+    assert "INT8 on Telum II" in result.output
+    html = page.read_text(encoding="utf-8")
+    assert f"<h1>{first}</h1>" in html
+    assert "dense.onnx" in html
+    with np.load(worst) as saved:
+        rows = saved["row"]
+        np.testing.assert_array_equal(saved["x"], X[rows])
+        np.testing.assert_array_equal(saved["label"], Y[rows])
+        assert len(rows) >= 20
+
+
+def test_batches_do_not_change_the_sums(validate: Run, path: Path, tmp_path: Path) -> None:
+    """Counts and errors are the same for any size of batch; the JSON has what the page shows."""
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", np.roll(Y, 1))
+    words = (path, "--data", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--json")
+    reports = [json.loads(validate(*words, "--batch", size).stdout) for size in (64, 300)]
+    for report in reports:
+        assert report["fp32"]["accuracy"] == float((np.roll(Y, 1) == Y).mean())
+        assert [run["machine"] for run in report["runs"] if run["drop"] is not None] == [
+            "telum1", "telum2", "telum2",
+        ]  # fmt: skip
+        assert report["exponents"]["y"]["elements"] == 16 * 3
+    one, other = (report["runs"][0] for report in reports)
+    assert one["labels"] == other["labels"]
+    assert one["outputs"][0]["ulps"] == other["outputs"][0]["ulps"]
+    assert [row["row"] for row in one["worst"]] == [row["row"] for row in other["worst"]]
+
+
+def test_a_drop_above_the_limit_is_exit_code_1(validate: Run, tmp_path: Path) -> None:
+    """Answers that DLFLOAT16 turns cost accuracy; the verdict, the limit and the code say so."""
+    nodes = [
+        helper.make_node("Add", ["x", "big"], ["far"], "away"),
+        helper.make_node("Sub", ["far", "big"], ["y"], "back"),
+    ]
+    ends: Ends = [("x", np.float32, ["N", 4])], [("y", np.float32, ["N", 4])]
+    file = tmp_path / "far.onnx"
+    constants = {"big": np.full(4, 1000, np.float32)}
+    file.write_bytes(model(nodes, *ends, constants).SerializeToString())
+    x = RNG.random((64, 4), np.float32) * np.float32(0.4)
+    np.savez(tmp_path / "data.npz", x=x, y=x.argmax(1))
+    words = (file, "--data", tmp_path / "data.npz", "--labels", "y", "--no-int8")
+    result = validate(*words, "--max-drop", "0.5%")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("Loses ")
+    assert "above the limit" in result.output
+    assert "must be at most 0.500%" in result.output
+    assert "at away (Add)" in result.output
+    assert validate(*words, "--max-drop", "100%").exit_code == 0
+    for limit in ("110%", "-1", "much"):
+        assert validate(*words, "--max-drop", limit).exit_code == 2
+
+
+def test_images_with_json_beside_the_model(validate: Run, tmp_path: Path) -> None:
+    """Images go through what the JSON says, an option overrides it, and the report prints both."""
+    pillow = pytest.importorskip("PIL.Image")
+    file = tmp_path / "relu.onnx"
+    wide = helper.make_node("Relu", ["x"], ["y"], "act")
+    shape: list[int | str] = ["N", 3, 4, 6]
+    ends: Ends = [("x", np.float32, shape)], [("y", np.float32, shape)]
+    file.write_bytes(model([wide], *ends).SerializeToString())
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number in range(5):
+        pillow.new("RGB", (6, 4), (number, 2, 3)).save(folder / f"{number}.png")
+    refused = validate(file, "--data", folder)
+    assert refused.exit_code == 2
+    assert "images need --layout and --scale" in refused.output
+    (tmp_path / "relu.json").write_text('{"layout": "NCHW", "scale": 0.5}')
+    result = validate(file, "--data", folder, "--scale", 0.25, "--mean", "0.5,0.25,0")
+    assert result.exit_code == 0, result.output
+    for line in ("layout: NCHW", "scale: 0.25", "mean: 0.5, 0.25, 0.0", "resize: none"):
+        assert line in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--labels", "y.npy"), "--labels are of rows: give --data, too"),
+        (("--data", "none.npz"), "none.npz: there is no such file"),
+        (("--data", "wrong.npz"), "'z' is no input of the model: x float32[-1, 4]"),
+        (("--data", "double.npy"), "float64 array, expected float32"),
+        (("--data", "x.npy", "--labels", "x.npy"), "labels are float32, expected whole numbers"),
+        (("--data", "x.npy", "--labels", "three.npy"), "three.npy: 3 labels for 8 rows"),
+        (("--data", "x.npy", "--labels", "pairs.npy"), "labels: 2 for each row; answers for each"),
+    ],
+)  # fmt: skip
+def test_wrong_data_are_usage_errors(
+    validate: Run, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], message: str,
+) -> None:  # fmt: skip
+    """What does not fit is exit code 2 with its sentence, and names no library's internals."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("wrong.npz", z=X[:8])
+    np.save("double.npy", X[:8].astype(np.float64))
+    np.save("x.npy", X[:8])
+    np.save("three.npy", Y[:3])
+    np.save("pairs.npy", np.zeros((8, 2), int))
+    result = validate(path, *words)
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.output.split())
+    for internal in ("INTERNAL", "Traceback", "onnxruntime", "numpy"):
+        assert internal not in result.output
+
+
+def test_free_dims_and_values_that_nodes_refuse(validate: Run, tmp_path: Path) -> None:
+    """Dims that nothing settles, and an index beyond a table, are said in our words."""
+    file = tmp_path / "lookup.onnx"
+    node = helper.make_node("Gather", ["table", "x"], ["y"], "lookup")
+    ends: Ends = [("x", np.int64, ["N", "T"])], [("y", np.float32, ["N", "T", 2])]
+    made = model([node], *ends, {"table": np.ones((3, 2), np.float32)})
+    file.write_bytes(made.SerializeToString())
+    unsettled = validate(file)
+    assert unsettled.exit_code == 2
+    assert "free dims that nothing settles: give --data, or --shape x=1,8" in " ".join(
+        unsettled.output.split()
+    )
+    assert validate(file, "--shape", "x=1,5", "--samples", 3).exit_code == 0
+    np.save(tmp_path / "x.npy", np.array([[0, 1], [2, 9]]))
+    beyond = validate(file, "--data", tmp_path / "x.npy")
+    assert beyond.exit_code == 2
+    assert "node lookup cannot run over rows 0 to 1, not in FP32 either" in beyond.output
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(b"no model")
+    refused = validate(garbage)
+    assert refused.exit_code == 4
+    assert "node named" not in refused.output
+
+
+def test_accuracy_from_python(server_target: str, path: Path) -> None:
+    """The object has a verdict, a table, HTML for notebooks, and a frame where pandas is."""
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, rows: int) -> None:
+        told.append((done, rows))
+
+    result = nnpa_client.accuracy(path, X, Y, target=server_target, batch=128, progress=progress)
+    assert told == [(128, 300), (256, 300), (300, 300)]
+    assert result.verdict.startswith("Keeps its accuracy")
+    assert [row["run"] for row in result.table] == ["FP32", "telum1", "telum2", "telum2 int8"]
+    assert result.drop == 0
+    assert result.verdict in str(result)
+    notebook: Any = result
+    assert result.verdict in notebook._repr_html_()
+    assert result.html.startswith("<!DOCTYPE html>")
+    with connect(server_target) as session:
+        again = nnpa_client.accuracy(path, {"x": X}, samples=10, target=session, int8=False)
+    assert [row["run"] for row in again.table] == ["telum1", "telum2"]
+    assert again.report["samples"] == 10
+    with pytest.raises(ValueError, match="'z' is no input"):
+        nnpa_client.accuracy(path, {"z": X}, target=server_target)
+
+
+def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> None:
+    """Bytes that are no measurements, and settings beyond the limits, are refused by field."""
+    with connect(server_target) as session, session.load(path) as net:
+        base: dict[str, Any] = {"session": net.handle.session.name, "network": net.handle.name}
+        rows = net.named_arrays({"x": X[:4]})
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"measurements": b"{}"}, "not what MeasureAccuracy returned"),
+            ({"rows": rows, "batch_rows": 5000}, "batch_rows is 5000, must be at most 4096"),
+            ({"rows": rows, "node_rows": 2000}, "node_rows is 2000, must be at most 1024"),
+            ({"rows": rows, "max_drop": 2.0}, "max_drop is 2.0"),
+            ({"rows": rows, "about": {"a": "b" * 1001}}, "about is 'a'"),
+            ({"rows": rows * 2}, "rows[1].name"),
+        ]
+        for fields, message in cases:
+            request = pb.MeasureAccuracyRequest(**base, **fields)
+            with pytest.raises(TransportError) as refused:
+                session.transport.unary(MEASURE_ACCURACY, request)
+            assert refused.value.reason == "FIELD_INVALID"
+            assert message in refused.value.message
+
+
+def test_analyze_says_why_first(server_target: str, tmp_path: Path) -> None:
+    """Reasons come before layers, one line each, and what was folded is counted, not listed."""
+    nodes = [
+        helper.make_node("Add", ["one", "one"], ["two"], "constant_sum"),
+        helper.make_node("CumSum", ["x", "axis"], ["s"], "sums"),
+        helper.make_node("Mul", ["s", "two"], ["y"], "double"),
+    ]
+    constants = {"one": np.ones(3, np.float32), "axis": np.array(1, np.int64)}
+    ends: Ends = [("x", np.float32, ["N", 3])], [("y", np.float32, ["N", 3])]
+    file = tmp_path / "sums.onnx"
+    file.write_bytes(model(nodes, *ends, constants).SerializeToString())
+    result = CliRunner().invoke(main, ["network", "analyze", str(file), "--target", server_target])
+    assert result.exit_code == 0, result.output
+    assert result.output.index("Nodes by device and reason") < result.output.index("Layers")
+    assert "constant_sum (Add)" not in result.output
+    assert "1 folded" in result.output
+    words = ["network", "analyze", str(file), "--json", "--target", server_target]
+    layers = json.loads(CliRunner().invoke(main, words).output)["layers"]
+    assert [layer["device"] for layer in layers] == ["folded", "host", "accelerator"]
+
+
+def test_a_model_of_images_has_rows(validate: Run, tmp_path: Path) -> None:
+    """An image model takes rows of arrays, without any labels."""
+    file = tmp_path / "image.onnx"
+    file.write_bytes(image().SerializeToString())
+    np.save(tmp_path / "x.npy", RNG.random((6, 2, 3, 4), np.float32))
+    result = validate(file, "--data", tmp_path / "x.npy", "--samples", 4, "--no-int8")
+    assert result.exit_code == 0, result.output
+    assert "over 4 rows" in result.stdout.splitlines()[0]

@@ -11,8 +11,9 @@ import pytest
 from nnpa_network.lowering.placement import compare_baseline, placement_report, write_baseline
 from nnpa_network.placements import PLACEMENTS
 from nnpa_network.program import ModelRefused, Node
-from nnpa_network.reporting.accuracy import as_json, as_text, measure
+from nnpa_network.reporting.accuracy import as_json, measure
 from nnpa_network.reporting.accuracy_page import as_html
+from nnpa_network.reporting.accuracy_text import as_text
 from onnx import TensorProto, helper
 
 from tests.network import real_models

@@ -387,6 +387,7 @@ use_reference()
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("script", [WITHOUT_NUMBA, BY_REFERENCE], ids=["without", "unused"])
 def test_no_compiler_is_needed(script: str) -> None:
     """Where Numba is missing, or references are to be used, every vector keeps its bits."""

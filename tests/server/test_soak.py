@@ -220,6 +220,7 @@ def run_soak(tmp_path: Path, seconds: float, growth: int) -> str:
     )
 
 
+@pytest.mark.heavy
 def test_short_soak(tmp_path: Path) -> None:
     """Six seconds of misbehaviour leave an empty store, flat memory, and a neighbour unharmed."""
     assert "store empty" in run_soak(tmp_path, 6.0, 2 * GROWTH)

@@ -104,6 +104,7 @@ def publish_as(server: ServerProcess, name: str, data: bytes) -> None:
     channel.close()
 
 
+@pytest.mark.heavy
 def test_published_models_outlive_the_server(tmp_path: Path) -> None:
     """Models, their versions and configurations are the same after a restart; unloaded are gone."""
     with keeping(tmp_path) as (server, caller):

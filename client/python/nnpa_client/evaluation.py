@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from os import PathLike, fspath
 from pathlib import Path
@@ -94,9 +95,8 @@ class Accuracy:
 
     def to_pandas(self) -> Any:
         """Return `table` as a pandas.DataFrame, which needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table).set_index("run")
+        pandas: Any = import_module("pandas")
+        return pandas.DataFrame(self.table).set_index("run")
 
     def _machines(self) -> list[Any]:
         runs = self.report["runs"]

@@ -37,9 +37,13 @@ def one_by_one(method: MethodDescriptor, behaviour: Behaviour) -> Conversation:
         for request in requests:
             yield behaviour(request, context)
 
-    return Conversation(
-        answer_each, lambda raw: parse(bytes(raw)), lambda answer: (serialize(answer),)
-    )
+    def pieces(answer: object) -> Sequence[bytes]:
+        return (serialize(answer),)
+
+    def whole(raw: bytes | memoryview) -> object:
+        return parse(bytes(raw))
+
+    return Conversation(answer_each, whole, pieces)
 
 
 def make_handler(

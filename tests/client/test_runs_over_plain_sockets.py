@@ -9,6 +9,9 @@ from unittest.mock import Mock
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from nnpa.network.v1 import network_pb2 as pb
 from nnpa_client import Session, TransportError, connect
 from nnpa_client._methods import INFER_NETWORK
@@ -95,6 +98,20 @@ def test_threads_of_one_session(session: Session) -> None:
     for one in threads:
         one.join()
     assert wrong == []
+
+
+def test_a_refusal_is_asked_once() -> None:
+    """What a server refuses with a reason may have run in part: it is told, and not sent again."""
+    info = Any()
+    info.Pack(ErrorInfo(reason="EXTENSION_NOT_OFFERED"))
+    code, text = grpc.StatusCode.UNIMPLEMENTED, "not offered"
+    status = Status(code=code.value[0], message=text, details=[info]).SerializeToString()
+    inner, route, stream = Mock(target="unix:x"), Mock(), Mock()
+    route.begin.return_value = stream
+    stream.ask.side_effect = PlainSocketError(code, text, [("grpc-status-details-bin", status)])
+    with pytest.raises(TransportError, match="EXTENSION_NOT_OFFERED"):
+        StreamTransport(inner, [route]).unary(INFER_NETWORK, pb.InferNetworkRequest())
+    assert inner.unary.call_count == 0
 
 
 def test_a_server_that_serves_no_runs_there() -> None:

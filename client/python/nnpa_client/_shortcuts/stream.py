@@ -184,8 +184,9 @@ class StreamTransport(TransportWrapper):
 
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
         """Send one message, over its stream if it has one, and return the answer."""
-        if method.path in self._streams:
-            response = self._ask(method, request)
+        stream = self._streams.get(method.path)
+        if stream is not None:
+            response = self._ask(stream, method, request)
             if response is not None:
                 return response
         elif method is DELETE_SESSION:
@@ -210,10 +211,12 @@ class StreamTransport(TransportWrapper):
                 return stream
         raise _NoRouteError
 
-    def _ask(self, method: Method[Sent, Received], request: Sent) -> Received | None:
+    def _ask(
+        self, stream: RenewedStream, method: Method[Sent, Received], request: Sent
+    ) -> Received | None:
         """Return the answer of a message; None, and nothing has run, where no stream takes it."""
         try:
-            return self._streams[method.path].ask(method, request)
+            return stream.ask(method, request)
         except _NoRouteError:
             return None
         except (grpc.RpcError, ValueError) as error:
@@ -222,8 +225,8 @@ class StreamTransport(TransportWrapper):
             if failure.metadata.get("field") == "max_conversations":
                 self._routes.clear()
                 return None
-            if failure.code == "UNIMPLEMENTED":  # an older server
-                del self._streams[method.path]
+            if failure.code == "UNIMPLEMENTED" and not failure.reason:  # an older server
+                self._streams.pop(method.path, None)
                 return None
         raise failure
 
@@ -233,7 +236,7 @@ class StreamTransport(TransportWrapper):
         self.inner.close()
 
     def _close_streams(self) -> None:
-        for stream in self._streams.values():
+        for stream in tuple(self._streams.values()):
             stream.close()
 
 

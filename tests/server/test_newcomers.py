@@ -4,6 +4,7 @@
 import hashlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -42,7 +43,8 @@ def start() -> Iterator[Start]:
     servers: list[Running] = []
 
     def run(**settings: Any) -> Running:
-        servers.append(Running(replace(CONFIG, workers=4, max_connections=MOST, **settings)))
+        few = {"workers": 4, "max_connections": MOST}
+        servers.append(Running(replace(CONFIG, **(few | settings))))
         return servers[-1]
 
     yield run
@@ -102,6 +104,18 @@ def test_silent_connections_keep_nobody_out(start: Start, listen: str) -> None:
         assert stub.GetSession(pb.GetSessionRequest(name=session), timeout=PROMPT).name == session
         ended.set()
         assert list(conversation) == []
+
+
+def test_few_connections_are_looked_at_often(start: Start) -> None:
+    """Where a burst takes all connections at once, a newcomer gets in a moment later."""
+    most = 4
+    address = start(max_connections=most).address
+    for _ in range(10):
+        with ExitStack() as opened:
+            for _ in range(4 * most):
+                opened.enter_context(silent(address))
+            time.sleep(0.06)
+            assert is_healthy(address)
 
 
 def test_the_network_with_the_most_newcomers_has_the_fewest_left(start: Start) -> None:

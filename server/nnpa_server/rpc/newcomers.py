@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 _FILES = "/dev/fd"
 _PERIOD = 0.1  # seconds between looks at the connections, at least
+_PERIOD_OF_ONE = 0.0005  # seconds, for each connection that a listener takes: few are soon taken
 _BRIEF = 0.02  # seconds, while newcomers have half of what they may have, or more
 _CALM, _WATCHFUL, _FLOODED = 50, 4, 0  # times as long as a look takes, by what was seen
 _MAX_NAMES = 4096  # of connections that are remembered without a look at which are open
@@ -48,6 +49,7 @@ class Newcomers:
     def __init__(self, most: int) -> None:
         self._most = most
         self._limit = max(1, most // 2)
+        self._period = min(_PERIOD, _PERIOD_OF_ONE * most)
         self._ports: frozenset[int] = frozenset()
         self._let_in: set[str] = set()  # gRPC's names of peers
         self._stopped = threading.Event()
@@ -71,13 +73,13 @@ class Newcomers:
         self._stopped.set()
 
     def _run(self) -> None:
-        pause = _PERIOD
+        pause = self._period
         while not self._stopped.wait(pause):
             started, share = time.thread_time(), _CALM
             with suppress(OSError):
                 if len(_files()) > self._limit // 2 or len(self._let_in) > _MAX_NAMES:
                     share = self._close_excess()
-            least = _PERIOD if share == _CALM else _BRIEF
+            least = self._period if share == _CALM else min(_BRIEF, self._period)
             pause = max(least, share * (time.thread_time() - started))
 
     def _close_excess(self) -> int:

@@ -201,6 +201,7 @@ def test_accuracy_from_python(server_target: str, path: Path) -> None:
     notebook: Any = result
     assert result.verdict in notebook._repr_html_()
     assert result.html.startswith("<!DOCTYPE html>")
+    assert list(result.report["about"]) == sorted(result.report["about"]) != []
     with connect(server_target) as session:
         again = nnpa_client.accuracy(path, {"x": X}, samples=10, target=session, int8=False)
     assert [row["run"] for row in again.table] == ["telum1", "telum2"]

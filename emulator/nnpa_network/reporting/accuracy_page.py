@@ -28,7 +28,7 @@ _MIN_ERROR = 1e-8  # below FP32's own there is nothing to see
 _DECADES = 9
 _MAX_NAMES, _MAX_STRIPS = 48, 64
 MAX_SHOWN_CLASSES = 16
-_CELL, _STRIP_LEFT = 8, 240  # pixels of a histogram of exponents: a cell, and names before it
+_CELL, _STRIP_LETTER = 8, 7  # pixels of a histogram of exponents: a cell, and a letter before it
 EXPLAINED: Mapping[str, str] = {
     "enters": "relative error (L2R) of the values that the node takes, as the whole run gives them",
     "adds alone": "relative error of its values when it takes those of FP32: what it adds itself",
@@ -121,7 +121,6 @@ def as_html(report: Report) -> str:
         table=side_by_side(report),
         pictures=_pictures(runs),
         box_height=placement_picture.HEIGHT,
-        picture_width=placement_picture.WIDTH,
         runs=report.measured.runs,
         machines=runs,
         title_of=title_of,
@@ -134,7 +133,7 @@ def as_html(report: Report) -> str:
         ticks=_ticks(),
         size=(WIDTH, HEIGHT, LEFT, TOP, BOTTOM),
         strips=_strips(report),
-        strip_size=(_CELL, _STRIP_LEFT, LOWEST, HIGHEST, LEAST_NORMAL, MOST_NORMAL),
+        strip_size=(_CELL, _STRIP_LETTER, LOWEST, HIGHEST, LEAST_NORMAL, MOST_NORMAL),
         labels=ULP_LABELS,
         explained=EXPLAINED,
         output_columns=OUTPUT_COLUMNS,
@@ -276,7 +275,7 @@ def _beyond(part: Exponents) -> float:
 def _strip(name: str, part: Exponents) -> Strip:
     most = max(part.histogram) or 1
     cells = tuple(
-        (_STRIP_LEFT + place * _CELL, round(0.15 + 0.85 * math.sqrt(count / most), 3),
+        (place * _CELL, round(0.15 + 0.85 * math.sqrt(count / most), 3),
          f"{name}: 2^{LOWEST + place}: {count / part.count:.2%}")
         for place, count in enumerate(part.histogram) if count
     )  # fmt: skip

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 
 from nnpa_network.reporting.measurements import NodeFacts
 
-WIDTH, HEIGHT, GAP, ROOM = 1000, 24, 18, 12  # pixels: picture, box, between rows, between boxes
+WIDTH, HEIGHT, GAP, ROOM = (
+    1000,
+    24,
+    18,
+    12,
+)  # pixels: widest picture, box, between rows, between boxes
 _MIN_WIDTH, _MAX_WIDTH = 64, 420
 _LETTER = 6.4  # pixels, of the font's 11
 _SHOWN = 6
@@ -59,10 +64,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Boxes, the curves between them, and the size of it all."""
+    """Boxes, the curves between them, and the rectangle around it all."""
 
     boxes: Sequence[Box]
     curves: Sequence[str]
+    left: float
+    width: float
     height: float
 
 
@@ -79,7 +86,9 @@ def draw(nodes: Sequence[NodeFacts]) -> Picture:
     for row in ranks.values():
         _arrange(row)
     curves = [_curve(boxes[source], box) for box in boxes for source in sorted(box.sources)]
-    return Picture(boxes, curves, len(ranks) * (HEIGHT + GAP))
+    left = min((box.x for box in boxes), default=0.0) - ROOM
+    right = max((box.x + box.width for box in boxes), default=0.0) + ROOM
+    return Picture(boxes, curves, left, right - left, len(ranks) * (HEIGHT + GAP))
 
 
 def _boxes(nodes: Sequence[NodeFacts]) -> list[Box]:

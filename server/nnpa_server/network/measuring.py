@@ -126,7 +126,7 @@ def _batch_facts(
         int8=request.int8,
         report=not request.only_measurements,
         html=request.html,
-        about=dict(request.about),
+        about=dict(sorted(request.about.items())),
         max_drop=max_drop,
     )
 

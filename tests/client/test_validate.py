@@ -217,6 +217,7 @@ def test_measurements_of_others_on_the_wire(server_target: str, path: Path) -> N
         rows = net.named_arrays({"x": X[:4]})
         cases: list[tuple[dict[str, Any], str]] = [
             ({"measurements": b"{}"}, "not what MeasureAccuracy returned"),
+            ({"measurements": b"\0\0\0{"}, "not what MeasureAccuracy returned"),
             ({"rows": rows, "batch_rows": 5000}, "batch_rows is 5000, must be at most 4096"),
             ({"rows": rows, "node_rows": 2000}, "node_rows is 2000, must be at most 1024"),
             ({"rows": rows, "max_drop": 2.0}, "max_drop is 2.0"),

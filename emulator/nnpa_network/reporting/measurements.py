@@ -178,7 +178,7 @@ class Measurements:
 def from_bytes(data: bytes) -> Measurements:
     """Read what `to_bytes` made; raise `ModelRefused`."""
     try:
-        return decode(Measurements, json.loads(data))
+        return decode(Measurements, json.loads(data.decode()))
     except (NotRecord, ValueError, RecursionError) as error:
         raise not_measurements() from error
 

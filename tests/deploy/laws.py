@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold among objects that are applied together, and no schema sees.
+
+Each law takes the documents of a kustomization and yields a line for each break. `LAWS` has all.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from nnpa_server.__main__ import main
+from nnpa_server.config import parse_size, parse_time
+
+from tests.deploy.manifests import Document
+from tests.deploy.objects import Json, Pods, flags, named, of_kind, pods, selected, servers
+
+Documents = Sequence[Document]
+Law = Callable[[Documents], Iterator[str]]
+LAWS: list[Law] = []
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+_UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def law(check: Law) -> Law:
+    """Add a law to `LAWS`."""
+    LAWS.append(check)
+    return check
+
+
+def quantity(text: str) -> int:
+    """Return the bytes of a quantity of Kubernetes."""
+    match = re.fullmatch(r"(\d+)(Mi|Gi)", text)
+    assert match is not None, text
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@law
+def selectors_select(documents: Documents) -> Iterator[str]:
+    """Services, policies and budgets are for pods that are there."""
+    for document in documents:
+        spec = document.content.get("spec", {})
+        selector = {"Service": spec.get("selector")}.get(document.kind) or (
+            spec.get("podSelector") or spec.get("selector") or {}
+        ).get("matchLabels")
+        if selector and not selected(documents, selector):
+            yield f"{document.kind} {document.name} selects nothing"
+        for policy in _peers(document):
+            labels = policy.get("podSelector", {}).get("matchLabels")
+            if labels and "app.kubernetes.io/name" in labels and not selected(documents, labels):
+                yield f"{document.kind} {document.name} allows pods that are not there: {labels}"
+
+
+def _peers(document: Document) -> Iterator[Json]:
+    """Yield the peers that a policy names."""
+    if document.kind == "NetworkPolicy":
+        for rule in document.content["spec"].get("ingress", ()):
+            yield from rule.get("from", ())
+        for rule in document.content["spec"].get("egress", ()):
+            yield from rule.get("to", ())
+
+
+@law
+def deployments_know_their_pods(documents: Documents) -> Iterator[str]:
+    """A Deployment selects the pods that it makes, and spreads those."""
+    for document in of_kind(documents, "Deployment"):
+        spec = document.content["spec"]
+        labels = spec["template"]["metadata"]["labels"].items()
+        spreads = spec["template"]["spec"].get("topologySpreadConstraints", ())
+        for selector in (spec["selector"], *(spread["labelSelector"] for spread in spreads)):
+            if not selector["matchLabels"].items() <= labels:
+                yield f"Deployment {document.name} does not select its pods"
+
+
+@law
+def services_lead_to_ports(documents: Documents) -> Iterator[str]:
+    """A Service's ports are ports of its pods."""
+    for document in of_kind(documents, "Service"):
+        for made in selected(documents, document.content["spec"]["selector"]):
+            for port in document.content["spec"]["ports"]:
+                if port["targetPort"] not in made.ports:
+                    yield f"Service {document.name}: {made.owner} has no {port['targetPort']}"
+
+
+@law
+def policies_name_ports(documents: Documents) -> Iterator[str]:
+    """A named port of a policy is one of the pods that it is about."""
+    for document in of_kind(documents, "NetworkPolicy"):
+        spec = document.content["spec"]
+        own = selected(documents, spec["podSelector"]["matchLabels"])
+        for rule in spec.get("ingress", ()):
+            yield from _unnamed(document.name, rule, own)
+        for rule in spec.get("egress", ()):
+            for peer in rule["to"]:
+                labels = peer.get("podSelector", {}).get("matchLabels")
+                yield from _unnamed(document.name, rule, selected(documents, labels or {"": ""}))
+
+
+def _unnamed(policy: str, rule: Json, them: Sequence[Pods]) -> Iterator[str]:
+    known = {name for made in them for name in made.ports}
+    for port in rule.get("ports", ()):
+        if isinstance(port["port"], str) and port["port"] not in known:
+            yield f"NetworkPolicy {policy}: no port {port['port']}"
+
+
+@law
+def probes_and_scrapes_meet_ports(documents: Documents) -> Iterator[str]:
+    """Probes and Prometheus ask at ports where somebody listens."""
+    for made in pods(documents):
+        listening = {*made.ports.values(), *made.ports, *_listeners(made)}
+        for container in made.containers:
+            for probe in (container[name] for name in PROBES if name in container):
+                port = (probe.get("grpc") or probe.get("httpGet"))["port"]
+                if port not in listening:
+                    yield f"{made.owner}: nobody listens at {port}, which a probe asks"
+        for name, value in made.metadata.get("annotations", {}).items():
+            if name.endswith("/port") and int(value) not in listening:
+                yield f"{made.owner}: nobody listens at {value}, which is to be scraped"
+
+
+def _listeners(made: Pods) -> Iterator[int]:
+    """Yield the ports that a server's flags open."""
+    for container in made.containers:
+        for name, value in flags(container).items():
+            if re.fullmatch(r"--(.*-)?(listen|metrics)", name):
+                yield int(value.rpartition(":")[2])
+
+
+@law
+def servers_open_their_ports(documents: Documents) -> Iterator[str]:
+    """Each port of a server's container is opened by a flag, and each flag exists."""
+    options = {option for parameter in main.params for option in parameter.opts}
+    for made, container in servers(documents):
+        opened = set(_listeners(made))
+        for port in container["ports"]:
+            if port["containerPort"] not in opened:
+                yield f"{made.owner}: no flag opens {port['containerPort']}"
+        for name in flags(container).keys() - options:
+            yield f"{made.owner}: nnpa-server has no {name}"
+
+
+@law
+def memory_holds_full_sessions(documents: Documents) -> Iterator[str]:
+    """A server's memory is above what all its sessions may hold."""
+    for made, container in servers(documents):
+        given = flags(container)
+        if "--max-sessions" in given:
+            held = int(given["--max-sessions"]) * parse_size(given["--max-session-bytes"])
+            if quantity(container["resources"]["limits"]["memory"]) <= held:
+                yield f"{made.owner}: sessions may hold {held} bytes, above the memory limit"
+
+
+@law
+def pods_have_time_to_end(documents: Documents) -> Iterator[str]:
+    """Kubernetes waits longer than what comes before the end, and the drain, take."""
+    for made in pods(documents):
+        for container in made.containers:
+            wait = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {"seconds": 0})
+            drain = parse_time(flags(container).get("--drain-timeout", "0s"))
+            grace = made.spec.get("terminationGracePeriodSeconds", 30)
+            if wait["seconds"] + drain >= grace:
+                yield f"{made.owner}: killed after {grace} s, while it ends"
+
+
+@law
+def containers_are_locked(documents: Documents) -> Iterator[str]:
+    """Nobody is root, gains rights, writes to the root, or has memory without end."""
+    for made in pods(documents):
+        for container in made.containers:
+            own = container.get("securityContext", {})
+            rights = {**made.spec.get("securityContext", {}), **own}
+            checks = {
+                "root": rights.get("runAsNonRoot") is True and rights.get("runAsUser", 0) > 0,
+                "system calls": rights.get("seccompProfile") == {"type": "RuntimeDefault"},
+                "more rights": rights.get("allowPrivilegeEscalation") is False,
+                "a writable root": rights.get("readOnlyRootFilesystem") is True,
+                "capabilities": rights.get("capabilities") == {"drop": ["ALL"]},
+                "memory": "memory" in container["resources"]["limits"],
+            }
+            for what in (what for what, holds in checks.items() if not holds):
+                yield f"{made.owner}: {container['name']} may have {what}"
+
+
+@law
+def nobody_asks_the_api_server(documents: Documents) -> Iterator[str]:
+    """Pods have no account of the cluster."""
+    for made in pods(documents):
+        if (
+            made.spec.get("automountServiceAccountToken", True)
+            and "supportedModelFormats" not in made.spec
+        ):
+            yield f"{made.owner}: pods have a token of the cluster"
+    for document in of_kind(documents, "InferenceService"):
+        if document.content["spec"]["predictor"].get("automountServiceAccountToken", True):
+            yield f"{document.name}: pods have a token of the cluster"
+
+
+@law
+def volumes_have_contents(documents: Documents) -> Iterator[str]:
+    """A configuration that a pod mounts is generated or written."""
+    generated = {
+        item["name"] for document in of_kind(documents, "Kustomization")
+        for item in document.content.get("configMapGenerator", ())
+    }  # fmt: skip
+    for made in pods(documents):
+        volumes = {volume["name"]: volume for volume in made.spec.get("volumes", ())}
+        for volume in volumes.values():
+            if "configMap" in volume and volume["configMap"]["name"] not in generated:
+                yield f"{made.owner}: no configuration {volume['configMap']['name']}"
+        mounts = {
+            mount["name"] for container in made.containers
+            for mount in container.get("volumeMounts", ())
+        }  # fmt: skip
+        if mounts != volumes.keys():
+            yield f"{made.owner}: volumes {sorted(volumes)}, mounted {sorted(mounts)}"
+
+
+@law
+def objects_name_what_is_there(documents: Documents) -> Iterator[str]:
+    """What an object names by kind and name is applied with it."""
+    for document in documents:
+        for kind, name in _references(document):
+            if named(documents, kind, name) is None:
+                yield f"{document.kind} {document.name}: no {kind} {name}"
+
+
+def _references(document: Document) -> Iterator[tuple[str, str]]:
+    spec: Json = document.content.get("spec", {})
+    if "scaleTargetRef" in spec:
+        yield spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]
+    for target in spec.get("targetRefs", ()):
+        yield target["kind"], target["name"]
+    for parent in spec.get("parentRefs", ()):
+        yield "Gateway", parent["name"]
+    if document.kind == "GRPCRoute":
+        for rule in spec["rules"]:
+            for backend in rule["backendRefs"]:
+                yield "Service", backend["name"]
+    if "gatewayClassName" in spec:
+        yield "GatewayClass", spec["gatewayClassName"]
+    if document.kind == "InferenceService":
+        yield "ServingRuntime", spec["predictor"]["model"]["runtime"]
+
+
+@law
+def routes_name_sections(documents: Documents) -> Iterator[str]:
+    """Sections that routes and policies name, and ports of backends, exist."""
+    ports = {
+        (service.name, port["port"]) for service in of_kind(documents, "Service")
+        for port in service.content["spec"]["ports"]
+    }  # fmt: skip
+    for route in of_kind(documents, "GRPCRoute"):
+        rules = route.content["spec"]["rules"]
+        for backend in (backend for rule in rules for backend in rule["backendRefs"]):
+            if (backend["name"], backend["port"]) not in ports:
+                yield f"GRPCRoute {route.name}: no port {backend['port']} of {backend['name']}"
+        for parent in route.content["spec"]["parentRefs"]:
+            gateway = named(documents, "Gateway", parent["name"])
+            sections = gateway.content["spec"]["listeners"] if gateway else ()
+            if parent["sectionName"] not in [section["name"] for section in sections]:
+                yield f"GRPCRoute {route.name}: no listener {parent['sectionName']}"
+        for policy in of_kind(documents, "BackendTrafficPolicy"):
+            for target in policy.content["spec"]["targetRefs"]:
+                if target.get("sectionName", rules[0]["name"]) not in [
+                    rule["name"] for rule in rules
+                ]:
+                    yield f"BackendTrafficPolicy {policy.name}: no rule {target['sectionName']}"

@@ -21,7 +21,17 @@ from tests.bench.report import ROWS, Report, look_at_machine, measure
 
 LAST = Path(__file__).parent / "last.json"
 WITHOUT_ROWS = frozenset(
-    ("__main__", "against", "awake", "options", "peers", "report", "scenarios", "shortcuts")
+    (
+        "__main__",
+        "against",
+        "awake",
+        "full_size",
+        "options",
+        "peers",
+        "report",
+        "scenarios",
+        "shortcuts",
+    )
 )
 SHORTCUTS = "shortcuts"
 

@@ -16,7 +16,8 @@ import onnx
 from nnpa_network.program import Array
 from nnpa_network.reporting.measuring import Measurer, Settings
 
-from tests.bench.models import perceptron, resnet18
+from tests.bench.full_size import resnet18
+from tests.bench.models import perceptron
 from tests.bench.report import Figure, row, seconds_of
 from tests.network.acceptance.trial import on_one_thread
 

@@ -10,6 +10,7 @@ from nnpa_emulator import dlfloat
 from nnpa_emulator.kernels import chains as chains  # called by networks alone, as the next one
 from nnpa_emulator.kernels import convert, elementwise, layers, products, tables
 from nnpa_emulator.kernels import host_operators as host_operators
+from nnpa_emulator.kernels import layer_normalization as layer_normalization
 from nnpa_emulator.reference import layers as reference
 from nnpa_emulator.reference.chains import LOAD, RELU, SCALE, SPLAT, STORE
 from nnpa_emulator.reference.convolution import Tile
@@ -265,6 +266,19 @@ def moments(random: Random) -> Case:
     buffer, pages = tensor(random, dims)
     bessel = int(flag(random) and dims[1:] != (1, 1, 1))
     return (buffer, dims, pages, bessel, np.zeros(2 * dims[0])), (4,)
+
+
+def vectors(random: Random) -> Case:
+    """Arguments of `layer_normalization.layer_normalization` that meet no NINF, else as `chain`."""
+    d4, d3, d2, width = sizes(random, (3, 3, 33, 129))
+    width = max(width, 3)
+    source, target = (d4, d3, d2, width), (d4 * d3 * d2, 1, 1, width)
+    buffer, pages = tensor(random, source)
+    buffer[:] = dlfloat.from_fp32(numbers(random, buffer.size))
+    out, out_pages = tensor(random, target)
+    scalars = np.array([random.standard_normal(), random.standard_normal(), 0.5])
+    factors, added = (numbers(random, width if flag(random) else 0) for _ in range(2))
+    return (buffer, source, pages, out, target, out_pages, scalars, factors, added), (3,)
 
 
 def standardise(random: Random) -> Case:
@@ -716,6 +730,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "integers.stickify_quantized": stickify_quantized,
     "integers.stickify_weights": stickify_weights,
     "integers.unstickify_weights": unstickify_weights,
+    "layer_normalization.layer_normalization": vectors,
     "layers.fuse": fuse,
     "layers.gate_panels": gate_panels,
     "layers.run_layer": run_layer,

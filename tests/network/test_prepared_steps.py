@@ -32,7 +32,17 @@ ROW = model(
     {"x": PORT, "y": PORT},
     {"c": PORT, "z": PORT},
 )  # fmt: skip
-MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense(), "row": ROW}
+SCALE = np.array([1, 0.9, -2, 0.5], np.float32)
+"""Weights that mul and add combine with vectors of four."""
+NORM = model(
+    [("Add", "xy", "a"), ("LayerNormalization", "asb", "c"), ("Add", "cx", "d"),
+     ("LayerNormalization", "ds", "e"), ("MatMul", "ew", "z")],
+    {"x": PORT, "y": PORT},
+    {"d": PORT, "z": PORT},
+    {"s": SCALE, "b": SCALE - 1, "w": np.eye(4, dtype=np.float32)},
+)  # fmt: skip
+MODELS = {**{op.lower(): binary(op, ("n", 4)) for op in BINARY}, "dense": dense(), "row": ROW,
+          "norm": NORM}  # fmt: skip
 numbers = st.floats(width=32, allow_subnormal=True) | st.sampled_from(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 8.57e9, 1e10, 3e38, 1e-30]
 )
@@ -132,6 +142,27 @@ def test_calls_in_a_row_are_one_chain() -> None:
     places = [range(offsets[n], offsets[n] + lives[n].size) for n in (*read, *chain.outputs)]
     assert len(read) == 2
     assert sum(map(len, places)) == len(set().union(*places))
+
+
+def test_layer_normalizations_go_over_their_vectors_once() -> None:
+    """A normalisation ends where others read; no chain has its steps; it lives on till its end."""
+    loaded = LoadedProgram(_executor("norm").program, Guest(MACHINES["telum2"]))
+    spans = [range(each.first, each.last + 1) for each in loaded.normalizations]
+    verbs = [
+        [step.verb for step in loaded.program.steps[span.start : span.stop]
+         if isinstance(step, AcceleratorStep)]
+        for span in spans
+    ]  # fmt: skip
+    assert verbs == [
+        ["reshape_ztensor", "moments", "layernorm", "mul", "add"],
+        ["moments", "layernorm", "mul", "reshape_ztensor"],
+    ]
+    assert not any(chain.first in span for chain in loaded.chains for span in spans)
+    lives = lifetimes(loaded)
+    offsets = plan(lives)
+    for each in loaded.normalizations:
+        places = [range(offsets[n], offsets[n] + lives[n].size) for n in (each.source, each.output)]
+        assert sum(map(len, places)) == len(set().union(*places))
 
 
 def writes_of(steps: list[Step]) -> list[int]:

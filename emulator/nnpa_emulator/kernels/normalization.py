@@ -29,6 +29,7 @@ Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Dims = tuple[int, int, int, int]
 Pages = tuple[int, int, int]
+Places = npt.NDArray[np.uintp]
 
 PAGE_CELLS = 2048
 LANES = 64
@@ -38,7 +39,7 @@ ONE, TWO, THREE = (np.uintp(number * LANES) for number in (1, 2, 3))
 
 
 @inlined
-def _cell(pages: Pages, e4: int, column: int, e3: int, e2: int) -> int:
+def cell_of(pages: Pages, e4: int, column: int, e3: int, e2: int) -> int:
     """Return the index of the first cell of a stick."""
     page = e4 * pages[0] + column * pages[1] + e3 * pages[2] + e2 // 32
     return page * PAGE_CELLS + e2 % 32 * 64
@@ -75,7 +76,7 @@ def scale(
             real, base = min(64, dims[3] - 64 * column), np.uintp(64 * column)
             for e3 in range(dims[1]):
                 for e2 in range(dims[2]):
-                    at = np.uintp(_cell(pages, e4, column, e3, e2))
+                    at = np.uintp(cell_of(pages, e4, column, e3, e2))
                     for i in range(np.uintp(real)):
                         value = scaled(decode(codes[at + i]), factors[base + i], added[base + i])
                         code = encode_result(value)
@@ -92,7 +93,7 @@ def distances(left: Codes, right: Codes, dims: Dims, pages: Pages, results: Doub
         for e2 in range(dims[2]):
             lanes[:] = 0.0
             for column in range((dims[3] + 63) // 64):
-                at = np.uintp(_cell(pages, e4, column, 0, e2))
+                at = np.uintp(cell_of(pages, e4, column, 0, e2))
                 for i in range(np.uintp(min(64, dims[3] - 64 * column))):
                     gap = np.float64(decode(left[at + i])) - np.float64(decode(right[at + i]))
                     lanes[i] += gap * gap
@@ -110,20 +111,30 @@ def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Double
     formula of the reference without its cancellation.
     """
     lanes, squares = np.zeros(SUMS * LANES), np.zeros(SUMS * LANES)
-    count = dims[1] * dims[2] * dims[3]
+    starts = np.arange(dims[0]).astype(np.uintp) * np.uintp(pages[0] * PAGE_CELLS)
     for first in range(0, dims[0], SUMS):
-        images = min(SUMS, dims[0] - first)
-        for image in range(images):
-            _sum_lanes(codes, dims, pages, first + image, 0.0, image, lanes, squares)
-        a, b, c, d = _add_lanes(lanes)
-        means = (a / count, b / count, c / count, d / count)
-        for image in range(images):
-            _sum_lanes(codes, dims, pages, first + image, means[image], image, lanes, squares)
-        offs, spreads = _add_lanes(lanes), _add_lanes(squares)
-        for image in range(images):
-            off, spread, place = offs[image], spreads[image], 2 * (first + image)
-            results[place] = means[image] + off / count
-            results[place + 1] = (spread - off * off / count) / (count - bessel)
+        place = slice(first, min(first + SUMS, dims[0]))
+        moments_of(codes, starts[place], dims, pages, bessel, lanes, squares, results[2 * first :])
+
+
+@kernel
+def moments_of(
+    codes: Codes, starts: Places, dims: Dims, pages: Pages, bessel: int, lanes: Doubles,
+    squares: Doubles, results: Doubles,
+) -> None:  # fmt: skip
+    """Store mean and variance of up to `SUMS` images, which begin at the cells `starts`."""
+    count = dims[1] * dims[2] * dims[3]
+    for image in range(starts.size):
+        _sum_lanes(codes, starts[image], dims, pages, 0.0, image, lanes, squares)
+    a, b, c, d = _add_lanes(lanes)
+    means = (a / count, b / count, c / count, d / count)
+    for image in range(starts.size):
+        _sum_lanes(codes, starts[image], dims, pages, means[image], image, lanes, squares)
+    offs, spreads = _add_lanes(lanes), _add_lanes(squares)
+    for image in range(starts.size):
+        off, spread = offs[image], spreads[image]
+        results[2 * image] = means[image] + off / count
+        results[2 * image + 1] = (spread - off * off / count) / (count - bessel)
 
 
 @kernel
@@ -140,10 +151,10 @@ def _add_lanes(lanes: Doubles) -> tuple[float, float, float, float]:
 
 @kernel
 def _sum_lanes(
-    codes: Codes, dims: Dims, pages: Pages, e4: int, about: float, number: int, lanes: Doubles,
-    squares: Doubles,
+    codes: Codes, start: np.uintp, dims: Dims, pages: Pages, about: float, number: int,
+    lanes: Doubles, squares: Doubles,
 ) -> None:  # fmt: skip
-    """Sum the differences of one dim4 from `about`, and their squares, in lanes of a number."""
+    """Sum the differences of an image from `about`, and their squares, in lanes of a number."""
     place = np.uintp(LANES * number)
     lanes[place : place + ONE] = 0.0
     squares[place : place + ONE] = 0.0
@@ -151,7 +162,7 @@ def _sum_lanes(
         real = min(64, dims[3] - 64 * column)
         for e3 in range(dims[1]):
             for e2 in range(dims[2]):
-                at = np.uintp(_cell(pages, e4, column, e3, e2))
+                at = start + np.uintp(cell_of(pages, 0, column, e3, e2))
                 for i in range(np.uintp(real)):
                     gap = np.float64(decode(codes[at + i])) - about
                     lanes[place + i] += gap
@@ -184,7 +195,7 @@ def standardise(
             real = min(64, dims[3] - 64 * column)
             for e3 in range(dims[1]):
                 for e2 in range(dims[2]):
-                    at = _cell(pages, e4, column, e3, e2)
+                    at = cell_of(pages, e4, column, e3, e2)
                     cell = np.uintp(at)
                     for i in range(np.uintp(real)):
                         line[i] = (np.float64(decode(codes[cell + i])) - mean) * factor + added
@@ -238,7 +249,7 @@ def _keys(
     """Store the keys of one dim1 vector; return the greatest or the least of them."""
     best = MIN_KEY if greatest else MAX_KEY
     for column in range((dim1 + 63) // 64):
-        at = np.uintp(_cell(pages, where[0], column, where[1], where[2]))
+        at = np.uintp(cell_of(pages, where[0], column, where[1], where[2]))
         base, real = np.uintp(64 * column), np.uintp(min(64, dim1 - 64 * column))
         if greatest:
             for i in range(real):

@@ -78,12 +78,15 @@ def moments(codes: Codes, dims: Dims, pages: Pages, bessel: int, results: Double
 
     The variance is summed about the mean, and what the mean is off is taken back.
     """
-    count = dims[1] * dims[2] * dims[3]
     for index, x in enumerate(_values(codes, dims, pages)):
-        mean = _add_lanes(x) / count
-        off, spread = _add_lanes(x - mean), _add_lanes((x - mean) * (x - mean))
-        results[2 * index] = mean + off / count
-        results[2 * index + 1] = (spread - off * off / count) / (count - bessel)
+        results[2 * index : 2 * index + 2] = moments_of(x, bessel)
+
+
+def moments_of(x: Doubles, bessel: int) -> tuple[float, float]:
+    """Return mean and variance of an image (dim3, dim2, dim1)."""
+    mean = _add_lanes(x) / x.size
+    off, spread = _add_lanes(x - mean), _add_lanes((x - mean) * (x - mean))
+    return mean + off / x.size, (spread - off * off / x.size) / (x.size - bessel)
 
 
 def standardise(

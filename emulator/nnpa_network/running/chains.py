@@ -37,15 +37,18 @@ class _Tensors:
 
 def find_chains(
     program: Program, written: Mapping[int, Ztensor], constants: Mapping[int, Ztensor],
-    dead: Sequence[Collection[int]],
+    dead: Sequence[Collection[int]], taken: Collection[int] = (),
 ) -> tuple[Chain, ...]:  # fmt: skip
-    """Return the chains of a program; `dead` has for each step the ids that no later one needs."""
+    """Return the chains of a program, of steps that are not taken.
+
+    `dead` has for each step the ids that no later one needs.
+    """
     last_used = {number: index for index, numbers in enumerate(dead) for number in numbers}
     tensors = _Tensors(written, constants, last_used)
     chains: list[Chain] = []
     index = 0
     while index < len(program.steps):
-        chain = _longest(program.steps, index, tensors)
+        chain = None if index in taken else _longest(program.steps, index, tensors)
         if chain is not None:
             chains.append(chain)
         index = index + 1 if chain is None else chain.last + 1

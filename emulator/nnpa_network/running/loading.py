@@ -20,8 +20,12 @@ from nnpa_network.program import (
     writes,
 )
 from nnpa_network.running import host
-from nnpa_network.running.chains import find_chains
+from nnpa_network.running.chains import Chain, find_chains
 from nnpa_network.running.host_operators import MOVES, own_kernel
+from nnpa_network.running.layer_normalizations import (
+    LayerNormalization,
+    find_layer_normalizations,
+)
 from nnpa_network.running.runtime_types import MAX_CONSTANT_BYTES
 
 _ANY_RANK = (-1,)  # how a program declares an array of which not even the rank is known
@@ -32,8 +36,8 @@ class LoadedProgram:
 
     `kernels` are the compiled host nodes by the number of their step, `own` those of them that are
     no work of ONNX Runtime's; `templates` are the tensors that steps write, without storage;
-    `last_used` has for each step the ids that no later step needs; `chains` are steps that may run
-    in one pass.
+    `last_used` has for each step the ids that no later step needs; `normalizations` and `chains`
+    are steps that may run in one pass, none in two of them.
     """
 
     def __init__(self, program: Program, guest: Guest) -> None:
@@ -45,7 +49,12 @@ class LoadedProgram:
             number: described(program.tensors[number])
             for number in written & program.tensors.keys()
         }
-        self.chains = find_chains(program, self.templates, self.tensors, self.last_used)
+        values = self.templates, self.tensors, self.last_used
+        self.normalizations = find_layer_normalizations(program, *values)
+        taken = {
+            index for each in self.normalizations for index in range(each.first, each.last + 1)
+        }
+        self.chains = find_chains(program, *values, taken)
         steps = {
             index: step for index, step in enumerate(program.steps) if isinstance(step, HostStep)
         }
@@ -55,6 +64,11 @@ class LoadedProgram:
         self.kernels = {
             index: self.own.get(index) or self._compile(step) for index, step in steps.items()
         }
+
+    @property
+    def fused(self) -> tuple[Chain | LayerNormalization, ...]:
+        """Return all steps that may run in one pass."""
+        return (*self.chains, *self.normalizations)
 
     def node_name(self, node: int) -> str:
         """Return the name of a node, its operator where it has none, or nothing for no node."""

@@ -7,26 +7,29 @@ out clean the step is run the plain way, which gives status and violation. A ste
 tensors of a run, and used as often as these buffers serve.
 
 A Clip of FP32 to DLFLOAT16's range before a saturating transform is prepared together with it; so
-are element-wise calls in a row, which then read and write sticks once: see `chains`.
+are element-wise calls in a row, which then read and write sticks once: see `chains`, and layer
+normalisations: see `layer_normalizations`.
 Images that are read by operators of our own and by transforms alone leave the sticks, and enter
 them, with their channels last in memory: see `host_operators`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import onnx
-from nnpa_emulator import widened
+from nnpa_emulator import Ztensor, widened
 from nnpa_emulator.chains import VERBS, Link, prepare_chain
 from nnpa_emulator.dlfloat import MAX_VALUE, to_fp32
 from nnpa_emulator.interruption import go_on
+from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import Machine, QueryResult
 
 from nnpa_network.program import AcceleratorStep, HostStep, writes
 from nnpa_network.running.bindings import FP32, SATURATING, Bind, bind_step, fields
 from nnpa_network.running.chains import Chain
+from nnpa_network.running.layer_normalizations import LayerNormalization
 from nnpa_network.running.loading import LoadedProgram
 from nnpa_network.running.plain import Run, RunProgram, run_step
 from nnpa_network.running.run_buffers import BufferedRun, Buffers, PreparedStep
@@ -113,13 +116,13 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
         if isinstance(step, HostStep) and _is_part_of_next(loaded, index, step)
     }
     elsewhere = _read_by_others(loaded, clips)
-    chains = {chain.first: chain for chain in loaded.chains}
-    chained = {index for chain in loaded.chains for index in range(chain.first, chain.last + 1)}
+    fused = {each.first: each for each in loaded.fused}
+    taken = {index for each in fused.values() for index in range(each.first, each.last + 1)}
     clip: tuple[int, HostStep] | None = None
     for index, step in enumerate(loaded.program.steps):
-        if index in chained:
-            if index in chains:
-                stages.append(_chain_stage(loaded, chains[index]))
+        if index in taken:
+            if index in fused:
+                stages.append(_fused_stage(loaded, fused[index]))
             continue
         if isinstance(step, HostStep) and index in clips:
             clip = (index, step)
@@ -139,15 +142,33 @@ def _stages(loaded: LoadedProgram) -> list[_Stage]:
     return stages
 
 
-def _chain_stage(loaded: LoadedProgram, chain: Chain) -> _Stage:
-    """Return the stage of a chain, whose other results are not written."""
-    indices = tuple(range(chain.first, chain.last + 1))
+def _fused_stage(loaded: LoadedProgram, fused: Chain | LayerNormalization) -> _Stage:
+    """Return the stage of steps in one pass; what they hand to each other is not written."""
+    indices = tuple(range(fused.first, fused.last + 1))
     dead = tuple(number for each in indices for number in loaded.last_used[each])
-    steps = [step for step in loaded.program.steps[chain.first : chain.last + 1]
+    steps = [step for step in loaded.program.steps[fused.first : fused.last + 1]
              if isinstance(step, AcceleratorStep)]  # fmt: skip
+    if isinstance(fused, LayerNormalization):
+        parameters = _parameters(loaded, fused)
+        bind = partial(_normalization, parameters, fused.source, fused.output)
+        return _Stage(indices, steps[-1], bind, (fused.output,), dead)
     links = [_link(loaded, step) for step in steps]
-    bind = partial(_chain, links, chain.outputs, loaded.tensors.keys())
-    return _Stage(indices, steps[-1], bind, chain.outputs, dead)
+    bind = partial(_chain, links, fused.outputs, loaded.tensors.keys())
+    return _Stage(indices, steps[-1], bind, fused.outputs, dead)
+
+
+def _parameters(loaded: LoadedProgram, normalization: LayerNormalization) -> Normalization:
+    codes = fields(loaded.guest, normalization.layernorm)
+    beta, gamma, epsilon = (int(codes[f"{name}_value"]) for name in ("beta", "gamma", "epsilon"))
+    numbers = normalization.factors, normalization.added
+    tensors = (None if number is None else loaded.tensors[number] for number in numbers)
+    return Normalization(beta, gamma, epsilon, *tensors)
+
+
+def _normalization(parameters: Normalization, source: int, output: int, run: Run) -> PreparedStep:
+    target = run.tensors[output]
+    compute = prepare_layer_normalization(run.tensors[source], parameters, target)
+    return _marking(compute, [target])
 
 
 def _link(loaded: LoadedProgram, step: AcceleratorStep) -> Link:
@@ -165,7 +186,11 @@ def _chain(
     links: Sequence[Link], outputs: Sequence[int], constants: Collection[int], run: Run
 ) -> PreparedStep:
     compute = prepare_chain(links, run.tensors, outputs, constants)
-    written = [run.tensors[number] for number in outputs]
+    return _marking(compute, [run.tensors[number] for number in outputs])
+
+
+def _marking(compute: Callable[[], bool], written: Sequence[Ztensor]) -> PreparedStep:
+    """Return what computes, and marks the tensors that it has written."""
     forget = widened.writing(*(tensor.sticks for tensor in written))
 
     def prepared(_run: Run) -> bool:

@@ -104,13 +104,11 @@ def _needs_fresh(loaded: LoadedProgram, step: Step) -> bool:
 def lifetimes(loaded: LoadedProgram) -> dict[int, Lifetime]:
     """Return when the tensors that steps write live, by their ids.
 
-    What a chain reads lives as long as the chain, which writes while it reads.
+    What steps that run in one pass read lives as long as all of them: they write while they read.
     """
     born: dict[int, int] = {}
     last: dict[int, int] = {}
-    ends = {
-        index: chain.last for chain in loaded.chains for index in range(chain.first, chain.last)
-    }
+    ends = {index: steps.last for steps in loaded.fused for index in range(steps.first, steps.last)}
     for index, step in enumerate(loaded.program.steps):
         for number in {*reads(step), *writes(step)} & loaded.templates.keys():
             born.setdefault(number, index)

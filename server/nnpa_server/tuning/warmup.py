@@ -20,6 +20,7 @@ from nnpa_emulator import run as run_function
 from nnpa_emulator.chains import Link, prepare_chain
 from nnpa_emulator.kernels import host_operators
 from nnpa_emulator.kernels.jit import compile_in
+from nnpa_emulator.layer_normalization import Normalization, prepare_layer_normalization
 from nnpa_emulator.machine import DEFAULT_MACHINE, MACHINES
 from nnpa_emulator.pipeline import Function, allocate_sticks
 from nnpa_emulator.ztensor import generate_transformed_desc
@@ -152,6 +153,7 @@ def _units(guest: Guest) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "conv2d between elements", partial(_warm, guest, FUNCTIONS["conv2d"], _SPARSE, 2)
     yield "reshape", partial(_warm_reshape, guest)
     yield "chains", partial(_warm_chain, guest)
+    yield "layer normalization", partial(_warm_layer_normalization, guest)
     yield "host operators", _warm_host_operators
     yield from transforms[_FIRST_TRANSFORMS:]
 
@@ -176,6 +178,12 @@ def _warm_chain(guest: Guest) -> None:
     tensors = {number: _ones(guest, _MATRIX, "input") for number in range(3)}
     links = Link("add", (0, 1), 2), Link("relu", (2,), 3)
     prepare_chain(links, {**tensors, 3: tensors[2]}, [3], ())()
+
+
+def _warm_layer_normalization(guest: Guest) -> None:
+    """Normalise vectors in one pass, as networks do."""
+    source, output = (_ones(guest, _MATRIX, "input") for _ in range(2))
+    prepare_layer_normalization(source, Normalization(0, 0x3E00, 0x3E00), output)()
 
 
 def _warm_host_operators() -> None:

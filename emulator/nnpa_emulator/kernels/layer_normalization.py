@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer normalisation of dim1 vectors in one pass: moments, layernorm, mul and add.
+
+By themselves the calls work on a tensor with a page for each vector, because moments takes a mean
+of every dim4; a pass over the vectors where they lie reads and writes the memory once.
+Source: zDNN API Reference 1.2.0, "Normalization Operations".
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from nnpa_emulator.kernels.convert import (
+    MAGNITUDE16,
+    Codes,
+    decode,
+    encode_fp64,
+    encode_result,
+)
+from nnpa_emulator.kernels.jit import implements, kernel
+from nnpa_emulator.kernels.normalization import LANES, PAGE_CELLS, SUMS, cell_of, moments_of
+from nnpa_emulator.kernels.order import NINF16
+from nnpa_emulator.reference import layer_normalization as reference
+
+Singles = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Places = npt.NDArray[np.uintp]
+Dims = tuple[int, int, int, int]
+Pages = tuple[int, int, int]
+
+
+@implements(reference.layer_normalization)
+def layer_normalization(
+    codes: Codes, dims: Dims, pages: Pages, out: Codes, out_dims: Dims, out_pages: Pages,
+    scalars: Doubles, factors: Singles, added: Singles,
+) -> bool:  # fmt: skip
+    """Normalise every dim1 vector; False: a NINF was met. Padding is left as it is."""
+    width, vector = dims[3], (1, 1, 1, dims[3])
+    starts, targets = _first_cells(dims, pages), _first_cells(out_dims, out_pages)
+    lanes, squares = np.zeros(SUMS * LANES), np.zeros(SUMS * LANES)
+    results, rounded = np.empty(2 * SUMS), np.empty(2 * SUMS, np.uint16)
+    line, cells = np.empty(LANES), np.empty(LANES, np.uint16)
+    for first in range(0, starts.size, SUMS):
+        some = starts[first : first + SUMS]
+        moments_of(codes, some, vector, pages, 0, lanes, squares, results)
+        count = 2 * some.size
+        largest = encode_fp64(results[:count].view(np.uint64), rounded[:count])
+        for number in range(some.size):
+            mean = np.float64(decode(rounded[2 * number]))
+            total = np.float64(decode(rounded[2 * number + 1])) + scalars[2]
+            scale = scalars[1] / math.sqrt(total) if total > 0 else math.nan
+            moved = mean, scale, scalars[0]
+            for column in range((width + 63) // 64):
+                real = min(64, width - 64 * column)
+                met = _standardise(
+                    codes, some[number] + np.uintp(column * pages[1] * PAGE_CELLS), moved,
+                    line[:real], cells[:real],
+                )  # fmt: skip
+                at = targets[first + number] + np.uintp(column * out_pages[1] * PAGE_CELLS)
+                after = _scale(cells[:real], factors, added, 64 * column, out, at)
+                largest = np.uint16(max(largest, max(met, after)))
+        if largest >= NINF16:
+            return False
+    return True
+
+
+@kernel
+def _first_cells(dims: Dims, pages: Pages) -> Places:
+    """Return where the dim1 vectors of a tensor begin."""
+    cells = np.empty(dims[0] * dims[1] * dims[2], np.uintp)
+    count = 0
+    for e4 in range(dims[0]):
+        for e3 in range(dims[1]):
+            for e2 in range(dims[2]):
+                cells[count] = np.uintp(cell_of(pages, e4, 0, e3, e2))
+                count += 1
+    return cells
+
+
+@kernel
+def _standardise(
+    codes: Codes, start: np.uintp, moved: tuple[float, float, float], line: Doubles, cells: Codes
+) -> np.uint16:
+    """Round (x - mean) * scale + beta of a stick into `cells`; return the largest magnitude."""
+    mean, scale, beta = moved
+    for i in range(np.uintp(cells.size)):
+        line[i] = (np.float64(decode(codes[start + i])) - mean) * scale + beta
+    return encode_fp64(line.view(np.uint64), cells)
+
+
+@kernel
+def _scale(
+    cells: Codes, factors: Singles, added: Singles, channel: int, out: Codes, at: np.uintp
+) -> np.uint16:
+    """Multiply and add channel by channel, rounded twice; return the largest magnitude."""
+    largest, base, count = np.uint16(0), np.uintp(channel), np.uintp(cells.size)
+    if factors.size:
+        for i in range(count):
+            code = encode_result(np.float32(decode(cells[i]) * factors[base + i]))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            cells[i] = code
+    if added.size:
+        for i in range(count):
+            code = encode_result(np.float32(decode(cells[i]) + added[base + i]))
+            largest = np.uint16(max(largest, np.uint16(code & MAGNITUDE16)))
+            cells[i] = code
+    for i in range(count):
+        out[at + i] = cells[i]
+    return largest

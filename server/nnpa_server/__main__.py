@@ -5,8 +5,6 @@ Nothing heavy is imported before the flags are read: --help is quick, and the ke
 before the kernels are.
 """
 
-import gc
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,22 +17,20 @@ from nnpa_server.config import (
     Limits,
     Tls,
     is_local,
-    kernel_cache,
-    leave_out_telemetry,
     parse_inference_listen,
     parse_listen,
     parse_message_timeout,
     parse_metrics,
     parse_plain,
+    parse_processes,
     parse_size,
     parse_time,
 )
-from nnpa_server.logs import start_logging
-from nnpa_server.tuning.kernel_cache import leave_out_scipy
+from nnpa_server.processes import envoy
+from nnpa_server.processes.member import prepare, run
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DEFAULTS = Limits()
-_log = logging.getLogger("nnpa.server")
 Main = TypeVar("Main", bound=Callable[..., None])
 
 
@@ -75,6 +71,13 @@ _COUNT = {"type": click.IntRange(1)}
     multiple=True,
     metavar="ADDRESS",
     callback=_parsed(parse_listen),
+)
+@_flag(
+    "--processes",
+    "1",
+    "Processes behind the address, auto: one per core; more than one need nnpa[processes].",
+    metavar="N|auto",
+    callback=_parsed(parse_processes),
 )
 @_flag(
     "--inference-listen",
@@ -120,7 +123,13 @@ _COUNT = {"type": click.IntRange(1)}
     "Threads that run calls; half of them for streams.",
     type=click.IntRange(4),
 )
-@_flag("--drain-timeout", "30s", "How long running calls may take after SIGTERM.", **_TIME)
+@_flag(
+    "--drain-delay",
+    "0s",
+    "How long calls are still taken after SIGTERM, while health says NOT_SERVING: for proxies.",
+    **_TIME,
+)
+@_flag("--drain-timeout", "30s", "How long running calls may take then.", **_TIME)
 @click.option(
     "--exit-with-parent",
     is_flag=True,
@@ -222,19 +231,31 @@ def main(
         **flags,
     )
     _require_safe(config)
-    start_logging(log_level, as_json=config.json_log)
-    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
-    if notice := kernel_cache():
-        _log.warning("%s", notice)
-    leave_out_scipy()
-    leave_out_telemetry()
+    router = _require_router(config)
+    prepare(config, log_level)
     if compile_kernels:
         from nnpa_server.tuning.warmup import compile_all  # after the cache is chosen
 
         sys.exit(compile_all())
-    from nnpa_server.app import serve  # after the cache is chosen
+    if config.processes > 1:
+        from nnpa_server.processes.supervisor import supervise  # imports gRPC
 
-    sys.exit(serve(config))
+        sys.exit(supervise(config, log_level, router))
+    sys.exit(run(config))
+
+
+def _require_router(config: Config) -> str:
+    """Return the program that several processes are behind; refuse what they cannot do."""
+    if config.processes == 1:
+        return ""
+    flag = f"--processes {config.processes}"
+    for name, is_given in (("--state", config.state), ("--shared-memory", config.shared_memory)):
+        if is_given:
+            raise click.UsageError(f"{name} and {flag} do not go together: it is of one process")
+    program = envoy.program()
+    if program is None:
+        raise click.UsageError(f"{flag} needs Envoy: pip install 'nnpa[processes]'")
+    return program
 
 
 def _require_safe(config: Config) -> None:

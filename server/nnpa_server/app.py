@@ -58,17 +58,9 @@ if TYPE_CHECKING:
     from nnpa_server.rpc.prometheus import Exposition
 
 _log = logging.getLogger("nnpa.server")
-_HEALTHY = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE, "")
-_REFLECTED = (
-    SERVICE,
-    TRACE_SERVICE,
-    instruction.SERVICE,
-    mli.SERVICE,
-    network.SERVICE,
-    open_inference.SERVICE,
-    health.SERVICE_NAME,
-    reflection.SERVICE_NAME,
-)
+_SERVICES = (SERVICE, TRACE_SERVICE, instruction.SERVICE, mli.SERVICE, network.SERVICE)
+_HEALTHY = (*_SERVICES, "")
+_REFLECTED = (*_SERVICES, open_inference.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
 _GRACE = 0.3  # seconds that calls refused or cut off while draining have for their last words
 _MIN_WAIT = 1.0  # seconds that the message of a call has, however many calls wait for theirs
 _END_TIMEOUT = 0.1  # seconds beyond the grace of calls until gRPC has ended
@@ -80,7 +72,9 @@ class Server:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics() if config.metrics else None
-        self.store = Store(config.limits, config.max_session_calls, process.give_back, self.metrics)
+        self.store = Store(
+            config.limits, config.max_session_calls, process.give_back, self.metrics, config.quota
+        )
         self.tokens = None if config.tokens is None else Tokens(config.tokens)
         self.newcomers = Newcomers(config.max_accepted)
         self.interceptor = Interceptor(
@@ -231,23 +225,22 @@ class Server:
             except (OSError, CannotListen) as error:
                 _log.info("no plain socket beside %s: %s", path, error)
                 return
-        self.accelerator.plain_suffix = SUFFIX
+        self.accelerator.plain_suffix = self.config.socket_suffix + SUFFIX
 
     def _expose(self) -> None:
         """Open the endpoint of the metrics; over TLS where others can reach it."""
         address = self.config.metrics
         if self.metrics is None:
             return
-        from nnpa_server.rpc.prometheus import expose  # what it needs is for this flag only
+        from nnpa_server.rpc.prometheus import Collector, expose  # needed for this flag only
 
         tls = None if is_local(address) else self.config.tls
         try:
-            self.exposition = expose(address, self.metrics, self.store, tls)
+            self.exposition = expose(address, Collector(self.metrics, self.store), tls)
         except OSError as error:
             text = error.strerror or "is it in use?"
             raise CannotListen(f"cannot serve metrics on {address}: {text}") from error
-        scheme = "http" if tls is None else "https"
-        _log.info("metrics at %s://%s/metrics", scheme, self.exposition.address)
+        _log.info("metrics at http%s://%s/metrics", "s" if tls else "", self.exposition.address)
 
     def _listen_for_health(self) -> str:
         """Open the listener for health, with connections, threads and bounds of its own."""
@@ -301,6 +294,11 @@ class Server:
         except TokensInvalid as error:
             _log.error("tokens stay as they were: %s", error)
 
+    def call_not_serving(self) -> None:
+        """Say NOT_SERVING to who asks for health, and go on: proxies send newcomers elsewhere."""
+        for name in (*_HEALTHY, open_inference.SERVICE):
+            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+
     def refuse_calls(self) -> None:
         """Refuse new calls from now on, and say so to who asks for health. May be repeated."""
         if self.is_draining:
@@ -308,8 +306,7 @@ class Server:
         self.is_draining = True
         self.interceptor.refuse_calls()
         _log.info("draining, for at most %g s", self.config.drain_timeout)
-        for name in (*_HEALTHY, open_inference.SERVICE):
-            self.health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        self.call_not_serving()
 
     def drain(self) -> bool:
         """Refuse new calls, let running ones finish, end; tell whether all of them finished.
@@ -381,6 +378,8 @@ def serve(config: Config) -> int:
         print(f"nnpa-server inference on {server.inference_address}", flush=True)
     if server.health_address:
         print(f"nnpa-server health on {server.health_address}", flush=True)
+    if config.quota and server.exposition is not None:  # one of several processes
+        print(f"nnpa-server metrics on {server.exposition.address}", flush=True)
     if config.exit_with_parent:
         signals.watch_parent()
     if is_tuned:
@@ -390,6 +389,7 @@ def serve(config: Config) -> int:
     while (reason := signals.wait()) == signal.SIGHUP:
         server.reload_tokens()
     ended.set()
+    signals.delay(reason, config.drain_delay, server.call_not_serving)
     server.refuse_calls()
     end_in_time(signals, reason, config.drain_timeout, server.interceptor.reports.write)
     finished = server.drain()

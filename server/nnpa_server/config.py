@@ -20,6 +20,7 @@ MAX_RESPONSE = 2047 * MIB  # contents of an answer: messages of protobuf have le
 OVERSIZE_BYTES = 4 * MIB
 MAX_SECONDS = 1e9  # what a timeval takes anywhere
 MIN_MESSAGE_TIMEOUT = 0.1
+MAX_PROCESSES = 256
 MAX_REGIONS = 1024  # of shared memory, of all connections
 RESERVED_DESCRIPTORS = 48  # for listeners, gRPC itself, modules that are imported late
 _SIZES = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10}
@@ -83,6 +84,7 @@ class Config:
     tls: Tls | None = None
     limits: Limits = Limits()
     workers: int = 64
+    drain_delay: float = 0.0
     drain_timeout: float = 30.0
     exit_with_parent: bool = False
     models: Path | None = None
@@ -106,6 +108,9 @@ class Config:
     sandbox: str = "auto"
     plain: frozenset[str] = frozenset()
     descriptors: int = 1 << 20  # which the system gives the process
+    processes: int = 1
+    socket_suffix: str = ""  # of a process's socket, behind that of all processes
+    quota: str = ""  # socket at which the parent of several processes counts sessions
 
     @property
     def shortcuts(self) -> frozenset[str]:
@@ -192,6 +197,15 @@ def parse_message_timeout(text: str) -> float:
     if seconds < MIN_MESSAGE_TIMEOUT:
         raise ValueError(f"--message-timeout is {text!r}, must be at least 100ms")
     return seconds
+
+
+def parse_processes(text: str) -> int:
+    """Return how many processes: a number, or "auto" for one per core that this one may use."""
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PROCESSES:
+        raise ValueError(f"--processes is {text!r}, must be auto or 1 to {MAX_PROCESSES}")
+    return int(text)
 
 
 def parse_listen(text: str) -> str:

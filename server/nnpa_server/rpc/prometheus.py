@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -168,13 +168,20 @@ def _histogram(name: str, text: str, label: str, durations: Mapping[str, Duratio
     return family
 
 
-def expose(address: str, metrics: Metrics, store: Store, tls: Tls | None) -> Exposition:
-    """Serve the metrics at host:port, port 0 picks one; with `tls` over HTTPS.
+class Collecting(Protocol):
+    """What collects the metric families of a scrape."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every family."""
+
+
+def expose(address: str, collector: Collecting, tls: Tls | None) -> Exposition:
+    """Serve metrics at host:port, port 0 picks one; with `tls` over HTTPS.
 
     Raises OSError where the address cannot be had.
     """
     registry = CollectorRegistry()
-    registry.register(Collector(metrics, store))
+    registry.register(collector)
     host, port = split_address(address)
     server = Endpoint(host, port, registry, tls)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)

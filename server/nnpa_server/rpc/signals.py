@@ -51,6 +51,19 @@ class Signals:
         except TimeoutError:
             return 0
 
+    def delay(self, reason: int, seconds: float, announce: Callable[[], object]) -> None:
+        """Announce the end that `reason` asks for, and wait before it; not if the parent ended.
+
+        Another signal than SIGHUP ends the wait.
+        """
+        if not seconds or reason == PARENT_ENDED:
+            return
+        _log.info("health is NOT_SERVING, calls are taken for %g s more", seconds)
+        announce()
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self.wait(left) == signal.SIGHUP:
+            pass
+
     def watch_parent(self) -> None:
         """Have PARENT_ENDED come when the process that started this one ends, however it ends.
 

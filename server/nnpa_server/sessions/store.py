@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Protocol
 
 import grpc
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped] # ships none
 from nnpa.zdnn.v1 import accelerator_pb2
 from nnpa.zdnn.v1 import status_pb2 as wire
 from nnpa_emulator.machine import Guest, Memory, page_memory
@@ -31,10 +32,12 @@ from nnpa_server.sessions import audit
 from nnpa_server.sessions.audit import Trail
 from nnpa_server.sessions.content_cache import Contents
 from nnpa_server.sessions.metrics import Metrics
+from nnpa_server.sessions.quota import SharedQuota
 from nnpa_server.sessions.tokens import caller
 
 _NAME_BYTES = 24  # 192 random bits: who knows a name has the session
 _PREFIX = "sessions/"
+_RETRY_SECONDS = 1  # until a full server may be asked again
 _MIN_RETURNED = 1 << 30  # bytes that sessions freed until the system has them back
 
 
@@ -59,6 +62,13 @@ def _too_many(who: str, limit: int) -> CallRefused:
         field="max_sessions",
         limit=limit,
     )
+
+
+def _full(limit: int) -> CallRefused:
+    """Return the refusal that says when to ask again: others' sessions end by themselves."""
+    refusal = _too_many("the server", limit)
+    refusal.details.append(RetryInfo(retry_delay={"seconds": _RETRY_SECONDS}))
+    return refusal
 
 
 class Holding(Protocol):
@@ -231,7 +241,7 @@ class Store:
     """The sessions of a server, by name.
 
     `give_back` returns free memory to the system; it is called now and then after sessions ended,
-    or freed much.
+    or freed much. `quota` is the socket of a `QuotaCounter` that counts for several processes.
     """
 
     def __init__(
@@ -240,8 +250,10 @@ class Store:
         max_session_calls: int = 16,
         give_back: Callable[[], object] = int,
         metrics: Metrics | None = None,
+        quota: str = "",
     ) -> None:
         self.limits = limits
+        self._quota = SharedQuota(quota) if quota else None
         self._metrics = metrics
         self._ended_hits = 0
         self._give_back = give_back
@@ -265,15 +277,23 @@ class Store:
         trail = trail or Trail(token.name)
         session = Session(name, guest, options, limits, trail, self._metrics)
         with self._lock:
-            if len(self._sessions) >= self.limits.max_sessions:
-                raise _too_many("the server", self.limits.max_sessions)
-            if token.name:
-                mine = sum(session.trail.token == token.name for session in self._sessions.values())
-                if mine >= limits.max_sessions:
-                    raise _too_many(f"the token {token.name}", limits.max_sessions)
+            full = self._take_place(token.name, limits.max_sessions)
+            if full == "server":
+                raise _full(self.limits.max_sessions)
+            if full == "token":
+                raise _too_many(f"the token {token.name}", limits.max_sessions)
             self._sessions[name] = session
         audit.created(session_tag(name), session.trail)
         return session
+
+    def _take_place(self, token: str, limit: int) -> str:
+        """Take a place for a session; return who has none left: "server", "token", else ""."""
+        if self._quota is not None:
+            return self._quota.take(token, limit)
+        if len(self._sessions) >= self.limits.max_sessions:
+            return "server"
+        mine = sum(session.trail.token == token for session in self._sessions.values())
+        return "token" if token and mine >= limit else ""
 
     @contextmanager
     def using(self, name: str, bounded: bool = True) -> Generator[Session]:
@@ -314,6 +334,8 @@ class Store:
         with self._lock:
             self._ended_hits += session.contents.hits
         session.clear()
+        if self._quota is not None:
+            self._quota.give(session.trail.token)
         audit.ended(session_tag(session.name), session.trail, why)
 
     def names(self) -> tuple[str, ...]:

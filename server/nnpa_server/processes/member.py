@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server process: what `nnpa-server` runs, alone or as one of several behind a router.
+
+As one of several it is `python -m nnpa_server.processes.member`, and reads its configuration from
+standard input, which its parent then keeps open for as long as it lives.
+"""
+
+import gc
+import logging
+import pickle
+import sys
+
+from nnpa_server.config import Config, kernel_cache, leave_out_telemetry
+from nnpa_server.logs import start_logging
+from nnpa_server.tuning.kernel_cache import leave_out_scipy
+
+_log = logging.getLogger("nnpa.server")
+
+
+def prepare(config: Config, log_level: str) -> None:
+    """Choose the log and the kernel cache, before the emulator is imported."""
+    start_logging(log_level, as_json=config.json_log)
+    gc.disable()  # until tune_collector: imports make many objects, and no cycle to be collected
+    if notice := kernel_cache():
+        _log.warning("%s", notice)
+    leave_out_scipy()
+    leave_out_telemetry()
+
+
+def run(config: Config) -> int:
+    """Serve until a signal, and return the exit code."""
+    from nnpa_server.app import serve  # after the cache is chosen
+
+    return serve(config)
+
+
+if __name__ == "__main__":
+    chosen, level = pickle.load(sys.stdin.buffer)  # written by the parent
+    prepare(chosen, level)
+    sys.exit(run(chosen))

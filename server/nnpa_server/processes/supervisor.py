@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several server processes as one server: one address, one ready line, one drain, one counter.
+
+A router, Envoy, keeps sessions to their processes; a process that dies is started again, and only
+its sessions are lost.
+"""
+
+import logging
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from nnpa_server.config import Config, is_local
+from nnpa_server.processes import envoy
+from nnpa_server.processes.members import Member, end, member_config
+from nnpa_server.processes.router import Router
+from nnpa_server.rpc.listening import CannotListen, make_way
+from nnpa_server.rpc.signals import PARENT_ENDED, Signals
+from nnpa_server.sessions.quota import QuotaCounter
+from nnpa_server.tuning import process
+
+_log = logging.getLogger("nnpa.server")
+_CHECK_SECONDS = 0.5  # between two looks at processes
+_OVERTIME = 1.0  # seconds beyond the drain until processes are killed
+
+
+def supervise(config: Config, log_level: str, program: str) -> int:
+    """Run `config.processes` servers behind Envoy, the `program`; return the exit code."""
+    process.raise_descriptor_limit()
+    reload = [signal.SIGHUP] if config.tokens is not None else []
+    signals = Signals(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *reload)
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="nnpa-")))
+        quota = QuotaCounter(f"{folder}/quota", config.limits.max_sessions)
+        opened.callback(quota.server_close)
+        try:
+            for address in (*config.listen, config.inference_listen, config.health_listen):
+                make_way(address)
+            members = [
+                Member(number, member_config(config, number, folder, f"{folder}/quota"), log_level)
+                for number in range(config.processes)
+            ]
+            opened.callback(_kill, members)
+            if not all(member.is_ready() for member in members):
+                return 1  # the process has said why
+            router = Router(config, _listeners(config, members), folder, program)
+            opened.callback(router.stop)
+            _expose(config, members, opened)
+        except CannotListen as error:
+            print(f"nnpa-server: {error}", file=sys.stderr)
+            return 1
+        _say_ready(config, router)
+        if config.exit_with_parent:
+            signals.watch_parent()
+        _watch(signals, members, router)
+        _drain(signals, members, config.drain_delay + config.drain_timeout + _OVERTIME)
+        return 1 if router.has_ended else 0
+
+
+def _listeners(config: Config, members: Sequence[Member]) -> list[envoy.Listener]:
+    """Return what the router serves: each kind of address, and the sockets behind it."""
+    configs = [member.config for member in members]
+    mains = [member.listen[0] for member in configs]
+    listeners = [
+        envoy.Listener(f"main-{index}", address, mains)
+        for index, address in enumerate(config.listen)
+    ]
+    if config.inference_listen:
+        sockets = [member.inference_listen for member in configs]
+        listeners.append(envoy.Listener("inference", config.inference_listen, sockets))
+    if config.health_listen:
+        sockets = [member.health_listen for member in configs]
+        listeners.append(envoy.Listener("health", config.health_listen, sockets))
+    return listeners
+
+
+def _expose(config: Config, members: Sequence[Member], opened: ExitStack) -> None:
+    """Open the endpoint of the metrics of all processes."""
+    if not config.metrics:
+        return
+    from nnpa_server.processes.metrics import MembersCollector  # needed for this flag only
+    from nnpa_server.rpc.prometheus import expose
+
+    tls = None if is_local(config.metrics) else config.tls
+    try:
+        exposition = expose(config.metrics, MembersCollector(members), tls)
+    except OSError as error:
+        text = error.strerror or "is it in use?"
+        raise CannotListen(f"cannot serve metrics on {config.metrics}: {text}") from error
+    opened.callback(exposition.close)
+    scheme = "http" if tls is None else "https"
+    _log.info("metrics at %s://%s/metrics", scheme, exposition.address)
+
+
+def _say_ready(config: Config, router: Router) -> None:
+    """Print the lines that a single process prints."""
+    for index in range(len(config.listen)):
+        print(f"nnpa-server listening on {router.addresses[f'main-{index}']}", flush=True)
+    for kind in ("inference", "health"):
+        if kind in router.addresses:
+            print(f"nnpa-server {kind} on {router.addresses[kind]}", flush=True)
+
+
+def _watch(signals: Signals, members: Sequence[Member], router: Router) -> int:
+    """Keep every process running until a signal asks for the end; return which."""
+    while not router.has_ended:
+        number = signals.wait(_CHECK_SECONDS)
+        if number == signal.SIGHUP:
+            end(members, signal.SIGHUP)
+        elif number not in (0, signal.SIGCHLD):
+            return number
+        for member in members:
+            member.start_again()
+    _log.error("the router has ended: so do the processes")
+    return PARENT_ENDED
+
+
+def _drain(signals: Signals, members: Sequence[Member], seconds: float) -> None:
+    """Have processes drain; a second signal ends them at once, as `seconds` do."""
+    _log.info("draining %d processes", len(members))
+    until = time.monotonic() + seconds
+    end(members)
+    while any(member.process.poll() is None for member in members):
+        left = until - time.monotonic()
+        if left <= 0:
+            _kill(members)
+        if signals.wait(max(0.01, min(left, _CHECK_SECONDS))) in (signal.SIGTERM, signal.SIGINT):
+            end(members)
+
+
+def _kill(members: Sequence[Member]) -> None:
+    """End what still runs, and wait for it."""
+    end(members, signal.SIGKILL)
+    for member in members:
+        member.process.wait()

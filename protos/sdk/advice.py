@@ -11,7 +11,8 @@ Line: TypeAlias = Callable[[str, str], str]
 
 # By `ErrorReason`, without its prefix.
 REASONS: Mapping[str, str] = {
-    "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again.",
+    "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again. If at "
+    "random, a proxy lacks session persistence (nnpa-session-ticket).",
     "SESSION_QUOTA_EXCEEDED": "Close sessions that are not needed, or try again later.",
     "MACHINE_NOT_FOUND": "{machines} lists the machines.",
     "MACHINE_INVALID": "A custom machine can only lack what its model has.",

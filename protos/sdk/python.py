@@ -229,12 +229,14 @@ SPELLING = {
 
 
 def _entry(name: str, text: str) -> str:
-    """Return an entry of a mapping, its text in two literals if it is long."""
-    line = f'        "{name}": "{text}",\n'
-    if len(line) <= WIDTH + 1:
-        return line
-    start, _, end = text.rpartition(" ")
-    return f'        "{name}": "{start} "\n        "{end}",\n'
+    """Return an entry of a mapping, its text in several literals if it is long."""
+    start = f'        "{name}": '
+    if len(start) + len(text) <= WIDTH - len('"",'):
+        return f'{start}"{text}",\n'
+    width = WIDTH - len(start) - len('""')
+    lines = textwrap.wrap(text, width, drop_whitespace=False, break_on_hyphens=False)
+    literals = [f'"{line}"' for line in lines]
+    return start + "\n        ".join(literals) + ",\n"
 
 
 EMULATOR = Sdk(

@@ -617,8 +617,9 @@ def test_the_environment_names_the_recorder() -> None:
     assert recorder(both) == Recorder("unix:/s", "traces/t")
     for name in both:
         assert recorder({name: both[name]}) is None
-    told = program_environment("unix:/s", "traces/t", Path("/lib"))
-    assert both.items() <= told.items()
+    behind_a_proxy = Recorder("unix:/s", "traces/t", "MTI3LjAuMC4xOjE=")
+    told = program_environment(behind_a_proxy, Path("/lib"))
+    assert recorder(told) == behind_a_proxy
     assert told["LD_LIBRARY_PATH"].split(":")[0] == "/lib"
 
 

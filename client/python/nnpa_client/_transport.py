@@ -7,17 +7,19 @@ makes it quicker wraps a `Transport`: see `_shortcuts`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import grpc
-from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped] # ships none
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped] # ships none
 from grpc_status import rpc_status
 from nnpa.zdnn.v1.accelerator_pb2 import ExecuteRequest, ExecuteResponse
 from nnpa.zdnn.v1.operation_pb2 import OperationResult
 from nnpa.zdnn.v1.sanitizer_pb2 import SanitizerReport
 
+from nnpa_client._tickets import HEADER, Tickets, is_session, named, ticket_in
 from nnpa_client.config import Endpoint
-from nnpa_client.errors import NnpaError, ProgramCheck, TransportError
+from nnpa_client.errors import NnpaError, ProgramCheck, SessionLostError, TransportError
 
 if TYPE_CHECKING:
     from nnpa_client._sink import Sink  # which needs NumPy, as commands without arrays do not
@@ -101,6 +103,10 @@ def _parse(raw: bytes) -> Response:
 
 
 EXECUTE = Method("/nnpa.zdnn.v1.AcceleratorService/Execute", _serialize, _parse)
+_CREATE_SESSION = "/nnpa.zdnn.v1.AcceleratorService/CreateSession"
+_DELETE_SESSION = "/nnpa.zdnn.v1.AcceleratorService/DeleteSession"
+_LOST = frozenset({"UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"})
+"""Codes without a reason of the server's with which a proxy says that the server is gone."""
 
 
 class Transport(Protocol):
@@ -112,6 +118,10 @@ class Transport(Protocol):
     @property
     def target(self) -> str:
         """Where the server is, for people."""
+        ...
+
+    def ticket(self, name: str) -> str:
+        """Return the ticket that a proxy gave to a session or trace, "" for none."""
         ...
 
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
@@ -136,6 +146,10 @@ class Answers(Protocol[Answer]):
 
     def __iter__(self) -> Iterator[Answer]: ...
 
+    def initial_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """Return the headers of the answer."""
+        ...
+
     def cancel(self) -> object:
         """End the call; the answers end with it."""
         ...
@@ -144,11 +158,16 @@ class Answers(Protocol[Answer]):
 class GrpcTransport:
     """A connection over gRPC: TCP, TLS or a Unix socket.
 
-    `connect_timeout` bounds what opens and closes, `timeout` every other call, seconds.
+    `connect_timeout` bounds what opens and closes, `timeout` every other call, seconds. `tickets`
+    are those that a proxy has given already.
     """
 
     def __init__(
-        self, endpoint: Endpoint, connect_timeout: float | None = 10.0, timeout: float | None = None
+        self,
+        endpoint: Endpoint,
+        connect_timeout: float | None = 10.0,
+        timeout: float | None = None,
+        tickets: Tickets | None = None,
     ) -> None:
         self.target = endpoint.target
         self.timeouts: Mapping[Timeout, float | None] = {
@@ -159,52 +178,87 @@ class GrpcTransport:
         self.token = endpoint.token
         self.metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
         self.channel = open_channel(endpoint)
-        self._callables: dict[object, Callable[..., Any]] = {}
+        self._callables: dict[object, Any] = {}
+        self._tickets = Tickets() if tickets is None else tickets
+        self._closed = False
+
+    def ticket(self, name: str) -> str:
+        """Return the ticket that a proxy gave to a session or trace, "" for none."""
+        return self._tickets[name]
 
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
         """Send one message, and return the answer."""
-        if method not in self._callables:
-            self._callables[method] = self.channel.unary_unary(
-                method.path, method.serialize, method.parse
-            )
-        answer: Received = self._begin(method, request)
+        call = self._callable(method, self.channel.unary_unary)
+        if method.path == _CREATE_SESSION:
+            return self._create(method, request, call)
+        answer: Received = self._begin(method, request, request, call)
+        if method.path == _DELETE_SESSION:
+            self._tickets.keep(named(request), "")
         return answer
+
+    def _create(self, method: Method[Sent, Received], request: Sent, call: Any) -> Received:
+        """Create a session, and keep the ticket that comes with it or led there."""
+        answer: Any
+        answer, opened = self._begin(method, request, request, call.with_call)
+        given = ticket_in(opened.initial_metadata() or ())
+        self._tickets.keep(answer.name, given or self._tickets.of(request))
+        session: Received = answer
+        return session
 
     def send_stream(self, method: Method[Sent, Received], requests: Iterable[Sent]) -> Received:
         """Send messages, and return the answer to all of them."""
-        if method not in self._callables:
-            self._callables[method] = self.channel.stream_unary(
-                method.path, method.serialize, method.parse
-            )
-        answer: Received = self._begin(method, iter(requests))
+        call = self._callable(method, self.channel.stream_unary)
+        rest = iter(requests)
+        first = list(islice(rest, 1))
+        answer: Received = self._begin(method, first and first[0], chain(first, rest), call)
         return answer
 
     def receive_stream(self, method: Method[Sent, Received], request: Sent) -> Iterator[Received]:
         """Send one message, and return its answers; closing the iterator ends the call."""
+        call = self._callable(method, self.channel.unary_stream)
+        return self._received(self._begin(method, request, request, call), request)
+
+    def _callable(self, method: Method[Any, Any], make: Callable[..., Any]) -> Any:
         if method not in self._callables:
-            self._callables[method] = self.channel.unary_stream(
-                method.path, method.serialize, method.parse
-            )
-        return self._received(self._begin(method, request))
+            self._callables[method] = make(method.path, method.serialize, method.parse)
+        return self._callables[method]
 
-    def _begin(self, method: Method[Any, Any], request: object) -> Any:
+    def metadata_with(self, ticket: str) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call that has a ticket, or "" for none."""
+        return (*self.metadata, (HEADER, ticket)) if ticket else self.metadata
+
+    def _begin(
+        self, method: Method[Any, Any], first: object, sent: object, call: Callable[..., Any]
+    ) -> Any:
         """Return what gRPC returns: an answer, or a call whose answers are to come."""
-        timeout, call = self.timeouts[method.timeout], self._callables[method]
+        timeout = self.timeouts[method.timeout]
+        metadata = self.metadata_with(self._tickets.of(first))
         try:
-            return call(request, timeout=timeout, metadata=self.metadata or None)
+            return call(sent, timeout=timeout, metadata=metadata or None)
         except (grpc.RpcError, ValueError) as error:
-            raise error_from_rpc(error, self.target) from error
+            raise self.error_from(error, first) from error
 
-    def _received(self, call: "Answers[Received]") -> Iterator[Received]:
+    def error_from(self, error: grpc.RpcError | ValueError, request: object) -> NnpaError:
+        """Return the exception for a failed call; of a session, unless this side has hung up."""
+        in_session = not self._closed and is_session(named(request))
+        return error_from_rpc(error, self.target, in_session)
+
+    def _received(self, call: "Answers[Received]", request: object) -> Iterator[Received]:
         try:
-            yield from call
+            for answer in call:
+                trace = getattr(answer, "trace", "")  # of RecordTrace's first answer
+                if trace:
+                    given = ticket_in(call.initial_metadata() or ())
+                    self._tickets.keep(trace, given or self._tickets.of(request))
+                yield answer
         except grpc.RpcError as error:
-            raise error_from_rpc(error, self.target) from error
+            raise self.error_from(error, request) from error
         finally:
             call.cancel()
 
     def close(self) -> None:
         """Close the connection."""
+        self._closed = True
         self.channel.close()
 
 
@@ -226,10 +280,13 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     return grpc.secure_channel(endpoint.target, credentials, options)
 
 
-def error_from_rpc(error: grpc.RpcError | ValueError, target: str) -> NnpaError:
+def error_from_rpc(
+    error: grpc.RpcError | ValueError, target: str, in_session: bool = False
+) -> NnpaError:
     """Return the exception for a failed gRPC call; `target` is named when nobody answered.
 
-    A ValueError is what gRPC raises on a closed channel.
+    A ValueError is what gRPC raises on a closed channel. A call `in_session` for which the server
+    gives no reason has lost the session's server.
     """
     if isinstance(error, ValueError):
         return TransportError("CANCELLED", f"{target}: {error}")
@@ -237,14 +294,18 @@ def error_from_rpc(error: grpc.RpcError | ValueError, target: str) -> NnpaError:
         return TransportError("UNKNOWN", str(error))
     code, message = error.code().name, error.details() or ""
     status = rpc_status.from_call(error)
-    info, reports = ErrorInfo(), list[SanitizerReport]()
+    info, retry, reports = ErrorInfo(), RetryInfo(), list[SanitizerReport]()
     for detail in status.details if status is not None else ():
         report = SanitizerReport()
-        if not detail.Unpack(info) and detail.Unpack(report):
+        if not detail.Unpack(info) and not detail.Unpack(retry) and detail.Unpack(report):
             reports.append(report)
+    if in_session and not info.reason and code in _LOST:
+        return SessionLostError(code, f"{target}: {message}")
     metadata = dict(info.metadata)
     where = f"{target}: " if code == "UNAVAILABLE" and not info.reason else ""
     failure: NnpaError = TransportError(code, f"{where}{message}", info.reason, metadata)
+    if retry.HasField("retry_delay"):
+        failure.retry_delay = retry.retry_delay.ToNanoseconds() / 1e9
     if info.reason == "PROGRAM_CHECK":
         failure = ProgramCheck(message, metadata)
     failure.reports = reports

@@ -6,14 +6,17 @@
     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
     ZDNN_TOKEN      bearer token that the server asks for
     ZDNN_FAULTS     file of fault rules for sessions at ZDNN_SERVER; `nnpa faults run` sets both
+    ZDNN_WAIT       seconds for which a full server is waited for; without it, not at all
     ZDNN_PLAIN      1: leave all shortcuts out; or the names of some, with commas between
     NNPA_TRAP_LIBRARY  libnnpa-trap.so, where `nnpa run` shall not look for the installed one
     QEMU_LD_PREFIX  folder with loader and libraries of programs for s390x, as qemu-user has it
     ZDNN_TRACE      trace that sessions at ZDNN_SERVER join; `nnpa trace record` sets both
+    ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
 
 Arguments win over the environment. TLS is for `host:port` targets; Unix sockets need none.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,17 +61,19 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """The server that records this process, and the trace's name there."""
+    """The server that records this process, the trace's name there, and its ticket if any."""
 
     target: str
     trace: str
+    ticket: str = ""
 
 
 def recorder(environment: Mapping[str, str] | None = None) -> Recorder | None:
     """Return the recorder of this process, None if it has none."""
     environ = os.environ if environment is None else environment
     target, trace = environ.get("ZDNN_SERVER", ""), environ.get("ZDNN_TRACE", "")
-    return Recorder(target, trace) if target and trace else None
+    ticket = environ.get("ZDNN_TICKET", "")
+    return Recorder(target, trace, ticket) if target and trace else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,19 @@ def trap_settings(environment: Mapping[str, str] | None = None) -> TrapSettings:
     return TrapSettings(Path(library) if library else None, Path(sysroot) if sysroot else None)
 
 
+def max_wait(environment: Mapping[str, str] | None = None) -> float:
+    """Return the seconds for which a full server is waited for; ValueError for no such number."""
+    environ = os.environ if environment is None else environment
+    text = environ.get("ZDNN_WAIT", "") or "0"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"ZDNN_WAIT: {text!r}, expected seconds, 0 or more")
+    return seconds
+
+
 def plain_shortcuts(environment: Mapping[str, str] | None = None) -> bool | tuple[str, ...]:
     """Return whether to leave all shortcuts out, or the names of those to leave out."""
     environ = os.environ if environment is None else environment
@@ -113,12 +131,18 @@ def default_target(environment: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environment is None else environment).get("ZDNN_SERVER") or None
 
 
-def program_environment(target: str, trace: str, library: Path | None) -> dict[str, str]:
+def program_environment(recorder: Recorder, library: Path | None) -> dict[str, str]:
     """Return this process's environment for a program that is recorded.
 
     `library` is the folder with libzdnn.so.0, which is then found first.
     """
-    chosen = environment_with({"ZDNN_SERVER": target, "ZDNN_TRACE": trace})
+    chosen = environment_with(
+        {
+            "ZDNN_SERVER": recorder.target,
+            "ZDNN_TRACE": recorder.trace,
+            "ZDNN_TICKET": recorder.ticket,
+        }
+    )
     if library is not None:
         search_path = chosen.get("LD_LIBRARY_PATH", "")
         chosen["LD_LIBRARY_PATH"] = f"{library}:{search_path}" if search_path else str(library)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to servers: shared ones by address, private ones started here."""
 
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import NamedTuple
@@ -10,8 +11,9 @@ from nnpa.zdnn.v1.accelerator_pb2 import ListMachinesRequest, Machine, MachineSp
 from nnpa_client._methods import LIST_MACHINES
 from nnpa_client._server import PrivateServer
 from nnpa_client._shortcuts import keeps_arrays, left_out, with_shortcuts
+from nnpa_client._tickets import Tickets
 from nnpa_client._transport import GrpcTransport, Transport
-from nnpa_client.config import endpoint, fault_settings, plain_shortcuts, recorder
+from nnpa_client.config import endpoint, fault_settings, max_wait, plain_shortcuts, recorder
 from nnpa_client.options import (
     AccumulateOption,
     LogLevelOption,
@@ -39,6 +41,7 @@ class Reach(NamedTuple):
 def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
     """Return a connection, and the private server started for it when no target is given."""
     plain = plain_shortcuts() if reach.plain is None else reach.plain
+    recording, tickets = recorder(), Tickets()
     if reach.target is not None:
         if reach.allow_faults:
             raise ValueError("allow_faults: given with a target, whose server decides that itself")
@@ -49,7 +52,9 @@ def open_transport(reach: Reach) -> tuple[Transport, PrivateServer | None]:
             tls_key=reach.tls_key,
             token=reach.token,
         )
-        grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout)
+        if recording is not None and recording.target == reach.target:
+            tickets.keep(recording.trace, recording.ticket)
+        grpc = GrpcTransport(place, reach.connect_timeout, reach.timeout, tickets)
         return with_shortcuts(grpc, plain), None
     left_out(plain)  # an unknown name is refused before a server starts
     faults = ("--allow-faults",) if reach.allow_faults else ()
@@ -89,6 +94,7 @@ def connect(
     connect_timeout: float | None = 10.0,
     allow_faults: bool = False,
     plain: bool | Sequence[str] | None = None,
+    wait: float | None = None,
 ) -> Session:
     """Open a session on an emulated machine.
 
@@ -104,12 +110,16 @@ def connect(
     `status_diag`, `program_check`, `log_level`, `log_module`, `numerics`, `jitter_seed`,
     `accumulate` are the session options of the wire contract. `sanitize` reports misused ztensors
     as `SanitizerWarning` and in `Session.reports`. `timeout` bounds each call,
-    `connect_timeout` opening and closing, seconds. `allow_faults` has the private server take the
-    rules of `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of
-    them (True), in the private server too, or those named; without it, ZDNN_PLAIN says so. A
-    program that `nnpa trace record` or `nnpa faults` runs gets their server instead of a private
-    one. Raises `TransportError`.
+    `connect_timeout` opening and closing, seconds. A full server is asked again for `wait` seconds
+    (default: ZDNN_WAIT, else 0). `allow_faults` has the private server take the rules of
+    `Session.faults`. `plain` leaves out the shortcuts that make calls quicker: all of them (True),
+    in the private server too, or those named; without it, ZDNN_PLAIN says so. A program that `nnpa
+    trace record` or `nnpa faults` runs gets their server instead of a private one. Raises
+    `TransportError`.
     """
+    wait = max_wait() if wait is None else wait
+    if not 0 <= wait < math.inf:
+        raise ValueError(f"wait: {wait}, expected seconds, 0 or more")
     recording, faulty = recorder(), fault_settings()
     chosen = recording or faulty
     if chosen is not None and target is None and not allow_faults:
@@ -138,7 +148,7 @@ def connect(
             from nnpa_client.faults import read_rules  # seldom needed
 
             options.fault_rules.extend(read_rules(faulty.rules))
-        return Session(transport, options, server, keeps_arrays(transport))
+        return Session(transport, options, server, keeps_arrays(transport), wait)
     except BaseException:
         close_connection(transport, server)
         raise

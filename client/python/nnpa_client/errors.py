@@ -6,6 +6,7 @@
       ProgramCheck            the machine would have ended the program
       NetworkError            the client API of a hosted network refuses
       TransportError          the call did not reach the accelerator, or its answer got lost
+        SessionLostError      the server of the session is gone
     ZdnnWarning (UserWarning) the accelerator answered with a warning; outputs are valid
     SanitizerWarning (UserWarning)  a session that sanitizes has found a misused ztensor
 
@@ -133,8 +134,13 @@ class TransportError(NnpaError):
     """The call did not reach the accelerator, or its answer did not come back.
 
     `code` is the gRPC code's name, `reason` the ErrorReason's name or "", `metadata` what was
-    dynamic in the message, `advice` what to do.
+    dynamic in the message, `advice` what to do, `retry_delay` the seconds after which the server
+    asks to try again, None where it does not.
     """
+
+    retry_delay: float | None = None
+    _situation = ""
+    _advice = ""
 
     def __init__(
         self, code: str, message: str, reason: str = "", metadata: Mapping[str, str] | None = None
@@ -143,16 +149,28 @@ class TransportError(NnpaError):
         self.message = message
         self.reason = reason
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
-        self.advice = ADVICE.get(reason) or CODE_ADVICE.get(code, "Report this with its message.")
+        by_code = CODE_ADVICE.get(code, "Report this with its message.")
+        self.advice = self._advice or ADVICE.get(reason) or by_code
         label = f"{code} / {reason}" if reason else code
-        super().__init__(f"{label}: {message} {self.advice}")
+        super().__init__(f"{label}: {self._situation}{message} {self.advice}")
+
+
+class SessionLostError(TransportError):
+    """The server of the session is gone, or the connection to it broke: `connect` again.
+
+    `code` is what gRPC or a proxy said in the server's place. Ztensors are lost with the server.
+    """
+
+    _situation = "the server of this session is gone: "
+    _advice = "Connect again: what the session held is lost with its server."
 
 
 # generated: begin advice
 # What a user can do about each ErrorReason of nnpa.zdnn.v1.
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
-        "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again.",
+        "SESSION_NOT_FOUND": "The session was closed or expired when idle: connect again. If at "
+        "random, a proxy lacks session persistence (nnpa-session-ticket).",
         "SESSION_QUOTA_EXCEEDED": "Close sessions that are not needed, or try again later.",
         "MACHINE_NOT_FOUND": "`nnpa info` lists the machines.",
         "MACHINE_INVALID": "A custom machine can only lack what its model has.",
@@ -260,6 +278,6 @@ def renumbered(error: NnpaError, before: int) -> NnpaError:
     if isinstance(error, ProgramCheck):
         shifted = ProgramCheck(shift(error.message), metadata)
     else:
-        shifted = TransportError(error.code, shift(error.message), error.reason, metadata)
+        shifted = type(error)(error.code, shift(error.message), error.reason, metadata)
     shifted.reports = error.reports
     return shifted

@@ -16,9 +16,10 @@ from nnpa.zdnn.v1.tensor_pb2 import TensorDesc
 from nnpa_client import _lifecycle, _transfer
 from nnpa_client._call import Call, KeepArrays, copy_arrays
 from nnpa_client._guest import Guest
-from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, GET_SESSION, UPDATE_SESSION
+from nnpa_client._methods import DELETE_SESSION, GET_SESSION, UPDATE_SESSION
 from nnpa_client._server import PrivateServer
 from nnpa_client._transport import Transport
+from nnpa_client._waiting import create_session
 from nnpa_client._wire import Array, c_enum
 from nnpa_client.descriptors import generate_transformed_desc, init_pre_transformed_desc
 from nnpa_client.errors import NnpaError, TransportError
@@ -87,11 +88,13 @@ class Session:
         options: pb.Session | None = None,
         server: PrivateServer | None = None,
         keep_arrays: KeepArrays = copy_arrays,
+        wait: float = 0.0,
     ) -> None:
         self._transport = transport
         self._server = server
         self._token: Token[tuple[Session, ...]] | None = None
-        self._message = transport.unary(CREATE_SESSION, pb.CreateSessionRequest(session=options))
+        request = pb.CreateSessionRequest(session=options)
+        self._message = create_session(transport, request, wait)
         if options is not None and options.sanitize and not self._message.sanitize:
             transport.unary(DELETE_SESSION, pb.DeleteSessionRequest(name=self._message.name))
             raise NnpaError(f"sanitize: nnpa-server {self._message.server_version} cannot")
@@ -107,6 +110,14 @@ class Session:
     def target(self) -> str:
         """The server's address."""
         return self._transport.target
+
+    @property
+    def ticket(self) -> str:
+        """What leads calls of the session to its server where a proxy is in front; else "".
+
+        Calls over other connections than this one's carry it as metadata, `nnpa-session-ticket`.
+        """
+        return self._transport.ticket(self.name)
 
     @property
     def transport(self) -> Transport:
@@ -324,8 +335,8 @@ class Session:
         """Return an id that no tensor of the session has had."""
         return self._guest.new_id()
 
-    def _ask(self, name: str, operation: Operation) -> OperationResult:
-        return self._guest.ask(Call(name, operation))
+    def _ask(self, operation: Operation) -> OperationResult:
+        return self._guest.ask(Call(operation.WhichOneof("operation") or "", operation))
 
     def init(self) -> None:
         """Have the library query the machine anew: zdnn_init."""
@@ -333,55 +344,46 @@ class Session:
 
     def is_nnpa_installed(self) -> bool:
         """Tell whether the machine has the accelerator: zdnn_is_nnpa_installed."""
-        operation = Operation(is_nnpa_installed=wire.IsNnpaInstalled())
-        return self._ask("is_nnpa_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_installed=wire.IsNnpaInstalled())).boolean
 
     def is_nnpa_function_installed(self, count: int, *function_codes: int) -> bool:
         """Tell whether all functions are installed: zdnn_is_nnpa_function_installed."""
         codes = [c_enum(code) for code in function_codes]
         query = wire.IsNnpaFunctionInstalled(function_codes=codes, count=count)
-        operation = Operation(is_nnpa_function_installed=query)
-        return self._ask("is_nnpa_function_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_function_installed=query)).boolean
 
     def is_nnpa_parmblk_fmt_installed(self, count: int, *format_codes: int) -> bool:
         """Tell whether all formats are installed: zdnn_is_nnpa_parmblk_fmt_installed."""
         codes = [c_enum(code) for code in format_codes]
         query = wire.IsNnpaParmblkFmtInstalled(format_codes=codes, count=count)
-        operation = Operation(is_nnpa_parmblk_fmt_installed=query)
-        return self._ask("is_nnpa_parmblk_fmt_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_parmblk_fmt_installed=query)).boolean
 
     def is_nnpa_datatype_installed(self, types_bitmask: int) -> bool:
         """Tell whether all data types are installed: zdnn_is_nnpa_datatype_installed."""
         query = wire.IsNnpaDatatypeInstalled(types_bitmask=types_bitmask)
-        operation = Operation(is_nnpa_datatype_installed=query)
-        return self._ask("is_nnpa_datatype_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_datatype_installed=query)).boolean
 
     def is_nnpa_layout_fmt_installed(self, layout_bitmask: int) -> bool:
         """Tell whether all layout formats are installed: zdnn_is_nnpa_layout_fmt_installed."""
         query = wire.IsNnpaLayoutFmtInstalled(layout_bitmask=layout_bitmask)
-        operation = Operation(is_nnpa_layout_fmt_installed=query)
-        return self._ask("is_nnpa_layout_fmt_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_layout_fmt_installed=query)).boolean
 
     def is_nnpa_conversion_installed(self, type: int, format_bitmask: int) -> bool:  # noqa: A002 - zDNN's name
         """Tell whether all conversions are installed: zdnn_is_nnpa_conversion_installed."""
         query = wire.IsNnpaConversionInstalled(type=c_enum(type), format_bitmask=format_bitmask)
-        operation = Operation(is_nnpa_conversion_installed=query)
-        return self._ask("is_nnpa_conversion_installed", operation).boolean
+        return self._ask(Operation(is_nnpa_conversion_installed=query)).boolean
 
     def get_nnpa_max_dim_idx_size(self) -> int:
         """Return the largest size of any dimension: zdnn_get_nnpa_max_dim_idx_size."""
-        operation = Operation(get_nnpa_max_dim_idx_size=wire.GetNnpaMaxDimIdxSize())
-        return self._ask("get_nnpa_max_dim_idx_size", operation).number
+        return self._ask(Operation(get_nnpa_max_dim_idx_size=wire.GetNnpaMaxDimIdxSize())).number
 
     def get_max_for_dim(self, dimension: int) -> int:
         """Return the largest size of dimension 1 to 4, else 0: zdnn_get_max_for_dim."""
-        operation = Operation(get_max_for_dim=wire.GetMaxForDim(dimension=dimension))
-        return self._ask("get_max_for_dim", operation).number
+        return self._ask(Operation(get_max_for_dim=wire.GetMaxForDim(dimension=dimension))).number
 
     def get_nnpa_max_tensor_size(self) -> int:
         """Return the largest size of a tensor, bytes: zdnn_get_nnpa_max_tensor_size."""
-        operation = Operation(get_nnpa_max_tensor_size=wire.GetNnpaMaxTensorSize())
-        return self._ask("get_nnpa_max_tensor_size", operation).number
+        return self._ask(Operation(get_nnpa_max_tensor_size=wire.GetNnpaMaxTensorSize())).number
 
     def refresh_nnpa_query_result(self) -> None:
         """Have the library query the machine anew: zdnn_refresh_nnpa_query_result."""
@@ -390,10 +392,9 @@ class Session:
 
     def is_version_runnable(self, ver_num: int) -> bool:
         """Tell whether code for a zDNN version can run here: zdnn_is_version_runnable."""
-        operation = Operation(is_version_runnable=wire.IsVersionRunnable(ver_num=ver_num))
-        return self._ask("is_version_runnable", operation).boolean
+        query = wire.IsVersionRunnable(ver_num=ver_num)
+        return self._ask(Operation(is_version_runnable=query)).boolean
 
     def get_max_runnable_version(self) -> int:
         """Return the highest version that can run here: zdnn_get_max_runnable_version."""
-        operation = Operation(get_max_runnable_version=wire.GetMaxRunnableVersion())
-        return self._ask("get_max_runnable_version", operation).number
+        return self._ask(Operation(get_max_runnable_version=wire.GetMaxRunnableVersion())).number

@@ -156,24 +156,27 @@ class PlainSocketRoute:
 
     def __init__(self, target: str, metadata: Metadata) -> None:
         self._target, self._metadata = target, metadata
-        self._path = ""
+        self._paths: dict[str, str] = {}  # by ticket
 
-    def session_created(self, session: Session) -> None:
-        """Note where the plain socket is."""
+    def session_created(self, session: Session, ticket: str) -> None:
+        """Note where the plain socket is of the server to which a ticket leads."""
         suffix = session.plain_socket.suffix
         is_beside = bool(suffix) and "/" not in suffix
         path = self._target.removeprefix("unix:").removeprefix("//")
-        self._path = path + suffix if is_beside else ""
+        self._paths[ticket] = path + suffix if is_beside else ""
 
-    def begin(self, method: Method[Sent, Received]) -> PlainStream[Sent, Received] | None:
+    def begin(
+        self, method: Method[Sent, Received], ticket: str
+    ) -> PlainStream[Sent, Received] | None:
         """Begin a stream; None where there is no plain socket, or nobody listens any more."""
-        if not self._path:
+        path = self._paths.get(ticket)
+        if not path:
             return None
         lines = () if method.path == EXECUTE.path else ((":path", method.path),)
         try:
-            return PlainStream(self._path, (*self._metadata, *lines), method)
+            return PlainStream(path, (*self._metadata, *lines), method)
         except OSError:
-            self._path = ""
+            del self._paths[ticket]
             return None
 
 

@@ -19,6 +19,7 @@ from nnpa.zdnn.v1.accelerator_pb2 import Session
 
 from nnpa_client._methods import CREATE_SESSION, DELETE_SESSION, INFER_NETWORK
 from nnpa_client._shortcuts.wrapper import TransportWrapper
+from nnpa_client._tickets import is_session, named
 from nnpa_client._transport import (
     EXECUTE,
     GrpcTransport,
@@ -87,11 +88,11 @@ class HttpStream:
 class Route(Protocol):
     """A way on which streams to a server begin."""
 
-    def session_created(self, session: Session) -> None:
-        """Note what the server says of its sockets."""
+    def session_created(self, session: Session, ticket: str) -> None:
+        """Note what the server, to which a proxy's `ticket` leads, says of its sockets."""
         ...
 
-    def begin(self, method: Streamed) -> Stream | None:
+    def begin(self, method: Streamed, ticket: str) -> Stream | None:
         """Begin a stream of a method's messages; None where this way has none."""
         ...
 
@@ -102,17 +103,17 @@ class HttpRoute:
     def __init__(self, transport: GrpcTransport) -> None:
         self._transport = transport
 
-    def session_created(self, session: Session) -> None:
+    def session_created(self, session: Session, ticket: str) -> None:
         """Note nothing: every server has this way."""
 
-    def begin(self, method: Streamed) -> Stream | None:
+    def begin(self, method: Streamed, ticket: str) -> Stream | None:
         """Begin a stream of lists."""
         if method.path != EXECUTE.path:
             return None
         call: Callable[..., Any] = self._transport.channel.stream_stream(
             _EXECUTE_STREAM, method.serialize, method.parse
         )
-        metadata = self._transport.metadata or None
+        metadata = self._transport.metadata_with(ticket) or None
         return HttpStream(partial(call, metadata=metadata))
 
 
@@ -123,10 +124,9 @@ class RenewedStream:
     `max_idle` seconds is closed: the server may be ending it.
     """
 
-    max_idle = math.inf
-
-    def __init__(self, begin: Callable[[Streamed], Stream]) -> None:
+    def __init__(self, begin: Callable[[Streamed], Stream], max_idle: float = math.inf) -> None:
         self._begin = begin
+        self.max_idle = max_idle
         self._turn = threading.Lock()
         self._stream: Stream | None = None
         self._ended: Stream | None = None  # kept when it is closed: without it gRPC cancels
@@ -172,21 +172,22 @@ class RenewedStream:
 class StreamTransport(TransportWrapper):
     """A transport that sends lists and runs over streams, by the first of `routes` that has one.
 
-    Without one, or while another message is in flight, each is a unary call.
+    Sessions share a stream unless a proxy has them on several servers. Without a stream, or while
+    another message is in flight, each is a unary call.
     """
 
     def __init__(self, inner: Transport, routes: Sequence[Route]) -> None:
         super().__init__(inner)
         self._routes = list(routes)
-        self._streams = {
-            method.path: RenewedStream(self._begin) for method in (EXECUTE, INFER_NETWORK)
-        }
+        self._streamed = {EXECUTE.path, INFER_NETWORK.path}
+        self._streams: dict[tuple[str, str], RenewedStream] = {}  # by method and ticket
+        self._max_idle = math.inf
+        self._closed = False
 
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
         """Send one message, over its stream if it has one, and return the answer."""
-        stream = self._streams.get(method.path)
-        if stream is not None:
-            response = self._ask(stream, method, request)
+        if method.path in self._streamed:
+            response = self._ask(method, request)
             if response is not None:
                 return response
         elif method is DELETE_SESSION:
@@ -198,40 +199,47 @@ class StreamTransport(TransportWrapper):
 
     def _session_created(self, session: Session) -> None:
         for route in self._routes:
-            route.session_created(session)
+            route.session_created(session, self.ticket(session.name))
         if session.limits.HasField("idle_timeout"):
             idle_timeout = session.limits.idle_timeout.ToNanoseconds() / 1e9
-            for stream in self._streams.values():
-                stream.max_idle = idle_timeout / 2  # what a server ends is far from it
+            self._max_idle = idle_timeout / 2  # what a server ends is far from it
 
-    def _begin(self, method: Streamed) -> Stream:
+    def _stream(self, path: str, ticket: str) -> RenewedStream:
+        stream = self._streams.get((path, ticket))
+        if stream is None:
+            renewed = RenewedStream(partial(self._begin, ticket), self._max_idle)
+            stream = self._streams.setdefault((path, ticket), renewed)
+        return stream
+
+    def _begin(self, ticket: str, method: Streamed) -> Stream:
         for route in self._routes:
-            stream = route.begin(method)
+            stream = route.begin(method, ticket)
             if stream is not None:
                 return stream
         raise _NoRouteError
 
-    def _ask(
-        self, stream: RenewedStream, method: Method[Sent, Received], request: Sent
-    ) -> Received | None:
+    def _ask(self, method: Method[Sent, Received], request: Sent) -> Received | None:
         """Return the answer of a message; None, and nothing has run, where no stream takes it."""
+        session = named(request)
         try:
-            return stream.ask(method, request)
+            return self._stream(method.path, self.ticket(session)).ask(method, request)
         except _NoRouteError:
             return None
         except (grpc.RpcError, ValueError) as error:
-            failure = error_from_rpc(error, self.target)
+            in_session = is_session(session) and not self._closed
+            failure = error_from_rpc(error, self.target, in_session)
         if isinstance(failure, TransportError):
             if failure.metadata.get("field") == "max_conversations":
                 self._routes.clear()
                 return None
             if failure.code == "UNIMPLEMENTED" and not failure.reason:  # an older server
-                self._streams.pop(method.path, None)
+                self._streamed.discard(method.path)
                 return None
         raise failure
 
     def close(self) -> None:
         """Close the streams and the connection."""
+        self._closed = True
         self._close_streams()
         self.inner.close()
 

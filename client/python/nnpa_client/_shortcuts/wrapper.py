@@ -17,6 +17,10 @@ class TransportWrapper:
         """Where the server is, for people."""
         return self.inner.target
 
+    def ticket(self, name: str) -> str:
+        """Return the ticket that a proxy gave to a session or trace, "" for none."""
+        return self.inner.ticket(name)
+
     def unary(self, method: Method[Sent, Received], request: Sent) -> Received:
         """Send one message, and return the answer."""
         return self.inner.unary(method, request)

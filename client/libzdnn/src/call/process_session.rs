@@ -45,9 +45,7 @@ fn initialize(settings: &Settings, session: &Arc<Session>) -> Result<Session, Fa
         return open(settings, Some(session));
     }
     match session.initialized(settings) {
-        Err(Failure::Refused { reason, .. }) if reason == "SESSION_NOT_FOUND" => {
-            open(settings, Some(session))
-        }
+        Err(failure) if session.is_lost_by(&failure) => open(settings, Some(session)),
         initialized => initialized,
     }
 }

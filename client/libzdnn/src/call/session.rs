@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
+
 use crate::abi::machine::Query;
 use crate::call::sanitizer;
 use crate::call::shortcuts;
+use crate::call::waiting;
 use crate::process::diagnostics;
 use crate::process::environment::{Endpoint, Settings};
 use crate::process::fault_rules;
 use crate::process::shortcuts::Shortcuts;
-use crate::rpc::channel::{Channel, END_TIMEOUT, unary};
+use crate::rpc::channel::{Channel, END_TIMEOUT, decoded, unary};
 use crate::rpc::connection::Connection;
 use crate::rpc::failure::Failure;
 use crate::rpc::frame::Frame;
@@ -57,6 +60,7 @@ fn refused(message: String) -> Failure {
         kind: String::new(),
         field: String::new(),
         message,
+        retry: None,
     }
 }
 
@@ -119,6 +123,16 @@ fn machine_spec(channel: &dyn Channel, name: &str) -> Result<wire::MachineSpec, 
     })
 }
 
+/// Returns the ticket of the trace that a session joins.
+fn trace_ticket(settings: &Settings) -> Result<Option<HeaderValue>, Failure> {
+    if settings.trace.is_empty() || settings.ticket.is_empty() {
+        return Ok(None);
+    }
+    let ticket = HeaderValue::try_from(&settings.ticket);
+    let ticket = ticket.map_err(|error| refused(format!("ZDNN_TICKET: {error}")))?;
+    Ok(Some(ticket))
+}
+
 fn create_request(
     channel: &dyn Channel,
     settings: &Settings,
@@ -140,13 +154,17 @@ impl Session {
     /// Creates a session with the options of the environment.
     pub fn create(connection: &Arc<Connection>, settings: &Settings) -> Result<Self, Failure> {
         let shortcuts = shortcuts_in_use(settings)?;
-        let request = create_request(&**connection, settings)?;
-        let session: wire::Session = unary(&**connection, "CreateSession", &request)?;
+        let connection = Arc::new(connection.with_ticket(trace_ticket(settings)?));
+        let request = Frame::of(&create_request(&*connection, settings)?)?;
+        let create = || connection.create("CreateSession", &request);
+        let (answer, ticket) = waiting::for_a_place(settings, &create)?;
+        let session: wire::Session = decoded(answer)?;
+        let connection = Arc::new(connection.with_ticket(ticket));
         sanitizer::enable(session.sanitize);
         if settings.sanitize && !session.sanitize {
             diagnostics::explain("ZDNN_SANITIZE", "this server cannot");
         }
-        Ok(Self::opened(connection, settings, shortcuts, &session))
+        Ok(Self::opened(&connection, settings, shortcuts, &session))
     }
 
     fn opened(
@@ -181,6 +199,16 @@ impl Session {
             endpoint: settings.endpoint.clone(),
             library: settings.library.clone(),
             shortcuts,
+        }
+    }
+
+    /// Returns whether a failure says that the session is gone: its server does not know it, or
+    /// cannot be reached by the ticket that a proxy gave.
+    pub fn is_lost_by(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::Refused { reason, .. } => reason == "SESSION_NOT_FOUND",
+            Failure::Lost(_) => self.connection.ticket().is_some(),
+            Failure::Unreachable(_) => false,
         }
     }
 

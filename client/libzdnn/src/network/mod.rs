@@ -93,8 +93,8 @@ fn uploaded(model: &'static Model) -> Result<(Arc<Session>, wire::CreateNetworkR
         header(model, &session).ok_or_else(unreadable)?,
         bytes,
     );
-    if let Err(Failure::Refused { reason, .. }) = &answer
-        && reason == "SESSION_NOT_FOUND"
+    if let Err(failure) = &answer
+        && session.is_lost_by(failure)
     {
         session = process_session::renew(&session)?;
         answer = upload(

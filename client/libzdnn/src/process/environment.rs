@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::process::fork::PerProcess;
 use crate::process::shortcuts::{Shortcut, Shortcuts, Transfer, parse_plain};
@@ -59,6 +60,10 @@ pub struct Settings {
     plain: Result<Vec<Shortcut>, String>,
     /// The trace that new sessions join, empty for none: ZDNN_TRACE.
     pub trace: String,
+    /// The ticket of that trace behind a proxy, empty for none: ZDNN_TICKET.
+    pub ticket: String,
+    /// For how long a full server is waited for, or why it cannot be: ZDNN_WAIT.
+    pub wait: Result<Duration, String>,
     /// The file of fault rules: ZDNN_FAULTS.
     pub faults: Option<String>,
     /// Whether new sessions look for misused tensors: ZDNN_SANITIZE.
@@ -116,6 +121,18 @@ fn number(text: &str) -> Option<u32> {
     u32::try_from(clamped & 0xFFFF_FFFF).ok()
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = if text.is_empty() {
+        Ok(0.0)
+    } else {
+        text.parse()
+    };
+    let duration = number
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| format!("ZDNN_WAIT: {text}: expected seconds, 0 or more"))
+}
+
 fn level(text: &str) -> Option<wire::LogLevel> {
     let row = LEVELS
         .iter()
@@ -154,6 +171,8 @@ impl Settings {
             transfer: Transfer::Shared,
             plain: Ok(Vec::new()),
             trace: String::new(),
+            ticket: String::new(),
+            wait: Ok(Duration::ZERO),
             faults: None,
             sanitize: false,
         };
@@ -197,6 +216,11 @@ impl Settings {
         let action = variable("ZDNN_PROGRAM_CHECK").map(|text| text == "status");
         replace(&mut self.program_check_status, action);
         replace(&mut self.trace, variable("ZDNN_TRACE"));
+        replace(&mut self.ticket, variable("ZDNN_TICKET"));
+        replace(
+            &mut self.wait,
+            variable("ZDNN_WAIT").map(|text| seconds(&text)),
+        );
         let sanitize = variable("ZDNN_SANITIZE").map(|text| text == "1");
         replace(&mut self.sanitize, sanitize);
         let transfer = variable("ZDNN_TRANSFER").and_then(|text| Transfer::parse(&text));

@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use crate::process::environment::Endpoint;
 use crate::rpc::channel::{Channel, Requests};
 use crate::rpc::failure::{Failure, causes, failure};
 use crate::rpc::frame::Frame;
-use crate::rpc::http2::{self, Answers};
+use crate::rpc::http2::{self, Answers, Credentials};
 use crate::rpc::pool::Pool;
 use crate::rpc::socket::Connector;
 
@@ -38,10 +39,11 @@ fn route(method: &str) -> String {
 }
 
 /// A connection to a server, opened by the first call and again when it was lost.
+#[derive(Clone)]
 pub struct Connection {
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     channel: transport::Channel,
-    token: Option<HeaderValue>,
+    credentials: Credentials,
     pool: Pool,
 }
 
@@ -112,10 +114,42 @@ impl Connection {
         let token = token.map(|text| HeaderValue::try_from(format!("Bearer {text}")));
         let token = token.transpose().map_err(|error| unreachable(&error))?;
         Ok(Self {
-            runtime,
+            runtime: Arc::new(runtime),
             channel,
-            token,
+            credentials: Credentials {
+                token,
+                ticket: None,
+            },
             pool: Pool::default(),
+        })
+    }
+
+    /// Returns the same connection for calls with a ticket, or with none.
+    pub fn with_ticket(&self, ticket: Option<HeaderValue>) -> Self {
+        let mut connection = self.clone();
+        connection.credentials.ticket = ticket;
+        connection
+    }
+
+    /// The ticket of its calls, where a proxy has given one.
+    pub fn ticket(&self) -> Option<&HeaderValue> {
+        self.credentials.ticket.as_ref()
+    }
+
+    /// Makes a unary call; returns its answer and the ticket for what it has created: the one that
+    /// comes with it, else that of the call.
+    pub fn create(
+        &self,
+        method: &str,
+        request: &Frame,
+    ) -> Result<(Bytes, Option<HeaderValue>), Failure> {
+        self.drive(async {
+            let body = Body::new(Full::new(request.joined(&self.pool)));
+            let mut answers = self.call(method, body).await?;
+            let given = answers.ticket.take();
+            let answer = answers.only(&self.pool).await;
+            let answer = answer.map_err(|status| failure(&status))?;
+            Ok((answer, given.or_else(|| self.ticket().cloned())))
         })
     }
 
@@ -134,13 +168,13 @@ impl Connection {
     /// Begins a call once the connection is known to stand.
     pub async fn call(&self, method: &str, body: Body) -> Result<Answers, Failure> {
         let channel = self.ready().await?;
-        let answers = http2::call(channel, &route(method), self.token(), body).await;
+        let answers = http2::call(channel, &route(method), &self.credentials, body).await;
         answers.map_err(|status| failure(&status))
     }
 
-    /// The credentials that calls carry.
+    /// The token that calls carry.
     pub fn token(&self) -> Option<&HeaderValue> {
-        self.token.as_ref()
+        self.credentials.token.as_ref()
     }
 
     /// Memory for messages.

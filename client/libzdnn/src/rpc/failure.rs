@@ -2,6 +2,7 @@
 //! Why a call has no answer: gRPC statuses and their details, as reasons of the contract.
 
 use std::error::Error;
+use std::time::Duration;
 
 use http::HeaderMap;
 use prost::Message;
@@ -22,6 +23,8 @@ pub enum Failure {
         kind: String,
         field: String,
         message: String,
+        /// After this the server asks to try again, if it does.
+        retry: Option<Duration>,
     },
 }
 
@@ -41,28 +44,40 @@ struct ErrorInfo {
     metadata: std::collections::HashMap<String, String>,
 }
 
-fn error_info(status: &Status) -> Option<ErrorInfo> {
-    let details = RpcStatus::decode(status.details()).ok()?.details;
-    let infos = details
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// Returns the details of a type that a status carries.
+fn details<T: Message + Default>(status: &Status, type_name: &str) -> Vec<T> {
+    let Ok(RpcStatus { details }) = RpcStatus::decode(status.details()) else {
+        return Vec::new();
+    };
+    let named = details
         .iter()
-        .filter(|detail| detail.type_url.ends_with("/google.rpc.ErrorInfo"));
-    infos
-        .flat_map(|detail| ErrorInfo::decode(&detail.value[..]))
-        .find(|info| info.domain == "nnpa")
+        .filter(|detail| detail.type_url.ends_with(type_name));
+    named
+        .flat_map(|detail| T::decode(&detail.value[..]))
+        .collect()
+}
+
+fn error_info(status: &Status) -> Option<ErrorInfo> {
+    let infos = details::<ErrorInfo>(status, "/google.rpc.ErrorInfo");
+    infos.into_iter().find(|info| info.domain == "nnpa")
+}
+
+fn retry(status: &Status) -> Option<Duration> {
+    let infos = details::<RetryInfo>(status, "/google.rpc.RetryInfo");
+    infos.first()?.retry_delay?.try_into().ok()
 }
 
 /// Returns what the sanitizer reports beside an error, a line each.
 fn reports(status: &Status) -> String {
-    let Ok(RpcStatus { details }) = RpcStatus::decode(status.details()) else {
-        return String::new();
-    };
-    let reports = details
-        .iter()
-        .filter(|detail| detail.type_url.ends_with("/nnpa.zdnn.v1.SanitizerReport"));
-    reports
-        .flat_map(|detail| SanitizerReport::decode(&detail.value[..]))
-        .map(|report| format!("\n{}", report.text))
-        .collect()
+    let reports = details::<SanitizerReport>(status, "/nnpa.zdnn.v1.SanitizerReport");
+    let lines = reports.iter().map(|report| format!("\n{}", report.text));
+    lines.collect()
 }
 
 /// Returns the words of an error and of what caused it.
@@ -121,6 +136,7 @@ pub fn failure(status: &Status) -> Failure {
                 kind,
                 field,
                 message,
+                retry: retry(status),
             },
         };
     }
@@ -132,6 +148,7 @@ pub fn failure(status: &Status) -> Failure {
             kind: String::new(),
             field: String::new(),
             message: status.message().to_owned(),
+            retry: None,
         },
         _ => Failure::Lost(explanation(status)),
     }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, TE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use http::{Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use tonic::Status;
@@ -19,17 +19,30 @@ use crate::rpc::failure::status_in;
 use crate::rpc::frame::PREFIX_BYTES;
 use crate::rpc::pool::{KEPT_BYTES, Pool};
 
+/// The header by which a proxy leads calls to a session's server.
+/// Source: protos/README.md, "Behind a proxy".
+pub const TICKET: HeaderName = HeaderName::from_static("nnpa-session-ticket");
+
+/// What a call carries beside its messages.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    pub token: Option<HeaderValue>,
+    pub ticket: Option<HeaderValue>,
+}
+
 /// The messages that answer a call, as they arrive.
 pub struct Answers {
     body: Body,
     http: StatusCode,
+    /// The ticket that a proxy gives with them.
+    pub ticket: Option<HeaderValue>,
 }
 
 /// Makes a call over a channel that is ready; returns when the server begins to answer.
 pub async fn call(
     mut channel: Channel,
     path: &str,
-    token: Option<&HeaderValue>,
+    credentials: &Credentials,
     body: Body,
 ) -> Result<Answers, Status> {
     let mut request = Request::new(body);
@@ -39,8 +52,11 @@ pub async fn call(
     let headers = request.headers_mut();
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    if let Some(token) = token {
-        headers.insert(AUTHORIZATION, token.clone());
+    let Credentials { token, ticket } = credentials;
+    for (name, value) in [(AUTHORIZATION, token), (TICKET, ticket)] {
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
     }
     let response = channel.call(request).await;
     let response = response.map_err(|error| Status::from_error(error.into()))?;
@@ -48,8 +64,8 @@ pub async fn call(
         status?;
     }
     let (head, body) = response.into_parts();
-    let http = head.status;
-    Ok(Answers { body, http })
+    let (http, ticket) = (head.status, head.headers.get(TICKET).cloned());
+    Ok(Answers { body, http, ticket })
 }
 
 impl Answers {

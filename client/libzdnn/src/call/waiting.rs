@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Waiting for a full server: ZDNN_WAIT has it asked again after the delay that it names.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::process::diagnostics;
+use crate::process::environment::Settings;
+use crate::rpc::failure::Failure;
+
+/// Returns half to one and a half of a delay, so that clients do not come at once.
+fn jittered(delay: Duration) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let noise = now.map_or(0, |now| now.subsec_nanos() / 1000 % 1000);
+    let process = std::process::id() % 1000;
+    delay / 2 + delay * ((noise + process) % 1000) / 1000
+}
+
+/// Creates a session; asks a full server again until the time of ZDNN_WAIT is over.
+pub fn for_a_place<T>(
+    settings: &Settings,
+    create: &dyn Fn() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let wait = settings.wait.clone().unwrap_or_else(|why| {
+        diagnostics::explain("CreateSession", &why);
+        Duration::ZERO
+    });
+    let (began, mut is_told) = (Instant::now(), false);
+    loop {
+        let answer = create();
+        let left = wait.saturating_sub(began.elapsed());
+        let Err(Failure::Refused {
+            reason,
+            retry: Some(delay),
+            ..
+        }) = &answer
+        else {
+            return answer;
+        };
+        if reason != "SESSION_QUOTA_EXCEEDED" || left.is_zero() {
+            return answer;
+        }
+        if !is_told {
+            let text = format!(
+                "{} is full: waiting {} s at most for a session",
+                settings.endpoint.target,
+                wait.as_secs_f64()
+            );
+            diagnostics::explain("CreateSession", &text);
+            is_told = true;
+        }
+        thread::sleep(jittered(*delay).min(left));
+    }
+}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -118,6 +119,8 @@ type TransportError struct {
 	Metadata map[string]string
 	// Advice is what to do.
 	Advice string
+	// RetryDelay is after which time the server asks to try again; 0 where it does not.
+	RetryDelay time.Duration
 	// Err is the error as gRPC has it.
 	Err error
 }
@@ -142,6 +145,26 @@ func (e *TransportError) Is(target error) bool {
 // GRPCStatus returns gRPC's status.
 func (e *TransportError) GRPCStatus() *status.Status { return status.Convert(e.Err) }
 
+// SessionLostError says that the server of the session is gone, or the connection to it broke: ztensors
+// are lost, Connect again. It is a TransportError for errors.As; its code is what gRPC or a proxy
+// said in the server's place.
+type SessionLostError struct {
+	transport *TransportError
+}
+
+func (e *SessionLostError) Error() string {
+	return fmt.Sprintf("%s: the server of this session is gone: %s. "+
+		"Connect again: what the session held is lost with its server.", e.transport.Code, e.transport.Message)
+}
+
+// Unwrap returns the TransportError.
+func (e *SessionLostError) Unwrap() error { return e.transport }
+
+// lostCodes are the codes without a reason of the server's that say that the server is gone.
+var lostCodes = map[codes.Code]bool{
+	codes.Unavailable: true, codes.Internal: true, codes.Canceled: true, codes.Unknown: true,
+}
+
 // ExplainError returns the ProgramCheck or TransportError that an error of a gRPC call is, of this
 // API or of another one of the server; nil stays nil.
 func ExplainError(err error) error {
@@ -153,9 +176,15 @@ func ExplainError(err error) error {
 		rpc = status.FromContextError(err)
 	}
 	var info errdetails.ErrorInfo
+	var retryDelay time.Duration
 	for _, detail := range rpc.Details() {
-		if reported, is := detail.(*errdetails.ErrorInfo); is && reported.Domain == "nnpa" {
-			info.Reason, info.Metadata = reported.Reason, reported.Metadata
+		switch reported := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if reported.Domain == "nnpa" {
+				info.Reason, info.Metadata = reported.Reason, reported.Metadata
+			}
+		case *errdetails.RetryInfo:
+			retryDelay = reported.RetryDelay.AsDuration()
 		}
 	}
 	if info.Reason == "PROGRAM_CHECK" {
@@ -170,7 +199,7 @@ func ExplainError(err error) error {
 	}
 	return &TransportError{
 		Code: rpc.Code(), Reason: info.Reason, Message: rpc.Message(), Metadata: info.Metadata,
-		Advice: advice, Err: err,
+		Advice: advice, RetryDelay: retryDelay, Err: err,
 	}
 }
 

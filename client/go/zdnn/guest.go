@@ -162,7 +162,7 @@ func (s *Session) execute(
 		}
 	}
 	freed := s.takeDropped()
-	answer, err := s.client.Execute(ctx, &zdnnv1.ExecuteRequest{
+	answer, err := s.client.Execute(s.WithTicket(ctx), &zdnnv1.ExecuteRequest{
 		Session: s.message.Name, Operations: append(frees(freed), operations...),
 	})
 	if err == nil {
@@ -171,7 +171,7 @@ func (s *Session) execute(
 	for _, id := range freed {
 		s.drop(id)
 	}
-	failure := ExplainError(err)
+	failure := s.explain(ctx, err)
 	if missing, lost := lostTensor(failure); lost && slices.Contains(freed, missing) {
 		if err := s.reconcile(ctx); err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -51,6 +52,8 @@ type Options struct {
 	TLSCA, TLSCert, TLSKey string
 	// Token is sent with every call. Default: the environment's ZDNN_TOKEN.
 	Token string
+	// Wait has a full server asked again for so long. Default: the environment's ZDNN_WAIT, seconds.
+	Wait time.Duration
 	// DialOptions are gRPC's, after those that the fields above make.
 	DialOptions []grpc.DialOption
 

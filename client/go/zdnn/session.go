@@ -18,6 +18,7 @@ import (
 	"weak"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	zdnnv1 "nnpa.dev/nnpa/gen/nnpa/zdnn/v1"
@@ -33,6 +34,7 @@ type Session struct {
 	conn    *grpc.ClientConn
 	server  *privateServer
 	message *zdnnv1.Session
+	ticket  string
 	warn    func(*ZdnnWarning) error
 	logger  *slog.Logger
 	ids     uint64
@@ -94,11 +96,14 @@ func NewSession(
 		}
 		opened.MachineSpec = spec
 	}
-	message, err := client.CreateSession(ctx, &zdnnv1.CreateSessionRequest{Session: opened})
+	wait, err := options.wait()
 	if err != nil {
-		return nil, ExplainError(err)
+		return nil, err
 	}
-	s.message = message
+	s.message, s.ticket, err = createSession(ctx, client, opened, wait, s.logger)
+	if err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -115,6 +120,33 @@ func (s *Session) machineSpec(ctx context.Context, name string) (*MachineSpec, e
 // changed.
 func (s *Session) Message() *zdnnv1.Session { return s.message }
 
+// TicketHeader is the metadata by which a proxy leads the calls of a session to its server.
+const TicketHeader = "nnpa-session-ticket"
+
+// WithTicket returns a context for calls of the session by other APIs of the server, or over another
+// connection: where a proxy is in front it leads them to the session's server.
+func (s *Session) WithTicket(ctx context.Context) context.Context { return withTicket(ctx, s.ticket) }
+
+func withTicket(ctx context.Context, ticket string) context.Context {
+	if ticket == "" {
+		return ctx
+	}
+	outgoing, _ := metadata.FromOutgoingContext(ctx)
+	outgoing = outgoing.Copy()
+	outgoing.Set(TicketHeader, ticket)
+	return metadata.NewOutgoingContext(ctx, outgoing)
+}
+
+// explain returns the error that a failed call of the session is; the context is the caller's.
+func (s *Session) explain(ctx context.Context, err error) error {
+	failure := ExplainError(err)
+	if transport, is := failure.(*TransportError); is && transport.Reason == "" &&
+		ctx.Err() == nil && !s.closed && lostCodes[transport.Code] {
+		return &SessionLostError{transport}
+	}
+	return failure
+}
+
 // Conn returns the connection, for other APIs of the server; nil for a session of NewSession.
 func (s *Session) Conn() *grpc.ClientConn { return s.conn }
 
@@ -126,9 +158,9 @@ func (s *Session) NewID() uint64 {
 
 // Status asks the server for the session as it is now: options, tensor_count, stored_bytes, ...
 func (s *Session) Status(ctx context.Context) (*zdnnv1.Session, error) {
-	message, err := s.client.GetSession(ctx, &zdnnv1.GetSessionRequest{Name: s.message.Name})
+	message, err := s.client.GetSession(s.WithTicket(ctx), &zdnnv1.GetSessionRequest{Name: s.message.Name})
 	if err != nil {
-		return nil, ExplainError(err)
+		return nil, s.explain(ctx, err)
 	}
 	s.message = message
 	return message, nil
@@ -144,9 +176,9 @@ func (s *Session) Update(ctx context.Context, changes *zdnnv1.Session, fields ..
 	request := &zdnnv1.UpdateSessionRequest{
 		Session: changes, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 	}
-	message, err := s.client.UpdateSession(ctx, request)
+	message, err := s.client.UpdateSession(s.WithTicket(ctx), request)
 	if err != nil {
-		return ExplainError(err)
+		return s.explain(ctx, err)
 	}
 	s.message = message
 	return nil
@@ -167,9 +199,9 @@ func (s *Session) ListTensors(ctx context.Context) ([]*zdnnv1.ZtensorInfo, error
 	var tensors []*zdnnv1.ZtensorInfo
 	request := &zdnnv1.ListTensorsRequest{Session: s.message.Name, PageSize: 1000}
 	for {
-		page, err := s.client.ListTensors(ctx, request)
+		page, err := s.client.ListTensors(s.WithTicket(ctx), request)
 		if err != nil {
-			return nil, ExplainError(err)
+			return nil, s.explain(ctx, err)
 		}
 		tensors = append(tensors, page.Tensors...)
 		if page.NextPageToken == "" {
@@ -248,7 +280,7 @@ func (s *Session) Close() error {
 	s.closed = true
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_, err := s.client.DeleteSession(ctx, &zdnnv1.DeleteSessionRequest{Name: s.message.Name})
+	_, err := s.client.DeleteSession(s.WithTicket(ctx), &zdnnv1.DeleteSessionRequest{Name: s.message.Name})
 	if s.conn == nil {
 		return ExplainError(err)
 	}

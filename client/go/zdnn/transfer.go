@@ -81,7 +81,7 @@ func (s *Session) write(
 	answer, err := s.upload(ctx, header, arrays)
 	if err != nil {
 		invalidateAll([]*call{c}, "the call that makes it failed")
-		failure := ExplainError(err)
+		failure := s.explain(ctx, err)
 		s.markUncertain(ctx, failure)
 		return failure
 	}
@@ -93,7 +93,7 @@ func (s *Session) upload(
 ) (*zdnnv1.WriteTensorResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.client.WriteTensor(ctx)
+	stream, err := s.client.WriteTensor(s.WithTicket(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +226,9 @@ func (s *Session) read(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request.Session = s.message.Name
-	stream, err := s.client.ReadTensor(ctx, request)
+	stream, err := s.client.ReadTensor(s.WithTicket(ctx), request)
 	if err != nil {
-		return ExplainError(err)
+		return s.explain(ctx, err)
 	}
 	result := &zdnnv1.OperationResult{}
 	for {
@@ -237,7 +237,7 @@ func (s *Session) read(
 			return errors.Join(s.applyResult(c, result), s.raiseForStatus(c, result, -1))
 		}
 		if err != nil {
-			return ExplainError(err)
+			return s.explain(ctx, err)
 		}
 		header := part.GetHeader()
 		switch {

@@ -47,6 +47,7 @@ func run(ctx context.Context, server, path string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	h := &hosted{api: networkv1.NewNetworkServiceClient(s.Conn()), session: s.Message().Name}
+	ctx = s.WithTicket(ctx) // behind a proxy: to the session's server
 	if err := h.create(ctx, model); err != nil {
 		return err
 	}

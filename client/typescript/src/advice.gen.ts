@@ -3,7 +3,7 @@
 
 /** What a user can do about each ErrorReason of nnpa.zdnn.v1. */
 export const ADVICE: Readonly<Record<string, string>> = {
-  SESSION_NOT_FOUND: "The session was closed or expired when idle: connect again.",
+  SESSION_NOT_FOUND: "The session was closed or expired when idle: connect again. If at random, a proxy lacks session persistence (nnpa-session-ticket).",
   SESSION_QUOTA_EXCEEDED: "Close sessions that are not needed, or try again later.",
   MACHINE_NOT_FOUND: "listMachines() lists the machines.",
   MACHINE_INVALID: "A custom machine can only lack what its model has.",

@@ -8,6 +8,8 @@
  *     ZDNN_TLS_KEY    file with the key of ZDNN_TLS_CERT, PEM
  *     ZDNN_TOKEN      bearer token that the server asks for
  *     ZDNN_TRACE      trace that sessions join; `nnpa trace record` sets it
+ *     ZDNN_TICKET     the trace's ticket where a proxy is in front of its server; set beside it
+ *     ZDNN_WAIT       seconds for which a full server is waited for; without it, not at all
  *
  * Options win over the environment. TLS is for `host:port` targets; Unix sockets need none.
  */
@@ -31,6 +33,21 @@ export interface Endpoint extends Credentials {
 /** Returns the trace that sessions join, "" for none. */
 export function trace(environ = process.env): string {
   return environ.ZDNN_TRACE ?? "";
+}
+
+/** Returns the ticket of that trace, "" for none. */
+export function traceTicket(environ = process.env): string {
+  return trace(environ) ? (environ.ZDNN_TICKET ?? "") : "";
+}
+
+/** Returns the milliseconds for which a full server is waited for; throws TypeError for no time. */
+export function waitLimit(chosen: number | undefined, environ = process.env): number {
+  const limit = chosen ?? Number(environ.ZDNN_WAIT ?? "0") * 1000;
+  if (!(limit >= 0 && limit < Infinity)) {
+    const text = chosen === undefined ? `ZDNN_WAIT: ${environ.ZDNN_WAIT ?? ""}` : `wait: ${chosen}`;
+    throw new TypeError(`${text}, expected 0 or more`);
+  }
+  return limit;
 }
 
 /**

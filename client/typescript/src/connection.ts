@@ -8,6 +8,7 @@ import type { SessionOptions } from "./options.js";
 import { PrivateServer } from "./private_server.js";
 import { CONNECT_TIMEOUT, Session, type SessionListeners } from "./session.js";
 import { type CallOptions, GrpcTransport } from "./transport.js";
+import type { WaitOptions } from "./waiting.js";
 
 /** The page size of ListMachines. */
 const PAGE_SIZE = 1000;
@@ -23,7 +24,8 @@ export interface ReachOptions extends Credentials {
 }
 
 /** All options of `connect`. */
-export interface ConnectOptions extends ReachOptions, SessionOptions, SessionListeners {}
+export interface ConnectOptions
+  extends ReachOptions, SessionOptions, SessionListeners, WaitOptions {}
 
 async function reach<T>(
   target: string | undefined,

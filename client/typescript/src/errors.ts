@@ -133,6 +133,8 @@ export class ProgramCheck extends NnpaError {
 export class TransportError extends NnpaError {
   override name = "TransportError";
   readonly advice: string;
+  /** Milliseconds after which the server asks to try again; undefined where it does not. */
+  retryDelay: number | undefined;
 
   constructor(
     readonly code: string,
@@ -144,6 +146,20 @@ export class TransportError extends NnpaError {
     const advice = ADVICE[reason] ?? CODE_ADVICE[code] ?? "Report this with its message.";
     super(`${reason ? `${code} / ${reason}` : code}: ${text} ${advice}`, options);
     this.advice = advice;
+  }
+}
+
+/**
+ * The server of the session is gone, or the connection to it broke: connect again. What the session
+ * held is lost with its server. `code` is what gRPC or a proxy said in the server's place.
+ */
+export class SessionLostError extends TransportError {
+  override name = "SessionLostError";
+
+  constructor(code: string, text: string) {
+    super(code, text);
+    const advice = "Connect again: what the session held is lost with its server.";
+    this.message = `${code}: the server of this session is gone: ${text}. ${advice}`;
   }
 }
 
@@ -182,6 +198,9 @@ function optionalNumber(text: string | undefined): number | undefined {
 
 /** Returns the error with operation indices lowered by `before`, the operations of the client itself. */
 export function renumbered(error: NnpaError, before: number): NnpaError {
+  if (error instanceof SessionLostError) {
+    return error;
+  }
   if (!before || !(error instanceof TransportError || error instanceof ProgramCheck)) {
     return error;
   }

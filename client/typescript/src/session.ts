@@ -26,6 +26,7 @@ import { type ChangeableOptions, type SessionOptions, sessionOptions } from "./o
 import type { PrivateServer } from "./private_server.js";
 import { putZtensor, transform } from "./transfer.js";
 import type { CallOptions, Transport } from "./transport.js";
+import { createSession, type WaitOptions } from "./waiting.js";
 import { Ztensor } from "./ztensor.js";
 
 const LAYOUTS = [
@@ -89,14 +90,13 @@ export class Session {
   /** Opens a session on a connection, which it owns from then on, as it does the private server. */
   static async open(
     transport: Transport,
-    options: SessionOptions & SessionListeners = {},
+    options: SessionOptions & SessionListeners & WaitOptions = {},
     calls: CallOptions = { timeout: CONNECT_TIMEOUT },
     server?: PrivateServer,
   ): Promise<Session> {
     const { session } = await sessionOptions(transport, options, calls);
     session.trace = trace();
-    const { createSession } = AcceleratorService.method;
-    const message = await transport.unary(createSession, { session }, calls);
+    const message = await createSession(transport, session, calls, options);
     return new Session(transport, message, options, { timeout: calls.timeout }, server);
   }
 
@@ -113,6 +113,14 @@ export class Session {
   /** The connection, for other services of the server. */
   get transport(): Transport {
     return this.#transport;
+  }
+
+  /**
+   * Leads calls of the session over other connections to its server where a proxy is in front, as the
+   * metadata `nnpa-session-ticket`; else "".
+   */
+  get ticket(): string {
+    return this.#transport.ticket ?? "";
   }
 
   /** The machine that the session runs on, with what NNPA-QAF says of it. */

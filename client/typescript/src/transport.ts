@@ -28,9 +28,10 @@ import {
   status,
 } from "@grpc/grpc-js";
 
-import type { Endpoint } from "./config.js";
-import { type NnpaError, ProgramCheck, TransportError } from "./errors.js";
-import { ErrorInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { type Endpoint, traceTicket } from "./config.js";
+import { type NnpaError, ProgramCheck, SessionLostError, TransportError } from "./errors.js";
+import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { AcceleratorService } from "./gen/nnpa/zdnn/v1/accelerator_pb.js";
 import { StatusSchema } from "./gen/google/rpc/status_pb.js";
 
 /** The limits of a call: an AbortSignal, and a timeout in milliseconds. */
@@ -49,6 +50,8 @@ export interface CallOptions {
 export interface Transport {
   /** Where the server is, for people. */
   readonly target: string;
+  /** Leads calls to the server of the connection's session, where a proxy is in front; else "". */
+  readonly ticket?: string;
   /** Makes a call of one request and one answer. */
   unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -71,23 +74,42 @@ export interface Transport {
   close(): void;
 }
 
+/** The metadata by which a proxy leads the calls of a session to its server. */
+export const TICKET = "nnpa-session-ticket";
+
+/** Codes without a reason of the server's that say that the server is gone. */
+const LOST = new Set(["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"]);
+
 /** Returns the error for a failed gRPC call; the message names `target` for an unreachable server. */
-export function errorFromRpc(error: ServiceError, target: string, cause?: unknown): NnpaError {
+export function errorFromRpc(
+  error: ServiceError,
+  target: string,
+  cause?: unknown,
+  inSession = false,
+): NnpaError {
   const code = status[error.code];
   let reason = "";
   let metadata: Record<string, string> = {};
+  let retryDelay: number | undefined;
   for (const packed of error.metadata.get("grpc-status-details-bin")) {
     const details = fromBinary(StatusSchema, Buffer.from(packed)).details;
     const info = details.map((any) => anyUnpack(any, ErrorInfoSchema)).find(Boolean);
+    const retry = details.map((any) => anyUnpack(any, RetryInfoSchema)).find(Boolean)?.retryDelay;
+    retryDelay = retry ? Number(retry.seconds) * 1000 + retry.nanos / 1e6 : retryDelay;
     reason = info?.reason ?? reason;
     metadata = info?.metadata ?? metadata;
   }
   if (reason === "PROGRAM_CHECK") {
     return new ProgramCheck(error.details, metadata);
   }
+  if (inSession && cause === undefined && !reason && LOST.has(code)) {
+    return new SessionLostError(code, `${target}: ${error.details}`);
+  }
   const where = code === "UNAVAILABLE" && !reason ? `${target}: ` : "";
   const options = cause === undefined ? undefined : { cause };
-  return new TransportError(code, `${where}${error.details}`, reason, metadata, options);
+  const failure = new TransportError(code, `${where}${error.details}`, reason, metadata, options);
+  failure.retryDelay = retryDelay;
+  return failure;
 }
 
 interface Codec<M extends DescMessage> {
@@ -107,6 +129,8 @@ function codec<M extends DescMessage>(schema: M): Codec<M> {
   };
 }
 
+const CREATE_SESSION = path(AcceleratorService.method.createSession);
+
 function path(method: { name: string; parent: { typeName: string } }): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
@@ -118,6 +142,8 @@ export class GrpcTransport implements Transport {
   readonly #metadata = new Metadata();
   readonly #timeout: number | undefined;
   #closed = false;
+  #ticket = "";
+  #inSession = false;
 
   constructor(endpoint: Endpoint, timeout?: number) {
     this.target = endpoint.target;
@@ -133,18 +159,43 @@ export class GrpcTransport implements Transport {
     });
   }
 
-  unary<I extends DescMessage, O extends DescMessage>(
+  get ticket(): string {
+    return this.#ticket;
+  }
+
+  async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
     const { deserialize } = codec(method.output);
-    return this.#answer(options, (grpc, done) => {
+    const creates = path(method) === CREATE_SESSION;
+    let ticket = creates ? traceTicket() : this.#ticket;
+    const answer = await this.#answer<MessageShape<O>>(options, (grpc, done) => {
       const bytes = codec(method.input).serialize(request); // here, so that its errors are thrown
-      return this.#client.makeUnaryRequest(
-        path(method), (same: Buffer) => same, deserialize, bytes, this.#metadata, grpc, done,
-      );
+      return this.#client
+        .makeUnaryRequest(
+          path(method), (same: Buffer) => same, deserialize, bytes, this.#with(ticket), grpc, done,
+        )
+        .on("metadata", (headers: Metadata) => {
+          ticket = headers.get(TICKET)[0]?.toString() ?? ticket;
+        });
     });
+    if (creates) {
+      this.#ticket = ticket;
+      this.#inSession = true;
+    }
+    return answer;
+  }
+
+  /** Returns the metadata of a call with a ticket, or "" for none. */
+  #with(ticket: string): Metadata {
+    if (!ticket) {
+      return this.#metadata;
+    }
+    const metadata = this.#metadata.clone();
+    metadata.set(TICKET, ticket);
+    return metadata;
   }
 
   clientStream<I extends DescMessage, O extends DescMessage>(
@@ -156,7 +207,7 @@ export class GrpcTransport implements Transport {
     const { deserialize } = codec(method.output);
     return this.#answer(options, (grpc, done) => {
       const call = this.#client.makeClientStreamRequest(
-        path(method), serialize, deserialize, this.#metadata, grpc, done,
+        path(method), serialize, deserialize, this.#with(this.#ticket), grpc, done,
       );
       // The status of the call reports every error, a broken source included.
       pipeline(Readable.from(requests), call as unknown as Writable).catch(() => { call.cancel(); });
@@ -173,7 +224,7 @@ export class GrpcTransport implements Transport {
     const { deserialize } = codec(method.output);
     this.#refuse(options.signal);
     const call = this.#client.makeServerStreamRequest(
-      path(method), serialize, deserialize, request, this.#metadata, this.#grpc(options),
+      path(method), serialize, deserialize, request, this.#with(this.#ticket), this.#grpc(options),
     );
     const stop = onAbort(options.signal, call);
     try {
@@ -181,7 +232,7 @@ export class GrpcTransport implements Transport {
         yield message as MessageShape<O>;
       }
     } catch (error) {
-      throw errorFromRpc(error as ServiceError, this.target, abortReason(options.signal));
+      throw this.#error(error as ServiceError, options);
     } finally {
       stop();
       call.cancel();
@@ -204,11 +255,16 @@ export class GrpcTransport implements Transport {
         if (error === null) {
           resolve(value as T);
         } else {
-          reject(errorFromRpc(error, this.target, abortReason(options.signal)));
+          reject(this.#error(error, options));
         }
       });
       const stop = onAbort(options.signal, call);
     });
+  }
+
+  #error(error: ServiceError, options: CallOptions): NnpaError {
+    const inSession = this.#inSession && !this.#closed;
+    return errorFromRpc(error, this.target, abortReason(options.signal), inSession);
   }
 
   /** Throws for calls after `close`, and for aborted signals. */

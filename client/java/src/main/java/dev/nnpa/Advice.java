@@ -12,7 +12,8 @@ final class Advice {
    */
   static String of(String code, String reason) {
     return switch (reason) {
-      case "SESSION_NOT_FOUND" -> "The session was closed or expired when idle: connect again.";
+      case "SESSION_NOT_FOUND" ->
+          "The session was closed or expired when idle: connect again. If at random, a proxy lacks session persistence (nnpa-session-ticket).";
       case "SESSION_QUOTA_EXCEEDED" -> "Close sessions that are not needed, or try again later.";
       case "MACHINE_NOT_FOUND" -> "Session.machines lists the machines.";
       case "MACHINE_INVALID" -> "A custom machine can only lack what its model has.";

@@ -89,6 +89,11 @@ public record Endpoint(
     return System.getenv().getOrDefault("ZDNN_TRACE", "");
   }
 
+  /** Returns the ticket of that trace, which leads to its server behind a proxy; or "". */
+  static String traceTicket() {
+    return System.getenv().getOrDefault("ZDNN_TICKET", "");
+  }
+
   private static Path file(Map<String, String> environment, String name) {
     return Optional.ofNullable(environment.get(name))
         .filter(text -> !text.isEmpty())

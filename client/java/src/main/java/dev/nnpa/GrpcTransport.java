@@ -21,11 +21,13 @@ import dev.nnpa.zdnn.v1.WriteTensorRequest;
 import dev.nnpa.zdnn.v1.WriteTensorResponse;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractStub;
 import java.time.Duration;
 import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
@@ -34,6 +36,8 @@ final class GrpcTransport implements Transport {
   private final Endpoint endpoint;
   private final ManagedChannel channel;
   private final AcceleratorServiceBlockingStub stub;
+  private volatile String ticket = "";
+  private volatile boolean closed;
 
   GrpcTransport(Endpoint endpoint) {
     this.endpoint = endpoint;
@@ -44,6 +48,11 @@ final class GrpcTransport implements Transport {
   @Override
   public String target() {
     return endpoint.target();
+  }
+
+  @Override
+  public String ticket() {
+    return ticket;
   }
 
   private static <S extends AbstractStub<S>> S within(S stub, Duration bound) {
@@ -58,6 +67,21 @@ final class GrpcTransport implements Transport {
     }
   }
 
+  /** Makes a call of the session, which its ticket leads to its server. */
+  private <T> T inSession(Duration bound, Function<AcceleratorServiceBlockingStub, T> method) {
+    try {
+      return method.apply(Ticket.attached(within(stub, bound), ticket));
+    } catch (StatusRuntimeException error) {
+      throw ofSession(error);
+    }
+  }
+
+  private NnpaException ofSession(StatusRuntimeException error) {
+    boolean givenUp =
+        closed || Context.current().isCancelled() || Thread.currentThread().isInterrupted();
+    return givenUp ? NnpaException.of(error, target()) : NnpaException.inSession(error, target());
+  }
+
   @Override
   public ListMachinesResponse listMachines(ListMachinesRequest request) {
     return call(endpoint.connectTimeout(), stub -> stub.listMachines(request));
@@ -70,42 +94,50 @@ final class GrpcTransport implements Transport {
 
   @Override
   public dev.nnpa.zdnn.v1.Session createSession(CreateSessionRequest request) {
-    return call(endpoint.connectTimeout(), stub -> stub.createSession(request));
+    String given = request.getSession().getTrace().isEmpty() ? "" : Endpoint.traceTicket();
+    AtomicReference<Metadata> headers = new AtomicReference<>();
+    dev.nnpa.zdnn.v1.Session session =
+        call(
+            endpoint.connectTimeout(),
+            stub -> Ticket.captured(Ticket.attached(stub, given), headers).createSession(request));
+    ticket = Ticket.in(headers.get(), given);
+    return session;
   }
 
   @Override
   public dev.nnpa.zdnn.v1.Session getSession(GetSessionRequest request) {
-    return call(endpoint.timeout(), stub -> stub.getSession(request));
+    return inSession(endpoint.timeout(), stub -> stub.getSession(request));
   }
 
   @Override
   public dev.nnpa.zdnn.v1.Session updateSession(UpdateSessionRequest request) {
-    return call(endpoint.timeout(), stub -> stub.updateSession(request));
+    return inSession(endpoint.timeout(), stub -> stub.updateSession(request));
   }
 
   @Override
   public void deleteSession(DeleteSessionRequest request) {
-    call(endpoint.connectTimeout(), stub -> stub.deleteSession(request));
+    inSession(endpoint.connectTimeout(), stub -> stub.deleteSession(request));
   }
 
   @Override
   public ExecuteResponse execute(ExecuteRequest request) {
-    return call(endpoint.timeout(), stub -> stub.execute(request));
+    return inSession(endpoint.timeout(), stub -> stub.execute(request));
   }
 
   @Override
   public ListTensorsResponse listTensors(ListTensorsRequest request) {
-    return call(endpoint.timeout(), stub -> stub.listTensors(request));
+    return inSession(endpoint.timeout(), stub -> stub.listTensors(request));
   }
 
   @Override
   public WriteTensorResponse writeTensor(Iterator<WriteTensorRequest> parts) {
     Upload upload = new Upload(parts);
-    within(AcceleratorServiceGrpc.newStub(channel), endpoint.timeout()).writeTensor(upload);
+    Ticket.attached(within(AcceleratorServiceGrpc.newStub(channel), endpoint.timeout()), ticket)
+        .writeTensor(upload);
     try {
       return upload.answer();
     } catch (StatusRuntimeException error) {
-      throw NnpaException.of(error, target());
+      throw ofSession(error);
     }
   }
 
@@ -115,7 +147,7 @@ final class GrpcTransport implements Transport {
     try (Context.CancellableContext context = Context.current().withCancellation()) {
       Context before = context.attach();
       try {
-        call(
+        inSession(
             endpoint.timeout(),
             stub -> {
               stub.readTensor(request).forEachRemaining(sink);
@@ -129,6 +161,7 @@ final class GrpcTransport implements Transport {
 
   @Override
   public void close() {
+    closed = true;
     channel.shutdownNow();
   }
 }

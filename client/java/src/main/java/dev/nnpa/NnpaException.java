@@ -2,11 +2,16 @@
 package dev.nnpa;
 
 import com.google.protobuf.Any;
+import com.google.protobuf.Duration;
 import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.protobuf.Message;
 import com.google.rpc.ErrorInfo;
+import com.google.rpc.RetryInfo;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
+import java.util.EnumSet;
+import java.util.Set;
 
 /**
  * Anything that this library throws on purpose.
@@ -16,6 +21,7 @@ import io.grpc.protobuf.StatusProto;
  *   ZdnnException           the accelerator or the library answered with a status that is an error
  *   ProgramCheckException   the machine would have ended the program
  *   TransportException      the call did not reach the accelerator, or its answer got lost
+ *     SessionLostException  the server of the session is gone
  * </pre>
  *
  * <p>A warning is no exception: {@link ZdnnWarning}.
@@ -23,6 +29,14 @@ import io.grpc.protobuf.StatusProto;
 public abstract sealed class NnpaException extends RuntimeException
     permits ZdnnException, ProgramCheckException, TransportException {
   private static final long serialVersionUID = 1L;
+
+  /** The codes without a reason of the server's that say that the server is gone. */
+  private static final Set<Status.Code> LOST =
+      EnumSet.of(
+          Status.Code.UNAVAILABLE,
+          Status.Code.INTERNAL,
+          Status.Code.CANCELLED,
+          Status.Code.UNKNOWN);
 
   NnpaException(String message, Throwable cause) {
     super(message, cause);
@@ -36,26 +50,41 @@ public abstract sealed class NnpaException extends RuntimeException
   public static NnpaException of(StatusRuntimeException error, String target) {
     Status status = error.getStatus();
     String message = status.getDescription() == null ? "" : status.getDescription();
-    ErrorInfo info = info(error);
+    ErrorInfo info = detail(error, ErrorInfo.getDefaultInstance());
     if (info.getReason().equals("PROGRAM_CHECK")) {
       return new ProgramCheckException(message, info.getMetadataMap(), error);
     }
     boolean alone = status.getCode() == Status.Code.UNAVAILABLE && info.getReason().isEmpty();
     String text = alone ? target + ": " + message : message;
     String code = status.getCode().name();
-    return new TransportException(code, text, info.getReason(), info.getMetadataMap(), error);
+    Duration delay = detail(error, RetryInfo.getDefaultInstance()).getRetryDelay();
+    return new TransportException(code, text, info.getReason(), info.getMetadataMap(), error)
+        .retryAfter(java.time.Duration.ofSeconds(delay.getSeconds(), delay.getNanos()));
   }
 
-  private static ErrorInfo info(StatusRuntimeException error) {
+  /** Explains a failed call of a session that this side has not given up. */
+  static NnpaException inSession(StatusRuntimeException error, String target) {
+    Status status = error.getStatus();
+    boolean lost = LOST.contains(status.getCode());
+    if (!lost || !detail(error, ErrorInfo.getDefaultInstance()).getReason().isEmpty()) {
+      return of(error, target);
+    }
+    String details = target + ": " + status.getDescription();
+    return new SessionLostException(status.getCode().name(), details, error);
+  }
+
+  /** Returns the detail of a type that an error carries; {@code none} where there is none. */
+  private static <M extends Message> M detail(StatusRuntimeException error, M none) {
     com.google.rpc.Status details = StatusProto.fromThrowable(error);
-    ErrorInfo none = ErrorInfo.getDefaultInstance();
     if (details == null) {
       return none;
     }
+    @SuppressWarnings("unchecked")
+    Class<M> type = (Class<M>) none.getClass();
     for (Any detail : details.getDetailsList()) {
-      if (detail.is(ErrorInfo.class)) {
+      if (detail.is(type)) {
         try {
-          return detail.unpack(ErrorInfo.class);
+          return detail.unpack(type);
         } catch (InvalidProtocolBufferException malformed) {
           return none;
         }

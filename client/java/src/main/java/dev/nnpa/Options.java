@@ -9,6 +9,7 @@ import dev.nnpa.zdnn.v1.LogLevel;
 import dev.nnpa.zdnn.v1.MachineSpec;
 import dev.nnpa.zdnn.v1.Numerics;
 import dev.nnpa.zdnn.v1.ProgramCheckAction;
+import java.time.Duration;
 import java.util.LinkedHashSet;
 import java.util.Set;
 
@@ -20,6 +21,7 @@ public final class Options {
   private final dev.nnpa.zdnn.v1.Session.Builder session = dev.nnpa.zdnn.v1.Session.newBuilder();
   private final Set<String> fields = new LinkedHashSet<>();
   private String machine = "";
+  private Duration maxWait;
 
   private Options set(int number, Object value) {
     FieldDescriptor field = dev.nnpa.zdnn.v1.Session.getDescriptor().findFieldByNumber(number);
@@ -90,6 +92,22 @@ public final class Options {
   /** Chooses how sums of products are computed. */
   public Options accumulate(Accumulate accumulate) {
     return set(dev.nnpa.zdnn.v1.Session.ACCUMULATE_FIELD_NUMBER, accumulate.getValueDescriptor());
+  }
+
+  /**
+   * Has a full server asked again for so long when a session is opened. Default: the environment's
+   * {@code ZDNN_WAIT}, seconds, else none.
+   */
+  public Options maxWait(Duration limit) {
+    if (limit.isNegative()) {
+      throw new IllegalArgumentException("maxWait: " + limit + ", expected 0 or more");
+    }
+    maxWait = limit;
+    return this;
+  }
+
+  Duration maxWait() {
+    return Waiting.limit(maxWait);
   }
 
   /** Returns the message; a machine's name is looked up at the server. */

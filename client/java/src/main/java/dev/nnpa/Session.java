@@ -15,6 +15,7 @@ import dev.nnpa.zdnn.v1.SessionLimits;
 import dev.nnpa.zdnn.v1.TensorDesc;
 import dev.nnpa.zdnn.v1.UpdateSessionRequest;
 import dev.nnpa.zdnn.v1.ZtensorInfo;
+import io.grpc.stub.AbstractStub;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -38,7 +39,7 @@ public final class Session implements AutoCloseable {
     this.server = server;
     CreateSessionRequest request =
         CreateSessionRequest.newBuilder().setSession(options.message(transport)).build();
-    this.message = transport.createSession(request);
+    this.message = Waiting.createSession(transport, request, options.maxWait());
     this.guest = new Guest(transport, message);
   }
 
@@ -109,6 +110,14 @@ public final class Session implements AutoCloseable {
   /** Returns the resource name; it is the only credential of the session. */
   public String name() {
     return message.getName();
+  }
+
+  /**
+   * Returns a stub of another API of the server, or over another connection, whose calls are led to
+   * the session's server where a proxy is in front.
+   */
+  public <S extends AbstractStub<S>> S withTicket(S stub) {
+    return Ticket.attached(stub, transport.ticket());
   }
 
   /** Returns the server's address. */

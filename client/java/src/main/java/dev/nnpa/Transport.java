@@ -29,6 +29,14 @@ public interface Transport extends AutoCloseable {
   /** Returns where the server is, for people. */
   String target();
 
+  /**
+   * Returns what leads calls of the session that was created to its server, where a proxy is in
+   * front; else "".
+   */
+  default String ticket() {
+    return "";
+  }
+
   /** Lists one page of machines. */
   ListMachinesResponse listMachines(ListMachinesRequest request);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.nnpa;
 
+import java.time.Duration;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.regex.Pattern;
 
 /** The call did not reach the accelerator, or its answer did not come back. */
-public final class TransportException extends NnpaException {
+public sealed class TransportException extends NnpaException permits SessionLostException {
   private static final long serialVersionUID = 1L;
   private static final Pattern PLACE = Pattern.compile("operations\\[(\\d+)]");
 
@@ -15,6 +16,7 @@ public final class TransportException extends NnpaException {
   private final String details;
   private final String reason;
   private final HashMap<String, String> metadata;
+  private Duration retryDelay = Duration.ZERO;
 
   TransportException(
       String code, String details, String reason, Map<String, String> metadata, Throwable cause) {
@@ -30,6 +32,26 @@ public final class TransportException extends NnpaException {
     this.details = details;
     this.reason = reason;
     this.metadata = new HashMap<>(metadata);
+  }
+
+  /** Makes one whose message says all, of a call to which the server gave no reason. */
+  TransportException(String code, String message, Throwable cause) {
+    super(code + ": " + message, cause);
+    this.code = code;
+    this.details = message;
+    this.reason = "";
+    this.metadata = new HashMap<>();
+  }
+
+  /** Sets after which time the server asks to try again. */
+  TransportException retryAfter(Duration delay) {
+    retryDelay = delay;
+    return this;
+  }
+
+  /** Returns after which time the server asks to try again; zero where it does not. */
+  public Duration retryDelay() {
+    return retryDelay;
   }
 
   /** Returns the gRPC code's name, for example "UNAVAILABLE". */

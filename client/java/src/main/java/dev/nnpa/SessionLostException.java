@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.nnpa;
+
+/**
+ * The server of the session is gone, or the connection to it broke: connect again. What the session
+ * held is lost with its server. The code is what gRPC or a proxy said in the server's place.
+ */
+public final class SessionLostException extends TransportException {
+  private static final long serialVersionUID = 1L;
+
+  SessionLostException(String code, String details, Throwable cause) {
+    super(
+        code,
+        "the server of this session is gone: "
+            + details
+            + ". Connect again: what the session held is lost with its server.",
+        cause);
+  }
+
+  @Override
+  TransportException renumbered(int before) {
+    return this;
+  }
+}

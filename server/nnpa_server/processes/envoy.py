@@ -4,7 +4,6 @@
 Sources: Envoy 1.40, `envoy.filters.http.stateful_session` (header), `config.bootstrap.v3`.
 """
 
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ _HANDSHAKE_TIMEOUT = "10s"
 
 def program() -> str | None:
     """Return the path of Envoy, from its wheel in this environment or from the PATH."""
-    return shutil.which("envoy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return shutil.which("envoy", path=Path(sys.executable).parent) or shutil.which("envoy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,10 @@ final class Waiting {
     } catch (NumberFormatException error) {
       // As for any other text that is no time.
     }
-    throw new IllegalArgumentException(
-        "ZDNN_WAIT: \"" + text + "\", expected seconds, 0 or more");
+    throw new IllegalArgumentException("ZDNN_WAIT: " + text + ", expected seconds, 0 or more");
   }
 
-  /** Creates a session; a full server is asked again until the limit, then its refusal is thrown. */
+  /** Creates a session; a full server is asked again until the limit, then it is refused. */
   static dev.nnpa.zdnn.v1.Session createSession(
       Transport transport, CreateSessionRequest request, Duration limit) {
     long until = System.nanoTime() + limit.toNanos();
@@ -46,7 +45,8 @@ final class Waiting {
           throw refused;
         }
         if (!told) {
-          String text = transport.target() + " is full: waiting " + limit + " at most for a session";
+          String place = transport.target();
+          String text = place + " is full: waiting " + limit + " at most for a session";
           System.getLogger("dev.nnpa").log(System.Logger.Level.WARNING, text);
           told = true;
         }
